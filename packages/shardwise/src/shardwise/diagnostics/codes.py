@@ -1,0 +1,78 @@
+"""Which offences exist? The one table of diagnostic codes; `explain/SW###.md` has the page of each.
+
+1xx types of operands, 2xx collectives and coercions, 3xx missing rules and trusted regions, 4xx global placement,
+5xx uniformity across ranks, 6xx the training step, 9xx usage. A code is never reused.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Severity(enum.Enum):
+    ERROR = "error"
+    """The program is wrong; the run exits 1."""
+    WARNING = "warning"
+    """Probably a mistake, possibly meant; printed, does not change the exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    code: str
+    name: str
+    summary: str
+    severity: Severity = Severity.ERROR
+
+
+_TABLE = (
+    Code("SW101", "invariant-mixed", "an invariant operand meets replicate, varying or partial ones"),
+    Code("SW102", "missing-annotation", "an operand without any type meets typed ones"),
+    Code("SW103", "missing-axis", "an operand's type says nothing about a mesh axis that is in play"),
+    Code("SW110", "partial-meets-varying", "a pending sum is combined with a varying operand"),
+    Code("SW111", "product-of-partials", "two pending sums are multiplied"),
+    Code("SW112", "partial-sum-in-nonlinear-op", "a pending sum enters an operator that is not linear"),
+    Code("SW113", "term-added-per-rank", "a term that is not partial is added to a pending sum"),
+    Code("SW114", "partial-in-nonlinear-argument", "a pending sum is a divisor, an index, a mask or a condition"),
+    Code("SW115", "partial-value-read", "Python reads the value of a pending sum"),
+    Code("SW116", "varying-value-read", "Python branches on a value that differs between ranks", Severity.WARNING),
+    Code("SW120", "in-place-retype", "an in-place or out= call would change its destination's type"),
+    Code("SW121", "unsynchronised-random", "a random operator draws different numbers for values that must be equal"),
+    Code("SW130", "annotation-conflict", "an annotation contradicts the type that the tensor has"),
+    Code("SW131", "shard-conflict", "two shardings of one tensor contradict each other"),
+    Code("SW132", "bad-annotation", "an annotation cannot be meant for this tensor"),
+    Code("SW133", "incompatible-meshes", "two presentations of the ranks do not describe the same region"),
+    Code("SW134", "scalar-conflict", "two typed scalars cannot be combined"),
+    Code("SW135", "contraction-not-sharded", "a partial result is asked for where nothing varies"),
+    Code("SW140", "boundary-mismatch", "a typed function boundary does not match its declaration"),
+    Code("SW201", "wrong-source-type", "a collective's operand does not have the declared src type"),
+    Code("SW202", "bad-transition", "a collective or coercion cannot go from src to dst"),
+    Code("SW203", "expert-mode-needed", "a coercion that is rarely meant in forward code"),
+    Code("SW204", "indivisible-dim", "a tensor dim cannot be cut evenly over a mesh axis"),
+    Code("SW205", "dim-conflict", "two arguments name different tensor dims"),
+    Code("SW206", "bad-size", "a tensor dim must have one entry per rank, or split sizes do not add up"),
+    Code("SW207", "collective-on-untyped", "a collective runs over an axis that its operand's type does not mention"),
+    Code("SW208", "bad-option", "an option of a collective has an unknown or impossible value"),
+    Code("SW209", "low-precision-reduction", "gradients would be summed in a narrow dtype without being asked for"),
+    Code("SW210", "unsupported-reduction", "a raw collective whose reduction or form has no typing rule"),
+    Code("SW211", "no-process-group", "an axis cannot be resolved to a process group"),
+    Code("SW212", "wrong-shard-dim", "a collective's S(i) names another dim than the tensor is sharded on"),
+    Code("SW301", "no-rule", "an operator that the rule book does not know"),
+    Code("SW302", "unregistered-function", "an autograd function without a typing declaration"),
+    Code("SW303", "unregistered-hook", "a module backward hook without a typing declaration"),
+    Code("SW304", "bad-rule", "a hand-declared rule is malformed or leaves an argument or output out"),
+    Code("SW305", "rule-refused", "a hand-declared rule does not admit these operand types"),
+    Code("SW601", "replicated-loss", "backward starts from a replicate loss: the gradient is counted once per rank"),
+    Code("SW602", "varying-loss", "backward starts from a varying loss"),
+    Code("SW603", "untyped-loss", "backward starts from a loss without a type"),
+    Code("SW901", "axes-not-orthogonal", "mesh axes overlap: they share ranks along more than one point"),
+    Code("SW902", "unknown-axis", "no mesh axis has this name"),
+    Code("SW903", "bad-mesh", "a mesh cannot be built from these arguments"),
+    Code("SW904", "no-current-mesh", "a name or bare type needs a current mesh"),
+    Code("SW905", "bad-argument", "an argument is of the wrong kind or value"),
+    Code("SW910", "script-error", "the program under check raised an exception"),
+    Code("SW911", "nothing-checked", "the program under check never ran a typed operation"),
+    Code("SW912", "interrupted", "the run was interrupted"),
+)
+
+CODES: dict[str, Code] = {code.code: code for code in _TABLE}

@@ -1,0 +1,149 @@
+"""Which type does a tensor carry? Reads and writes the tag, the one attribute that shardwise puts on a tensor.
+
+A tag holds the interned type, the provenance per axis, and the alias cell that a tensor shares with its views: an
+in-place write that changes the local type of one changes it for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from shardwise.diagnostics.source import Site
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+ATTRIBUTE = "_shardwise"
+
+
+class Origin:
+    """Where a placement came from: ``text`` at ``site``, and the origin it was derived from, if any."""
+
+    __slots__ = ("site", "text", "parent")
+
+    def __init__(self, site: Site | None, text: str, parent: Origin | None = None) -> None:
+        self.site = site
+        self.text = text
+        self.parent = parent
+
+
+class Cell:
+    """Shared by a tensor and its views. ``retyped`` lists local types set by in-place writes since it was made."""
+
+    __slots__ = ("retyped",)
+
+    def __init__(self) -> None:
+        self.retyped: dict[Any, Placement] | None = None
+
+
+class Tag:
+    """A tensor's type, its provenance and its alias cell.
+
+    ``origin`` is one Origin for all axes, or a tuple aligned with ``type.axes``, or None. Read the type through
+    ``current`` unless ``cell`` is None.
+    """
+
+    __slots__ = ("type", "origin", "cell")
+
+    def __init__(self, type: TensorType, origin: Any = None, cell: Cell | None = None) -> None:
+        self.type = type
+        self.origin = origin
+        self.cell = cell
+
+    def current(self) -> TensorType:
+        """The type now, with what in-place writes through views have changed."""
+        cell = self.cell
+        if cell is not None and cell.retyped:
+            changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
+            if changes:
+                self.type = self.type.with_placements(changes)
+        return self.type
+
+    def origin_of(self, axis: Any) -> Origin | None:
+        """Where this tensor's placement on ``axis`` came from."""
+        if isinstance(self.origin, tuple):
+            axes = self.type.axes
+            return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
+        return self.origin  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        # Plain containers only, so that checkpoints load with weights_only=True and without shardwise.
+        return (OrderedDict, (list(_to_plain(self.current()).items()),))
+
+    def __deepcopy__(self, memo: Any) -> Tag:
+        return Tag(self.current(), self.origin)
+
+    __copy__ = None  # type: ignore[assignment]
+
+
+def tag_of(x: Any) -> Tag | None:
+    """The tag of ``x``, or None if it carries none. Works on any object."""
+    tag = getattr(x, ATTRIBUTE, None)
+    if tag is None or tag.__class__ is Tag:
+        return tag  # type: ignore[no-any-return]
+    tag = Tag(_from_plain(tag))
+    set_tag(x, tag)
+    return tag
+
+
+def type_of(x: Any) -> TensorType:
+    """The type that ``x`` carries; ``UNTYPED`` if none."""
+    tag = tag_of(x)
+    return UNTYPED if tag is None else tag.current()
+
+
+def set_tag(x: Any, tag: Tag | None) -> None:
+    """Put ``tag`` on ``x``; None takes the annotation away."""
+    if tag is None:
+        x.__dict__.pop(ATTRIBUTE, None)
+    else:
+        setattr(x, ATTRIBUTE, tag)
+
+
+def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
+    """Give ``x`` the type ``type``; views that share its memory follow on the local placements."""
+    tag = tag_of(x)
+    if tag is None or tag.cell is None:
+        set_tag(x, Tag(type, origin))
+        return
+    before = tag.current()
+    changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
+    tag.type, tag.origin = type, origin
+    if changed:
+        tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
+
+
+def share(base: Tag, type: TensorType, origin: Any) -> Tag:
+    """A tag for a view of the tensor tagged ``base``: its own type and spec, the base's alias cell."""
+    if base.cell is None:
+        base.cell = Cell()
+    return Tag(type, origin, base.cell)
+
+
+def _axis_to_plain(axis: MeshAxis) -> list[list[int]]:
+    return [list(axis.layout.sizes), list(axis.layout.strides)]
+
+
+def _axis_from_plain(plain: list[list[int]]) -> MeshAxis:
+    return MeshAxis.from_layout(plain[0], plain[1])
+
+
+def _to_plain(type: TensorType) -> dict[str, Any]:
+    spec = None
+    if type.spec is not None:
+        spec = [[_axis_to_plain(axis) for axis in entry_axes(entry)] for entry in type.spec]
+    return {
+        "local": [[_axis_to_plain(axis), place.value] for axis, place in type.local.items()],
+        "spec": spec,
+        "ground": type.ground.value,
+    }
+
+
+def _from_plain(plain: Any) -> TensorType:
+    placements = {_axis_from_plain(axis): PerMeshAxisLocalSpmdType(place) for axis, place in plain["local"]}
+    spec = None
+    if plain["spec"] is not None:
+        spec = PartitionSpec(*(make_entry([_axis_from_plain(axis) for axis in entry]) for entry in plain["spec"]))
+    return TensorType.of(placements, spec, Ground(plain["ground"]))

@@ -1,0 +1,63 @@
+"""What is raised when a program is wrong: one family of exceptions, each carrying its finding.
+
+``SpmdTypeError`` is a ``RuntimeError`` and not a ``TypeError`` on purpose: Python swallows a ``TypeError`` raised
+inside an operator and tries the reflected one. Calls that are wrong whatever the types are also ``ValueError`` or
+``TypeError``, so that both habits of ``except`` work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SpmdTypeError(RuntimeError):
+    """A violation of the typing rules.
+
+    ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
+    ``help``     remedies, each a call that can be pasted.
+    ``finding``  the structured finding (place, operands, repairs); None until a boundary attaches it.
+    ``context``  the offending call with its operands, printed under the message; may be set later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "SW905",
+        help: tuple[str, ...] = (),
+        context: str | None = None,
+        finding: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.help = tuple(help)
+        self.context = context
+        self.finding = finding
+
+    @property
+    def message(self) -> str:
+        """The message without help and context."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        lines += [f"  = help: {line}" for line in self.help]
+        if self.context:
+            lines += ["", self.context]
+        return "\n".join(lines)
+
+
+class SpmdValueError(SpmdTypeError, ValueError):
+    """A call with an argument value that is wrong whatever the operands' types are."""
+
+
+class SpmdArgumentError(SpmdTypeError, TypeError):
+    """A call with an argument of the wrong Python type."""
+
+
+class RedistributeError(SpmdTypeError):
+    """A collective on a mesh axis that is not the innermost one sharding its dim."""
+
+
+class DTensorPropagationError(SpmdTypeError):
+    """A global placement that cannot be expressed. The name is the reference API's; no DTensor is involved."""

@@ -1,0 +1,75 @@
+"""Which mesh axes shard which tensor dim, in which order? The partition spec: one entry per tensor dim.
+
+An entry is None (not sharded), an axis, or a tuple of axes, outermost first: in ``PartitionSpec(("dp", "tp"), None)``
+dim 0 is first cut over dp and every piece then over tp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from .placement import Shard
+
+_normalize: Callable[[PartitionSpec], PartitionSpec] | None = None
+
+
+def set_spec_normalizer(normalize: Callable[[PartitionSpec], PartitionSpec]) -> None:
+    """Called once by the mesh room, which knows what axis names mean."""
+    global _normalize
+    _normalize = normalize
+
+
+class PartitionSpec(tuple[Any, ...]):
+    """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple."""
+
+    __slots__ = ()
+
+    def __new__(cls, *entries: Any) -> PartitionSpec:
+        return super().__new__(cls, entries)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"PartitionSpec({', '.join(_format_entry(entry) for entry in self)})"
+
+    def axes_with_partition_spec(self) -> set[Any]:
+        """The mesh axes that shard some dim, normalised: names resolved, axes of one rank dropped."""
+        spec = self if _normalize is None else _normalize(self)
+        return {axis for entry in spec for axis in entry_axes(entry)}
+
+    def without(self, axes: Collection[Any]) -> PartitionSpec | None:
+        """This (normalised) spec with some axes taken out; None when nothing is sharded any more."""
+        if not axes:
+            return self
+        entries = [make_entry([axis for axis in entry_axes(entry) if axis not in axes]) for entry in self]
+        return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+
+
+def _format_entry(entry: Any) -> str:
+    if isinstance(entry, tuple):
+        return "(" + ", ".join(map(repr, entry)) + ("," if len(entry) == 1 else "") + ")"
+    return repr(entry)
+
+
+def entry_axes(entry: Any) -> tuple[Any, ...]:
+    """An entry as a tuple of axes, outermost first."""
+    if entry is None:
+        return ()
+    return tuple(entry) if isinstance(entry, (tuple, list)) else (entry,)
+
+
+def make_entry(axes: Collection[Any]) -> Any:
+    """The normal form of an entry: None, a bare axis, or a tuple of two and more axes."""
+    axes = tuple(axes)
+    return None if not axes else axes[0] if len(axes) == 1 else axes
+
+
+def partition_spec_get_shard(spec: PartitionSpec | None, axis: Any) -> Shard | None:
+    """The S(i) that ``spec`` says for ``axis`` (already normalised), or None."""
+    if spec is not None:
+        for dim, entry in enumerate(spec):
+            if axis in entry_axes(entry):
+                return Shard(dim)
+    return None

@@ -1,0 +1,133 @@
+"""What is a tensor's type over all mesh axes? One immutable, interned value.
+
+Interning makes two equal types one object, so the checker compares and hashes types by identity. Axes are opaque
+here: any hashable object with a ``sort_key``; ``mesh.axis.MeshAxis`` is the one that exists.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from .placement import UNKNOWN, Placement, R
+from .spec import PartitionSpec
+
+
+class Ground(enum.Enum):
+    """What is known about the axes that a type does not list, and about the value behind it."""
+
+    ABSENT = "absent"
+    """Nothing: an axis that is not listed has not been annotated."""
+    CONSTANT = "constant"
+    """Made from constants alone: equal on every rank, so it reads as R or I, whichever the other operands need."""
+    ZERO = "zero"
+    """A constant that is zero everywhere: also reads as P, because a sum of zeros is zero."""
+    EMPTY = "empty"
+    """Uninitialised memory: it takes the type of whatever is written into it."""
+    UNKNOWN = "unknown"
+    """The result of a rejected call: compatible with anything on every axis."""
+
+    __hash__ = object.__hash__
+
+    @property
+    def is_constant(self) -> bool:
+        return self is Ground.CONSTANT or self is Ground.ZERO
+
+
+class TensorType:
+    """Placements per mesh axis, an optional partition spec, and the ground. Make one with ``TensorType.of``.
+
+    ``axes``        the annotated mesh axes, outermost (largest stride) first.
+    ``placements``  R, I, V, P or UNKNOWN, one per axis, in the same order.
+    ``spec``        normalised PartitionSpec or None; every axis in it is V.
+    ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
+    """
+
+    __slots__ = ("axes", "placements", "spec", "ground", "local", "_at", "__weakref__")
+
+    axes: tuple[Any, ...]
+    placements: tuple[Placement, ...]
+    spec: PartitionSpec | None
+    ground: Ground
+    local: Mapping[Any, Any]
+
+    _interned: dict[tuple[Any, ...], TensorType] = {}
+
+    def __init__(self) -> None:
+        raise TypeError("TensorType is interned: use TensorType.of(...)")
+
+    @classmethod
+    def of(
+        cls,
+        placements: Mapping[Any, Placement] | Iterable[tuple[Any, Placement]] = (),
+        spec: PartitionSpec | None = None,
+        ground: Ground = Ground.ABSENT,
+    ) -> TensorType:
+        """The one type with these placements; the argument's order does not matter."""
+        items = sorted(dict(placements).items(), key=lambda item: item[0].sort_key)
+        axes = tuple(axis for axis, _ in items)
+        places = tuple(place for _, place in items)
+        key = (axes, places, spec, ground)
+        found = cls._interned.get(key)
+        if found is not None:
+            return found
+        made = object.__new__(cls)
+        made.axes, made.placements, made.spec, made.ground = axes, places, spec, ground
+        made._at = dict(items)
+        made.local = MappingProxyType({axis: place for axis, place in items if place is not UNKNOWN})
+        # setdefault is atomic: two threads that make one type at once get one object.
+        return cls._interned.setdefault(key, made)
+
+    def get(self, axis: Any, default: Any = None) -> Any:
+        """The placement on ``axis``; ``default`` if the axis is not annotated."""
+        return self._at.get(axis, default)
+
+    def __contains__(self, axis: object) -> bool:
+        return axis in self._at
+
+    def with_placements(self, changes: Mapping[Any, Placement]) -> TensorType:
+        """The same type with some axes set. A changed axis leaves the spec; the ground becomes ABSENT."""
+        spec = self.spec
+        if spec is not None:
+            spec = spec.without({axis for axis, place in changes.items() if place is not self._at.get(axis)})
+        return TensorType.of({**self._at, **changes}, spec)
+
+    def with_spec(self, spec: PartitionSpec | None) -> TensorType:
+        return TensorType.of(self._at, spec, self.ground)
+
+    def with_ground(self, ground: Ground) -> TensorType:
+        return TensorType.of(self._at, self.spec, ground)
+
+    def backward_type(self) -> TensorType:
+        """The type of the gradient: the dual on every axis, the same spec."""
+        return TensorType.of({axis: place.backward_type() for axis, place in self._at.items()}, self.spec)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{axis!r}: {place!r}" for axis, place in zip(self.axes, self.placements, strict=True))
+        spec = f" {self.spec!r}" if self.spec is not None else ""
+        ground = "" if self.ground is Ground.ABSENT else f" ({self.ground.value})"
+        return "{" + inner + "}" + spec + ground
+
+    def __reduce__(self) -> Any:
+        return (TensorType.of, (dict(self._at), self.spec, self.ground))
+
+    def __copy__(self) -> TensorType:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TensorType:
+        return self
+
+
+UNTYPED = TensorType.of()
+"""No annotation at all."""
+UNKNOWN_TYPE = TensorType.of(ground=Ground.UNKNOWN)
+"""The result of a rejected call."""
+EMPTY_TYPE = TensorType.of(ground=Ground.EMPTY)
+"""Uninitialised memory."""
+
+
+def constant_type(axes: Iterable[Any], *, zero: bool = False) -> TensorType:
+    """The type of a factory's result under a mesh with these axes: R everywhere, from constants alone."""
+    return TensorType.of({axis: R for axis in axes}, ground=Ground.ZERO if zero else Ground.CONSTANT)
