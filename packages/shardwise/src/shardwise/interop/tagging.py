@@ -42,7 +42,8 @@ class Tag:
     """A tensor's type, its provenance and its alias cell.
 
     ``origin`` is one Origin for all axes, or a tuple aligned with ``type.axes``, or None. Read the type through
-    ``current`` unless ``cell`` is None.
+    ``current`` unless ``cell`` is None. A tag without a cell is immutable, and several tensors may carry the same one:
+    the checker hands an operand's tag on to the result rather than making a new one.
     """
 
     __slots__ = ("type", "origin", "cell")
@@ -110,16 +111,21 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
         return
     before = tag.current()
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
-    tag.type, tag.origin = type, origin
     if changed:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
+    set_tag(x, Tag(type, origin, tag.cell))
 
 
-def share(base: Tag, type: TensorType, origin: Any) -> Tag:
-    """A tag for a view of the tensor tagged ``base``: its own type and spec, the base's alias cell."""
-    if base.cell is None:
-        base.cell = Cell()
-    return Tag(type, origin, base.cell)
+def alias(view: Any, base: Any, type: TensorType, origin: Any) -> None:
+    """Tag ``view`` as a view of ``base``: its own type and spec, the alias cell of the base (both get one)."""
+    tag = tag_of(base)
+    if tag is None:
+        tag = Tag(UNTYPED)
+    if tag.cell is None:
+        # A fresh tag, because a tag without a cell may be shared by unrelated tensors.
+        tag = Tag(tag.type, tag.origin, Cell())
+        set_tag(base, tag)
+    set_tag(view, Tag(type, origin, tag.cell))
 
 
 def _axis_to_plain(axis: MeshAxis) -> list[list[int]]:
