@@ -1,0 +1,197 @@
+"""What did a run find? ``RunResult`` is the value that reports read; a ``Collector`` gathers it while the program runs.
+
+Findings with the same code, place, operator and axis are one finding with a count, in the order of their first
+occurrence: what happened first is the likelier cause.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from .codes import Severity
+from .finding import Finding, Place
+from .source import Site
+
+
+class ExitCode(enum.IntEnum):
+    """What the process that checked a program ends with."""
+
+    CLEAN = 0
+    """Operations were checked and none is wrong; warnings do not count."""
+    FINDINGS = 1
+    """At least one error was found, whatever happened afterwards: it is often the reason for a later crash."""
+    BROKEN = 2
+    """No error, and no verdict either: wrong usage, the program crashed, was interrupted, or nothing was checked."""
+
+
+class StopReason(enum.Enum):
+    """Why a program did not run to its end."""
+
+    SCRIPT_ERROR = "script-error"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The premature end of a program: ``text`` is the exception in one line, ``place`` where in the user's code."""
+
+    reason: StopReason
+    text: str = ""
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """Something believed and not proven, ``count`` times: an annotation of an input, a hand-declared rule."""
+
+    what: str
+    place: Place | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A finished run.
+
+    ``findings``       grouped, each with its count.
+    ``checked_ops``    operations whose operands' types were checked.
+    ``unchecked_ops``  operations passed over because no operand had a type.
+    ``no_rule_ops``    operators that the rule book does not know, with the number of calls, most frequent first.
+    ``trusted``        what the verdict rests on without proof.
+    ``stopped``        why the program did not run to its end; None if it did.
+    ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
+    ``rank``           the rank that was checked; None if that has no meaning.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    checked_ops: int = 0
+    unchecked_ops: int = 0
+    no_rule_ops: tuple[tuple[str, int], ...] = ()
+    trusted: tuple[Trusted, ...] = ()
+    stopped: Stop | None = None
+    duration_s: float = 0.0
+    mesh: str = ""
+    script: str = ""
+    rank: int | None = None
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)
+
+    @property
+    def ending(self) -> Finding | None:
+        """Why there is no full verdict, in the form of a finding (SW910 to SW912); None if there is one."""
+        if self.stopped is not None:
+            code = "SW910" if self.stopped.reason is StopReason.SCRIPT_ERROR else "SW912"
+            said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
+            text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
+            return Finding(code, f"{text} after {_operations(self.checked_ops)}", place=self.stopped.place)
+        if self.checked_ops == 0 and not self.errors:
+            return Finding(
+                "SW911",
+                f"no operation with typed operands was run, {self.unchecked_ops} without types",
+                help=('with set_current_mesh(mesh), typecheck(): assert_type(x, {"tp": R})',),
+            )
+        return None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if self.errors:
+            return ExitCode.FINDINGS
+        return ExitCode.CLEAN if self.ending is None else ExitCode.BROKEN
+
+    @property
+    def verdict(self) -> str:
+        """One word: ``clean``, ``findings``, or why there is no verdict."""
+        if self.errors:
+            return "findings"
+        return "clean" if self.ending is None else self.ending.name
+
+
+def _operations(count: int) -> str:
+    return f"{count} checked operation{'' if count == 1 else 's'}"
+
+
+def group(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings with repetitions counted; the first of each kind stands for the others."""
+    first: dict[tuple[object, ...], Finding] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for finding in findings:
+        # Without a place nothing but the message tells two mistakes apart.
+        key = (finding.code, finding.place or finding.message, finding.op, finding.axis)
+        first.setdefault(key, finding)
+        counts[key] += finding.count
+    return tuple(replace(finding, count=counts[key]) for key, finding in first.items())
+
+
+@dataclass
+class Collector:
+    """Gathers one run. Several threads may write into one collector."""
+
+    mesh: str = ""
+    script: str = ""
+    rank: int | None = None
+    _findings: list[Finding] = field(default_factory=list)
+    _checked: int = 0
+    _unchecked: int = 0
+    _no_rule: Counter[str] = field(default_factory=Counter)
+    _trusted: Counter[tuple[str, Place | Site | None]] = field(default_factory=Counter)
+    _stopped: Stop | None = None
+    _started_s: float = field(default_factory=time.perf_counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, finding: Finding) -> None:
+        with self._lock:
+            self._findings.append(finding)
+
+    def count_checked(self, count: int = 1) -> None:
+        with self._lock:
+            self._checked += count
+
+    def count_unchecked(self, count: int = 1) -> None:
+        with self._lock:
+            self._unchecked += count
+
+    def count_no_rule(self, op: str) -> None:
+        """Operator ``op`` was called and has no rule."""
+        with self._lock:
+            self._no_rule[op] += 1
+
+    def trust(self, what: str, place: Place | Site | None = None) -> None:
+        """``what`` was believed at ``place``; a Site is resolved only when the result is asked for."""
+        with self._lock:
+            self._trusted[what, place] += 1
+
+    def stop(self, reason: StopReason, text: str = "", place: Place | None = None) -> None:
+        """The program ended before its time. The first reason given stays."""
+        with self._lock:
+            if self._stopped is None:
+                self._stopped = Stop(reason, text, place)
+
+    def result(self) -> RunResult:
+        """Everything so far; the collector may go on."""
+        with self._lock:
+            trusted: Counter[tuple[str, Place | None]] = Counter()
+            for (what, place), count in self._trusted.items():
+                trusted[what, place.place() if isinstance(place, Site) else place] += count
+            return RunResult(
+                findings=group(self._findings),
+                checked_ops=self._checked,
+                unchecked_ops=self._unchecked,
+                no_rule_ops=tuple(self._no_rule.most_common()),
+                trusted=tuple(Trusted(what, place, count) for (what, place), count in trusted.items()),
+                stopped=self._stopped,
+                duration_s=time.perf_counter() - self._started_s,
+                mesh=self.mesh,
+                script=self.script,
+                rank=self.rank,
+            )
