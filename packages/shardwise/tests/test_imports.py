@@ -1,0 +1,195 @@
+"""Which way do the doors open? Holds every import to the arrows of docs/architecture.md, those inside functions too."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import shardwise
+
+PACKAGE = Path(shardwise.__file__).parent
+LEVELS = (
+    {"types"},
+    {"mesh"},
+    {"diagnostics"},
+    {"rules", "interop"},
+    {"planner"},
+    {"collectives", "checker", "simulator", "report", "draw"},
+    {"train", "zoo"},
+    {"cli"},
+)
+LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+TORCH_FREE = ("types", "mesh", "diagnostics", "rules", "report")
+FLAT_MODULES = {"__init__", "__main__", "_doors", "runtime", "rulecheck"}
+PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name to file of every module of the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(module: str, is_package: bool, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and absolute dotted name of everything that ``module`` imports, at any depth of its source."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                kept = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*kept, *([base] if base else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def room_of(name: str) -> str:
+    """The room that a dotted name of the package lies in; empty for the flat modules and other packages."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "shardwise" and parts[1] in LEVEL_OF else ""
+
+
+def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
+    """The imports of ``module`` that do not point left."""
+    here = room_of(module)
+    errors = []
+    for line, name in imported(module, is_package, ast.parse(source)):
+        if name.split(".")[0] != "shardwise" or not here:
+            continue
+        there = room_of(name)
+        if there and there != here and LEVEL_OF[there] >= LEVEL_OF[here]:
+            errors.append(f"{module}:{line} imports {name}, but {there} is not left of {here}")
+        if not there and name != "shardwise._doors.door" and name != "shardwise._doors.listed" and here != "cli":
+            errors.append(f"{module}:{line} imports {name} from the front door; import it from its own room")
+    return errors
+
+
+def private_torch_names(module: str, source: str) -> list[str]:
+    """Uses of names of torch that start with one underscore."""
+    tree = ast.parse(source)
+    roots = {"torch"}
+    errors = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            roots |= {a.asname for a in node.names if a.asname and a.name.split(".")[0] == "torch"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch" and not node.level:
+            roots |= {a.asname or a.name for a in node.names if (a.asname or a.name).islower()}
+    for node in ast.walk(tree):
+        for dotted in _torch_names(node, roots):
+            if any(part.startswith("_") and not part.startswith("__") for part in dotted.split(".")):
+                errors.append(f"{module}:{node.lineno} uses {dotted}")
+    return errors
+
+
+def _torch_names(node: ast.AST, roots: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (a.name for a in node.names if a.name.split(".")[0] == "torch")
+    elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "torch":
+        yield from (f"{node.module}.{a.name}" for a in node.names)
+    elif isinstance(node, ast.Attribute):
+        parts = [node.attr]
+        inner: ast.expr = node.value
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name) and inner.id in roots:
+            yield ".".join([inner.id, *reversed(parts)])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_left(module):
+    path = MODULES[module]
+    assert wrong_way(module, path.name == "__init__.py", path.read_text()) == []
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m != PRIVATE_TORCH_ALLOWED])
+def test_private_torch_names_stay_in_torch_compat(module):
+    assert private_torch_names(module, MODULES[module].read_text()) == []
+
+
+def test_every_module_lies_in_a_room():
+    strangers = [m for m in MODULES if m.count(".") and not room_of(m) and m.split(".")[1] not in FLAT_MODULES]
+    assert strangers == []
+
+
+def test_only_package_doors_list_names_of_other_rooms():
+    for module, path in MODULES.items():
+        names = {name for _, name in imported(module, path.name == "__init__.py", ast.parse(path.read_text()))}
+        if names & {"shardwise._doors.door", "shardwise._doors.listed"}:
+            assert path.name == "__init__.py" or module in {"shardwise.runtime", "shardwise.rulecheck"}, module
+
+
+def _loaded_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_shardwise_loads_neither_torch_nor_the_checker():
+    loaded = _loaded_after("import shardwise")
+    assert not loaded & {"torch", "numpy", "shardwise.checker.mode"}
+
+
+def test_torch_free_rooms_load_without_torch():
+    rooms = [f"shardwise.{room}" for room in TORCH_FREE if (PACKAGE / room).is_dir()]
+    names = [m for m in MODULES for room in rooms if m.startswith(room + ".")]
+    loaded = _loaded_after("\n".join(f"import {name}" for name in names))
+    assert set(names) <= loaded
+    assert not {name for name in loaded if name.split(".")[0] == "torch"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("shardwise.types.planted", "from shardwise.mesh.axis import MeshAxis"),
+        ("shardwise.types.planted", "def f():\n    from ..mesh import axis"),
+        ("shardwise.rules.planted", "import shardwise.interop.tagging"),
+        ("shardwise.checker.planted", "from shardwise.collectives import annotate"),
+        ("shardwise.mesh.planted", "if TYPE_CHECKING:\n    from shardwise.checker.mode import Mode"),
+        ("shardwise.collectives.planted", "from shardwise import R"),
+    ],
+)
+def test_a_planted_import_against_the_arrows_is_found(module, source):
+    assert len(wrong_way(module, False, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("shardwise.mesh.planted", "from shardwise.types.spec import PartitionSpec\nfrom .axis import MeshAxis"),
+        ("shardwise.checker.planted", "from ..rules.row import Row\nimport torch"),
+        ("shardwise.cli.planted", "from shardwise import __version__"),
+    ],
+)
+def test_an_import_to_the_left_is_allowed(module, source):
+    assert wrong_way(module, False, source) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch._C",
+        "from torch.distributed import _functional_collectives",
+        "from torch._subclasses.fake_tensor import FakeTensorMode",
+        "import torch\ntorch._C._set_grad_enabled(True)",
+        "import torch.distributed as dist\ndist.distributed_c10d._world",
+        "def f():\n    from torch import distributed\n    return distributed._x",
+    ],
+)
+def test_a_planted_private_torch_name_is_found(source):
+    assert private_torch_names("shardwise.checker.planted", source) != []
+
+
+def test_dunders_and_own_privates_are_not_private_torch_names():
+    source = "import torch\ntorch.Tensor.__add__\nself._types\ntorch.__version__"
+    assert private_torch_names("shardwise.checker.planted", source) == []
