@@ -52,7 +52,9 @@ class Row:
     ``op``       canonical name: ``add``, ``linalg.norm``, ``fft.fft``; nn.functional and torch share one name space.
     ``params``   the parameters that may hold tensors or numbers acting as operands, in positional order, written as in
                  PyTorch's documentation; a name that takes no operand (``dim``) stands there to hold its position.
-                 ``*name`` is a list of tensors (cat) or the variadic rest (einsum's operands).
+                 ``*name`` is a list of tensors (cat) or the variadic rest (einsum's operands). ``~name`` is a template:
+                 only its shape, dtype or storage is used, so its type takes no part in the verdict (``expand_as``, the
+                 destination of ``copy_``).
     ``linear``   the polynomial (module docstring); ``*name`` in it: the sum over the list (cat), ``^name``: the product
                  over the list (einsum). Empty: non-linear in everything.
     ``law``      one line: why.
@@ -63,6 +65,8 @@ class Row:
     ``static``   names of parameters whose values the verdict depends on; they enter the cache key.
     ``guard``    called only when some operand is partial: maps the static values (plus ``"dtypes"``: the operands'
                  dtype names by parameter) to a reason why the linear law does not hold, or None.
+    ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all (dropout in evaluation
+                 does not, and is then an ordinary function); None: always.
     ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
     """
 
@@ -75,12 +79,13 @@ class Row:
     view: bool = False
     static: tuple[str, ...] = ()
     guard: Callable[[Mapping[str, Any]], str | None] | None = None
+    draws: Callable[[Mapping[str, Any]], bool] | None = None
     spellings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         named = {factor.lstrip("*^") for term in self.terms for factor in term.factors}
-        known = {name.lstrip("*") for name in self.parameters}
-        if not named <= known:
+        known = {name.lstrip("*~") for name in self.parameters}
+        if not named <= known - self.templates:
             raise ValueError(f"row {self.op!r}: the law {self.linear!r} names {sorted(named - known)}, not in params")
         if self.linear and not self.law:
             raise ValueError(f"row {self.op!r}: a linear law needs its one-line reason in law=")
@@ -88,6 +93,10 @@ class Row:
     @property
     def parameters(self) -> tuple[str, ...]:
         return tuple(self.params.split())
+
+    @property
+    def templates(self) -> frozenset[str]:
+        return frozenset(name.lstrip("~") for name in self.parameters if name.startswith("~"))
 
     @property
     def terms(self) -> tuple[Term, ...]:
