@@ -6,6 +6,7 @@ nothing is formatted before a finding exists.
 
 from __future__ import annotations
 
+import dis
 import itertools
 import os
 import sys
@@ -16,7 +17,8 @@ from .finding import Place
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal_prefixes: list[str] = [_PACKAGE]
-_is_internal: dict[CodeType, bool] = {}
+_CONSUMERS = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "GET_ITER", "FORMAT_", "UNPACK_", "UNARY_NOT", "LIST_EXTEND")
+_is_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of its instructions
 
 
 def add_internal_prefix(prefix: str) -> None:
@@ -28,11 +30,11 @@ def add_internal_prefix(prefix: str) -> None:
 
 def is_internal(code: CodeType) -> bool:
     """True for frames that belong to shardwise, torch or the import machinery."""
-    known = _is_internal.get(code)
+    name = code.co_filename
+    known = _is_internal.get(name)
     if known is None:
-        name = code.co_filename
         known = name.startswith("<frozen") or any(name.startswith(prefix) for prefix in _internal_prefixes)
-        _is_internal[code] = known
+        _is_internal[name] = known
     return known
 
 
@@ -45,8 +47,7 @@ class Site:
 
     def place(self) -> Place:
         """The file, lines and columns of this instruction."""
-        positions = next(itertools.islice(self.code.co_positions(), self.instruction // 2, None), None)
-        line, end_line, column, end_column = positions or (None, None, None, None)
+        line, end_line, column, end_column = positions_of(self.code, self.instruction)
         return Place(
             self.code.co_filename,
             line or self.code.co_firstlineno,
@@ -55,6 +56,31 @@ class Site:
             end_column,
             getattr(self.code, "co_qualname", self.code.co_name),
         )
+
+
+def positions_of(code: CodeType, instruction: int) -> tuple[int | None, int | None, int | None, int | None]:
+    """First and last line, first and last column of the expression that an instruction belongs to.
+
+    A truth test or an iteration carries the span of its whole statement; what is meant is the value it looks at, which
+    the instruction before it has made.
+    """
+    unit = instruction // 2
+    if opname_of(code, instruction).startswith(_CONSUMERS):
+        unit = _instruction_unit(code, unit) - 1
+    return next(itertools.islice(code.co_positions(), unit, None), (None, None, None, None))
+
+
+def opname_of(code: CodeType, instruction: int) -> str:
+    """The name of the instruction at offset ``instruction``."""
+    unit = instruction // 2
+    return dis.opname[code.co_code[2 * _instruction_unit(code, unit)]] if 0 <= instruction < len(code.co_code) else ""
+
+
+def _instruction_unit(code: CodeType, unit: int) -> int:
+    """During a call between Python functions ``f_lasti`` is at the last inline cache of the calling instruction."""
+    while unit > 0 and dis.opname[code.co_code[2 * unit]] == "CACHE":
+        unit -= 1
+    return unit
 
 
 def user_frame(depth: int = 1) -> FrameType | None:

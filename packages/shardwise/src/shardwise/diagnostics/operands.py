@@ -1,0 +1,267 @@
+"""How are the operands of a call written in the user's program? Names and spans for a call that is being executed.
+
+The call's syntax tree is found by its instruction (``syntax``). An operand is matched to an argument expression by
+identity where the expression is a plain name or attribute chain, then by keyword, then by position between what is
+already matched. Nothing of the user's is run on the way: no call, no property, no ``__getattr__``, no ``__eq__``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType, MemberDescriptorType
+from typing import Any
+
+from .finding import Place
+from .syntax import Expression, expression_at, source_of, span_of
+
+_LONGEST_NAME = 48
+_MISSING: Any = object()
+
+_SPELLINGS = {
+    "multiply": "mul",
+    "subtract": "sub",
+    "divide": "div",
+    "true_divide": "div",
+    "negative": "neg",
+    "concat": "cat",
+    "concatenate": "cat",
+    "absolute": "abs",
+}
+
+
+@dataclass
+class _Slot:
+    """An expression that may stand for an operand: ``keyword`` is its name in the call, ``value`` what it is now."""
+
+    expression: ast.expr
+    keyword: str = ""
+    value: Any = _MISSING
+    positional: bool = True
+    taken: bool = False
+
+
+def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> list[tuple[str, Place | None]]:
+    """For every ``(label, value)`` of the call that ``frame`` is executing: its name as written, and its span.
+
+    ``op`` is the canonical operator: only if the call is spelled like it do positions count, because a module called
+    by the user runs operators that he did not write. What cannot be told keeps its label and has no place.
+    """
+    named: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
+    try:
+        found = expression_at(frame.f_code, frame.f_lasti, frame.f_globals)
+        if found is None:
+            return named
+        slots = list(_slots(found, flatten=not any(isinstance(value, (list, tuple)) for _, value in operands)))
+        for slot in slots:
+            slot.value = _resolve(slot.expression, frame)
+        matches = _match(slots, operands, by_position=found.is_operand or _is_spelled(found.node, op))
+        for index, match in enumerate(matches):
+            if match is not None:
+                named[index] = _named(match.expression, frame, operands[index][0])
+        _name_parts(named, found.node, slots, operands, frame)
+    except Exception:
+        # Labels are an extra; a program that confuses us must not lose its finding for them.
+        return [(label, None) for label, _ in operands]
+    return named
+
+
+def _named(expression: ast.expr, frame: FrameType, label: str, suffix: str = "") -> tuple[str, Place]:
+    text = source_of(expression, frame.f_code.co_filename)
+    name = f"{text}{suffix}" if text and len(text) <= _LONGEST_NAME else label
+    line, end_line, column, end_column = span_of(expression)
+    code = frame.f_code
+    return name, Place(code.co_filename, line, end_line, column, end_column, code.co_qualname)
+
+
+def _slots(found: Expression, *, flatten: bool) -> Iterator[_Slot]:
+    """The argument expressions of a call or operator, in order; ``flatten`` opens list and tuple displays."""
+    for slot in _arguments(found):
+        if flatten and isinstance(slot.expression, (ast.List, ast.Tuple)):
+            yield from (_Slot(item, positional=slot.positional) for item in slot.expression.elts)
+        else:
+            yield slot
+
+
+def _arguments(found: Expression) -> Iterator[_Slot]:
+    node = found.node
+    if found.is_operand and isinstance(node, ast.expr):
+        yield _Slot(node)
+    elif isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute):
+            yield _Slot(node.func.value)
+        positional = True
+        for argument in node.args:
+            starred = isinstance(argument, ast.Starred)
+            positional = positional and not starred
+            yield _Slot(argument.value if isinstance(argument, ast.Starred) else argument, positional=positional)
+        for keyword in node.keywords:
+            yield _Slot(keyword.value, keyword=keyword.arg or "", positional=False)
+    elif isinstance(node, ast.BinOp):
+        yield from map(_Slot, (node.left, node.right))
+    elif isinstance(node, ast.AugAssign):
+        yield from map(_Slot, (node.target, node.value))
+    elif isinstance(node, ast.Compare):
+        yield from map(_Slot, (node.left, *node.comparators))
+    elif isinstance(node, ast.Subscript):
+        yield _Slot(node.value)
+        yield from map(_Slot, _indices(node.slice))
+        if isinstance(found.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and found.statement.value:
+            yield _Slot(found.statement.value)
+    elif isinstance(node, ast.UnaryOp):
+        yield _Slot(node.operand)
+    elif isinstance(node, ast.Attribute):
+        yield _Slot(node.value)
+
+
+def _indices(index: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(index, ast.Tuple):
+        for item in index.elts:
+            yield from _indices(item)
+    elif isinstance(index, ast.Slice):
+        yield from (part for part in (index.lower, index.upper, index.step) if part is not None)
+    else:
+        yield index
+
+
+def _match(slots: list[_Slot], operands: Sequence[tuple[str, Any]], *, by_position: bool) -> list[_Slot | None]:
+    matches: list[_Slot | None] = [None] * len(operands)
+
+    def take(index: int, slot: _Slot | None) -> None:
+        if slot is not None and matches[index] is None:
+            matches[index] = slot
+            slot.taken = True
+
+    for index, (_, value) in enumerate(operands):
+        take(index, next((slot for slot in slots if not slot.taken and _is_same(slot.value, value)), None))
+    for index, (label, _) in enumerate(operands):
+        take(index, next((slot for slot in slots if not slot.taken and slot.keyword == label != ""), None))
+    if by_position:
+        for indices, free in _gaps(matches, slots):
+            if len(indices) == len(free):
+                for index, slot in zip(indices, free, strict=True):
+                    take(index, slot)
+    return matches
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Identity; literals, which have none, are compared by type and value."""
+    return one is other or (type(one) in (int, float, bool, str) and type(one) is type(other) and bool(one == other))
+
+
+def _gaps(matches: list[_Slot | None], slots: list[_Slot]) -> list[tuple[list[int], list[_Slot]]]:
+    """Runs of unmatched operands, each with the free expressions between its matched neighbours."""
+    position = {id(slot): index for index, slot in enumerate(slots)}
+    fixed = [(index, position[id(slot)]) for index, slot in enumerate(matches) if slot is not None and slot.positional]
+    if fixed != sorted(fixed, key=lambda pair: pair[1]):
+        return []
+    edges = [(-1, -1), *fixed, (len(matches), len(slots))]
+    gaps = []
+    for (index, slot), (next_index, next_slot) in itertools.pairwise(edges):
+        free = [slots[i] for i in range(slot + 1, next_slot) if _may_be_operand(slots[i])]
+        gaps.append(([i for i in range(index + 1, next_index) if matches[i] is None], free))
+    return gaps
+
+
+def _may_be_operand(slot: _Slot) -> bool:
+    """Not something whose value is known and was not matched."""
+    return slot.positional and not slot.taken and slot.value is _MISSING
+
+
+def _is_spelled(node: ast.AST, op: str) -> bool:
+    """Is the call written with the operator's own name? An operator symbol always is."""
+    if not isinstance(node, ast.Call):
+        return True
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return _plain(name) == _plain(op) != ""
+
+
+def _plain(name: str) -> str:
+    name = name.rpartition(".")[2].strip("_").lower()
+    return _SPELLINGS.get(name, name)
+
+
+def _name_parts(
+    named: list[tuple[str, Place | None]],
+    node: ast.AST,
+    slots: list[_Slot],
+    operands: Sequence[tuple[str, Any]],
+    frame: FrameType,
+) -> None:
+    """Operands that are an element of a list argument, or a parameter of the module that is called."""
+    parts = [(slot.expression, suffix, part) for slot in slots for suffix, part in _elements(slot.value)]
+    if isinstance(node, ast.Call):
+        module = _resolve(node.func, frame)
+        parts += [(node.func, suffix, part) for suffix, part in _module_state(module)]
+    for index, (label, value) in enumerate(operands):
+        if named[index][1] is None:
+            for expression, suffix, part in parts:
+                if part is value:
+                    named[index] = _named(expression, frame, label, suffix)
+                    break
+
+
+def _elements(value: Any) -> Iterable[tuple[str, Any]]:
+    if value.__class__ is list or value.__class__ is tuple:
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    return []
+
+
+def _module_state(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers of a torch module and its children, read from its plain dicts."""
+    state = _own_dict(value)
+    for kind in ("_parameters", "_buffers"):
+        yield from ((f".{name}", item) for name, item in _plain_dict(state.get(kind)).items())
+    if depth:
+        for child_name, child in _plain_dict(state.get("_modules")).items():
+            yield from ((f".{child_name}{name}", item) for name, item in _module_state(child, depth - 1))
+
+
+def _resolve(expression: ast.expr, frame: FrameType) -> Any:
+    """The value of a literal, a name or an attribute chain; missing for every other expression."""
+    if isinstance(expression, ast.Constant):
+        return expression.value
+    if isinstance(expression, ast.Name):
+        for scope in (frame.f_locals, frame.f_globals, frame.f_builtins):
+            # A class body may have been given any mapping as its name space; only plain ones are read.
+            if type(scope).__name__ in ("dict", "FrameLocalsProxy") and expression.id in scope:
+                return scope[expression.id]
+    elif isinstance(expression, ast.Attribute):
+        base = _resolve(expression.value, frame)
+        if base is not _MISSING:
+            return _attribute(base, expression.attr)
+    return _MISSING
+
+
+def _attribute(base: Any, name: str) -> Any:
+    """``base.name`` if reading it runs no code."""
+    try:
+        value = inspect.getattr_static(base, name)
+    except AttributeError:
+        state = _own_dict(base)
+        for kind in ("_parameters", "_buffers", "_modules"):
+            members = _plain_dict(state.get(kind))
+            if name in members:
+                return members[name]
+        return _MISSING
+    if isinstance(value, MemberDescriptorType):
+        try:
+            return value.__get__(base, type(base))
+        except AttributeError:
+            return _MISSING
+    # A property, a method or another descriptor stands for a value that only running it would give.
+    return _MISSING if hasattr(type(value), "__get__") and not callable(value) else value
+
+
+def _own_dict(value: Any) -> dict[str, Any]:
+    try:
+        return _plain_dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        return {}
+
+
+def _plain_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,144 @@
+"""Which expression of the source is an instruction a part of? The syntax tree around a call that is being executed.
+
+Python 3.11 gives every instruction the span of its expression; a file is parsed once and looked up by span. A method
+call that is spread over several lines is the exception: its span starts at the method's name, so the end decides.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from .source import opname_of, positions_of
+
+Span = tuple[int, int, int, int]
+"""First line, last line, first column, column after the last; columns count bytes, as everywhere in Python."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What an instruction computes.
+
+    ``statement``  assigns to the node; None if the node is not the target of an assignment.
+    ``is_operand`` the instruction looks at the node's value (``if x:``) instead of computing it.
+    """
+
+    node: ast.AST
+    statement: ast.stmt | None = None
+    is_operand: bool = False
+
+
+@dataclass
+class _File:
+    lines: list[str]
+    by_end: dict[tuple[int, int], list[ast.AST]]
+    by_line: dict[int, list[ast.AST]]
+    assigned: dict[ast.AST, ast.stmt]
+
+
+_files: dict[str, _File] = {}
+
+_ANY = (ast.expr,)
+_KINDS: tuple[tuple[str, tuple[type[ast.AST], ...]], ...] = (
+    ("CALL", (ast.Call,)),
+    ("PRECALL", (ast.Call,)),
+    ("BINARY_OP", (ast.BinOp, ast.AugAssign)),
+    ("BINARY_S", (ast.Subscript,)),
+    ("STORE_S", (ast.Subscript,)),
+    ("DELETE_SUBSCR", (ast.Subscript,)),
+    ("UNARY_NOT", _ANY),
+    ("UNARY_", (ast.UnaryOp,)),
+    ("COMPARE_OP", (ast.Compare,)),
+    ("CONTAINS_OP", (ast.Compare,)),
+    ("LOAD_ATTR", (ast.Attribute,)),
+    ("STORE_ATTR", (ast.Attribute,)),
+)
+
+
+def _kinds(opname: str) -> tuple[type[ast.AST], ...]:
+    """What an instruction is compiled from; a truth test and the like look at any expression."""
+    return next((kinds for prefix, kinds in _KINDS if opname.startswith(prefix)), _ANY)
+
+
+def expression_at(code: CodeType, instruction: int, module_globals: Mapping[str, Any] | None) -> Expression | None:
+    """The innermost expression that instruction number ``instruction`` (``f_lasti``) of ``code`` computes.
+
+    None if the source is missing, does not parse, or does not fit the code any more.
+    """
+    file = _parsed(code.co_filename, module_globals)
+    if file is None:
+        return None
+    span = positions_of(code, instruction)
+    kinds = _kinds(opname_of(code, instruction))
+    candidates = [node for node in _candidates(file, span) if isinstance(node, kinds)]
+    if not candidates:
+        return None
+    node = candidates[0]
+    return Expression(node, file.assigned.get(node), is_operand=kinds is _ANY)
+
+
+def source_of(node: ast.AST, filename: str) -> str:
+    """The text of ``node``; newlines and runs of spaces become one space. Empty if it cannot be had."""
+    file = _files.get(filename)
+    if file is None:
+        return ""
+    line, end_line, column, end_column = span_of(node)
+    if end_line > len(file.lines):
+        return ""
+    lines = [text.encode() for text in file.lines[line - 1 : end_line]]
+    lines[-1] = lines[-1][:end_column]
+    lines[0] = lines[0][column:]
+    return " ".join(b"".join(lines).decode(errors="replace").split())
+
+
+def span_of(node: ast.AST) -> Span:
+    """The span of an expression or statement."""
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
+
+
+def _candidates(file: _File, span: tuple[int | None, ...]) -> Iterator[ast.AST]:
+    """Nodes that may be the one at ``span``, the best first."""
+    line, end_line, column, end_column = span
+    if line is None or end_line is None or column is None or end_column is None:
+        # Without columns (python -X no_debug_ranges) only a lone candidate on its line is sure.
+        nodes = file.by_line.get(line or 0, [])
+        kinds = [type(node) for node in nodes]
+        yield from (node for node in nodes if kinds.count(type(node)) == 1)
+        return
+    ending_here = file.by_end.get((end_line, end_column), [])
+    yield from (node for node in ending_here if span_of(node) == span)
+    # The start was moved to the method's name; f(g(x)) differ by their last column, so the end is enough.
+    yield from (node for node in ending_here if isinstance(node, ast.Call) and _contains(node, line, column))
+
+
+def _contains(node: ast.Call, line: int, column: int) -> bool:
+    return (node.lineno, node.col_offset) < (line, column)
+
+
+def _parsed(filename: str, module_globals: Mapping[str, Any] | None) -> _File | None:
+    lines = linecache.getlines(filename, dict(module_globals) if module_globals is not None else None)
+    known = _files.get(filename)
+    if known is not None and (known.lines is lines or known.lines == lines):
+        return known
+    try:
+        tree = ast.parse("".join(lines)) if lines else None
+    except (SyntaxError, ValueError, RecursionError):
+        tree = None
+    if tree is None:
+        return None
+    file = _File(lines, {}, {}, {})
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.expr, ast.AugAssign)):
+            line, end_line, _, end_column = span_of(node)
+            file.by_end.setdefault((end_line, end_column), []).append(node)
+            file.by_line.setdefault(line, []).append(node)
+        if isinstance(node, ast.Assign):
+            file.assigned.update((target, node) for target in node.targets)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            file.assigned[node.target] = node
+    _files[filename] = file
+    return file
