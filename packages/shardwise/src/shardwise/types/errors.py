@@ -17,6 +17,7 @@ class SpmdTypeError(RuntimeError):
     ``help``     remedies, each a call that can be pasted.
     ``finding``  the structured finding (place, operands, repairs); None until a boundary attaches it.
     ``context``  the offending call with its operands, printed under the message; may be set later.
+    ``note``     a remark on how the error is shown, printed before the context; may be set later.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class SpmdTypeError(RuntimeError):
         self.help = tuple(help)
         self.context = context
         self.finding = finding
+        self.note = ""
 
     @property
     def message(self) -> str:
@@ -42,6 +44,8 @@ class SpmdTypeError(RuntimeError):
     def __str__(self) -> str:
         lines = [self.message]
         lines += [f"  = help: {line}" for line in self.help]
+        if self.note:
+            lines.append(f"  = note: {self.note}")
         if self.context:
             lines += ["", self.context]
         return "\n".join(lines)

@@ -10,13 +10,15 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from .errors import SpmdTypeError
+
 
 class PerMeshAxisLocalSpmdType(enum.Enum):
     """A local type: what the tensors of the ranks along one mesh axis have to do with each other."""
 
     R = "R"
     """Replicate: equal on all ranks, used differently by each; the gradient is a pending sum (P)."""
-    I = "I"  # noqa: E741  the published name of the type
+    I = "I"
     """Invariant: equal on all ranks, one computation that every rank repeats; the gradient is invariant."""
     V = "V"
     """Varying: different on each rank; nothing is claimed about how the pieces combine."""
@@ -38,7 +40,7 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
 
 
 R: Final = PerMeshAxisLocalSpmdType.R
-I: Final = PerMeshAxisLocalSpmdType.I  # noqa: E741
+I: Final = PerMeshAxisLocalSpmdType.I
 V: Final = PerMeshAxisLocalSpmdType.V
 P: Final = PerMeshAxisLocalSpmdType.P
 Replicate, Invariant, Varying, Partial = R, I, V, P
@@ -95,3 +97,11 @@ Placement = PerMeshAxisLocalSpmdType | _Unknown
 def to_local_type(placement: PerMeshAxisSpmdType) -> PerMeshAxisLocalSpmdType:
     """The local type that a placement refines: S(i) is V, every other placement is itself."""
     return V if isinstance(placement, Shard) else placement
+
+
+def resolve_dim(shard: Shard, ndim: int) -> int:
+    """The dim of ``shard`` counted from the front, for a tensor of ``ndim`` dims. Errors: SW132 if out of range."""
+    dim = shard.dim + ndim if shard.dim < 0 else shard.dim
+    if not 0 <= dim < ndim:
+        raise SpmdTypeError(f"{shard} names a dim that a tensor with ndim {ndim} does not have", code="SW132")
+    return dim

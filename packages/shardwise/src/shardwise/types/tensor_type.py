@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from .placement import UNKNOWN, Placement, R
 from .spec import PartitionSpec
@@ -45,15 +45,16 @@ class TensorType:
     ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
     """
 
-    __slots__ = ("axes", "placements", "spec", "ground", "local", "_at", "__weakref__")
+    __slots__ = ("__weakref__", "_at", "axes", "ground", "local", "placements", "spec")
 
     axes: tuple[Any, ...]
     placements: tuple[Placement, ...]
     spec: PartitionSpec | None
     ground: Ground
     local: Mapping[Any, Any]
+    _at: dict[Any, Placement]
 
-    _interned: dict[tuple[Any, ...], TensorType] = {}
+    _interned: ClassVar[dict[tuple[Any, ...], TensorType]] = {}
 
     def __init__(self) -> None:
         raise TypeError("TensorType is interned: use TensorType.of(...)")
@@ -130,4 +131,4 @@ EMPTY_TYPE = TensorType.of(ground=Ground.EMPTY)
 
 def constant_type(axes: Iterable[Any], *, zero: bool = False) -> TensorType:
     """The type of a factory's result under a mesh with these axes: R everywhere, from constants alone."""
-    return TensorType.of({axis: R for axis in axes}, ground=Ground.ZERO if zero else Ground.CONSTANT)
+    return TensorType.of(dict.fromkeys(axes, R), ground=Ground.ZERO if zero else Ground.CONSTANT)

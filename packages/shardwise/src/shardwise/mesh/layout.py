@@ -1,0 +1,254 @@
+"""Which ranks belong to an axis, and how do two axes lie to each other? The algebra of layouts.
+
+A layout is a set of rank offsets from 0 written as atoms ``size:stride``, outermost (largest stride) first: ``4:2`` is
+{0, 2, 4, 6}, and ``(2, 2):(4, 1)`` is {0, 1, 4, 5}. Every stride is larger than the span of the atoms inside it, so
+counting through the atoms like digits visits the ranks in ascending order, and adjoining atoms are coalesced
+(``(2, 2):(2, 1)`` is written ``4:1``). Under these two conditions a set of ranks has exactly one layout, so equal
+layouts are equal sets, and every question below is answered on atoms.
+
+Source: hierarchical layouts as in CuTe, restricted to increasing injective ones, in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.types.errors import SpmdValueError
+
+Atom = tuple[int, int]
+"""One (size, stride)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A set of rank offsets. The arguments may be ints or nested tuples in any order; they are put in normal form.
+
+    Errors: SW903 if a size or stride is not positive, or if the atoms overlap.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __init__(self, sizes: Any = (), strides: Any = ()) -> None:
+        atoms = coalesce(_checked_atoms(sizes, strides))
+        if not are_orthogonal(atoms):
+            raise SpmdValueError(
+                f"the layout {_format(sizes)}:{_format(strides)} counts some ranks twice: every stride must be larger "
+                f"than the span of the smaller ones",
+                code="SW903",
+            )
+        object.__setattr__(self, "sizes", tuple(size for size, _ in atoms))
+        object.__setattr__(self, "strides", tuple(stride for _, stride in atoms))
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """(size, stride) pairs, outermost first."""
+        return tuple(zip(self.sizes, self.strides, strict=True))
+
+    def numel(self) -> int:
+        """How many ranks."""
+        return math.prod(self.sizes)
+
+    def span(self) -> int:
+        """The largest offset."""
+        return span(self.atoms)
+
+    def ranks(self) -> Iterator[int]:
+        """The offsets in ascending order. For printing and for building groups; no decision is made from it."""
+        return _ranks(self.atoms)
+
+    def __contains__(self, rank: object) -> bool:
+        return isinstance(rank, int) and self._digits(rank) is not None
+
+    def _digits(self, rank: int) -> list[int] | None:
+        # Greedy is exact: a smaller digit would leave more than the inner atoms can span.
+        digits = []
+        for size, stride in self.atoms:
+            digit = min(rank // stride, size - 1)
+            digits.append(digit)
+            rank -= digit * stride
+        return digits if rank == 0 else None
+
+    def issubset(self, other: Layout) -> bool:
+        """Whether every rank of this layout is one of ``other``'s."""
+        if self.numel() > other.numel() or self.span() > other.span():
+            return False
+        return _inside(0, self.atoms, other)
+
+    def isorthogonal(self, *others: Layout) -> bool:
+        """Whether all these layouts together are independent digits of one numbering of ranks."""
+        return are_orthogonal(sorted_atoms(atom for layout in (self, *others) for atom in layout.atoms))
+
+    def merge(self, *others: Layout) -> Layout:
+        """The sums of one rank from each: the flattening of mutually orthogonal layouts. Errors: SW903."""
+        layouts = (self, *others)
+        return Layout(
+            tuple(size for layout in layouts for size in layout.sizes),
+            tuple(stride for layout in layouts for stride in layout.strides),
+        )
+
+    def divide(self, part: Layout) -> Layout | None:
+        """The ``rest`` for which ``part.merge(rest)`` is this layout; None if ``part`` is not a factor of it."""
+        rest = list(self.atoms)
+        for size, stride in part.atoms:
+            # Coalesced atoms do not adjoin, so an atom of a factor lies within one atom of the whole.
+            for index, (whole_size, whole_stride) in enumerate(rest):
+                inner, uneven = divmod(stride, whole_stride)
+                if not uneven and inner and whole_size % (inner * size) == 0:
+                    outer = whole_size // (inner * size)
+                    rest[index : index + 1] = [(outer, stride * size), (inner, whole_stride)]
+                    break
+            else:
+                return None
+        return _from_atoms(rest)
+
+    def compose(self, selection: Layout) -> Layout | None:
+        """The ranks of this layout at the positions in ``selection``; None if they do not form a layout."""
+        picked: list[Atom] = []
+        for size, step in selection.atoms:
+            for whole_size, whole_stride in reversed(self.atoms):
+                if step >= whole_size:
+                    step, uneven = divmod(step, whole_size)
+                    if uneven:
+                        return None
+                    continue
+                here = min(size, -(-whole_size // step))
+                if size % here or (here < size and whole_size != step * here):
+                    return None
+                picked.append((here, whole_stride * step))
+                size, step = size // here, 1
+                if size == 1:
+                    break
+            if size > 1:
+                return None
+        # Digits that would carry leave atoms that overlap or too few ranks; such a set is no layout.
+        atoms = sorted_atoms(picked)
+        return _from_atoms(atoms) if are_orthogonal(atoms) else None
+
+    def complement(self, world_size: int) -> Layout | None:
+        """The layout that completes this one to all of ``range(world_size)``; None if copies cannot tile it."""
+        return Layout(world_size, 1).divide(self)
+
+    def __str__(self) -> str:
+        if not self.sizes:
+            return "1:1"
+        return f"{_format(self.sizes)}:{_format(self.strides)}"
+
+
+def layout_of_ranks(ranks: Sequence[int]) -> Layout | None:
+    """The layout of these ranks, shifted to begin at 0; None if they do not form one."""
+    rest = sorted(ranks)
+    rest = [rank - rest[0] for rank in rest]
+    atoms: list[Atom] = []
+    while len(rest) > 1:
+        stride = rest[1]
+        size = next((i for i, rank in enumerate(rest) if rank != i * stride), len(rest))
+        outer = rest[::size]
+        if stride == 0 or len(rest) % size:
+            return None
+        if any(rank != outer[i // size] + i % size * stride for i, rank in enumerate(rest)):
+            return None
+        atoms.append((size, stride))
+        rest = outer
+    return _from_atoms(atoms)
+
+
+def sorted_atoms(atoms: Iterable[Atom]) -> list[Atom]:
+    """Without the atoms of size 1, outermost first."""
+    return sorted((atom for atom in atoms if atom[0] != 1), key=lambda atom: (-atom[1], -atom[0]))
+
+
+def coalesce(atoms: Iterable[Atom]) -> list[Atom]:
+    """Sorted, and atoms that adjoin made one: ``(n, m*t), (m, t)`` is ``(n*m, t)``."""
+    result: list[Atom] = []
+    for size, stride in sorted_atoms(atoms):
+        if result and result[-1][1] == size * stride:
+            size *= result.pop()[0]
+        result.append((size, stride))
+    return result
+
+
+def span(atoms: Iterable[Atom]) -> int:
+    """The largest sum of one offset per atom."""
+    return sum((size - 1) * stride for size, stride in atoms)
+
+
+def are_orthogonal(atoms: Sequence[Atom]) -> bool:
+    """Whether sorted atoms are independent digits: each begins strictly beyond the span of the smaller ones."""
+    reached = 0
+    for size, stride in reversed(atoms):
+        if stride <= reached:
+            return False
+        reached += (size - 1) * stride
+    return True
+
+
+def _from_atoms(atoms: Iterable[Atom]) -> Layout:
+    atoms = list(atoms)
+    return Layout(tuple(size for size, _ in atoms), tuple(stride for _, stride in atoms))
+
+
+def _ranks(atoms: tuple[Atom, ...]) -> Iterator[int]:
+    if not atoms:
+        yield 0
+        return
+    size, stride = atoms[0]
+    for digit in range(size):
+        for inner in _ranks(atoms[1:]):
+            yield digit * stride + inner
+
+
+def _inside(offset: int, atoms: tuple[Atom, ...], whole: Layout) -> bool:
+    """Whether ``offset`` plus every sum over ``atoms`` lies in ``whole``."""
+    digits = whole._digits(offset)
+    if digits is None:
+        return False
+    for size, stride in atoms:
+        step = whole._digits(stride)
+        if step is None and offset == 0:
+            return False
+        if step is None:
+            break
+        digits = [digit + (size - 1) * more for digit, more in zip(digits, step, strict=True)]
+    else:
+        if all(digit < size for digit, size in zip(digits, whole.sizes, strict=True)):
+            return True  # no digit carries, so every sum is a rank of the whole
+    # Steps that carry from one atom of the whole into the next (4:2 within (2, 3):(4, 1)): look at each.
+    size, stride = atoms[0]
+    return all(_inside(offset + digit * stride, atoms[1:], whole) for digit in range(size))
+
+
+def _checked_atoms(sizes: Any, strides: Any) -> list[Atom]:
+    flat_sizes, flat_strides = list(_flat(sizes)), list(_flat(strides))
+    if len(flat_sizes) != len(flat_strides):
+        raise SpmdValueError(
+            f"a layout needs one stride per size, got sizes {_format(sizes)} and strides {_format(strides)}",
+            code="SW903",
+        )
+    for size, stride in zip(flat_sizes, flat_strides, strict=True):
+        if size < 1 or (stride < 1 and size > 1):
+            raise SpmdValueError(
+                f"sizes and strides of a layout must be positive, got size {size} with stride {stride}", code="SW903"
+            )
+    return list(zip(flat_sizes, flat_strides, strict=True))
+
+
+def _flat(nested: Any) -> Iterator[int]:
+    if isinstance(nested, (tuple, list)):
+        for item in nested:
+            yield from _flat(item)
+    elif isinstance(nested, int) and not isinstance(nested, bool):
+        yield nested
+    else:
+        raise SpmdValueError(
+            f"sizes and strides of a layout are ints, got {nested!r} of type {type(nested).__name__}", code="SW903"
+        )
+
+
+def _format(numbers: Any) -> str:
+    if isinstance(numbers, (tuple, list)):
+        return str(numbers[0]) if len(numbers) == 1 else "(" + ", ".join(map(_format, numbers)) + ")"
+    return str(numbers)

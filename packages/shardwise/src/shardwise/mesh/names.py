@@ -1,0 +1,146 @@
+"""What is an axis called? The registry of names, and how an axis is printed.
+
+An axis may have several names, and a name may belong to several axes (two meshes with a ``tp`` of different size);
+then every one of them is shown with its layout, ``tp[4:1]``. The current mesh's names come first in print, because
+they are what the program at hand says.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .entry import current_entry
+from .layout import Layout
+
+if TYPE_CHECKING:
+    from .axis import MeshAxis
+
+DEFAULT_GROUP = "default_pg"
+
+_names_of: dict[MeshAxis, set[str]] = {}
+_axes_of: dict[str, set[MeshAxis]] = {}
+
+
+def _debug_from_environment() -> bool:
+    return "1" in (os.environ.get("SHARDWISE_MESH_AXIS_DEBUG"), os.environ.get("MESH_AXIS_DEBUG"))
+
+
+_debug = _debug_from_environment()
+
+
+def register_name(axis: MeshAxis, name: str) -> None:
+    """Add ``name`` to the names of ``axis``."""
+    _names_of.setdefault(axis, set()).add(name)
+    _axes_of.setdefault(name, set()).add(axis)
+
+
+def clear_names() -> None:
+    _names_of.clear()
+    _axes_of.clear()
+
+
+def names_of(axis: MeshAxis) -> frozenset[str]:
+    """The registered names, with the layout added where a name alone is ambiguous."""
+    return frozenset(_distinct(name, axis) for name in _names_of.get(axis, ()))
+
+
+def display(axis: MeshAxis) -> str:
+    """The axis in print."""
+    if _debug:
+        return _debug_display(axis)
+    name = _short_name(axis)
+    if axis.size() == 1:
+        return f"{name or 'MeshAxis'}(trivial)"
+    return name or _flattened(axis) or f"MeshAxis({axis.layout})"
+
+
+def _debug_display(axis: MeshAxis) -> str:
+    names = sorted(names_of(axis))
+    if names:
+        shown = "/".join(names)
+    elif axis.size() == 1:
+        shown = "MeshAxis(trivial)"
+    else:
+        shown = _flattened(axis) or "MeshAxis"
+    return f"{shown}{{{axis.layout}}}"
+
+
+def _distinct(name: str, axis: MeshAxis) -> str:
+    # The trivial axis carries whatever names single-rank groups have; it never makes a name ambiguous.
+    others = sum(1 for other in _axes_of.get(name, ()) if other.size() > 1)
+    return f"{name}[{axis.layout}]" if others > 1 and axis.size() > 1 else name
+
+
+def _short_name(axis: MeshAxis) -> str | None:
+    entry = current_entry()
+    if entry is not None:
+        here = [name for name, named in entry.names.items() if named is axis]
+        if here:
+            return min(here)
+    names = _names_of.get(axis)
+    if not names:
+        return None
+    return _distinct(min(names, key=lambda name: (name == DEFAULT_GROUP, name)), axis)
+
+
+def _flattened(axis: MeshAxis) -> str | None:
+    """``{outer,inner}`` if named axes multiply to this one."""
+    entry = current_entry()
+    named = {other for other in _names_of if other.size() > 1}
+    if entry is not None:
+        named |= entry.axes
+    named.discard(axis)
+    factors = _factors(axis.layout, _by_inner_stride(named), {})
+    if factors is None:
+        return None
+    factors = sorted(factors, key=lambda factor: factor.sort_key)
+    return "{" + ",".join(_short_name(factor) or repr(factor) for factor in factors) + "}"
+
+
+def _by_inner_stride(axes: set[MeshAxis]) -> dict[int, list[MeshAxis]]:
+    table: dict[int, list[MeshAxis]] = {}
+    for axis in sorted(axes, key=lambda axis: (-axis.size(), axis.sort_key)):
+        table.setdefault(axis.layout.strides[-1], []).append(axis)
+    return table
+
+
+def _factors(
+    layout: Layout, named: dict[int, list[MeshAxis]], known: dict[Layout, list[MeshAxis] | None]
+) -> list[MeshAxis] | None:
+    """Named axes that merge to ``layout``: from the inside outwards, the largest fitting axis first.
+
+    What remains after taking a factor out is a layout again, so remembering the remainders bounds the work.
+    """
+    if not layout.sizes:
+        return []
+    if layout not in known:
+        known[layout] = None
+        for axis in named.get(layout.strides[-1], ()):
+            rest = layout.divide(axis.layout)
+            more = None if rest is None else _factors(rest, named, known)
+            if more is not None:
+                known[layout] = [axis, *more]
+                break
+    return known[layout]
+
+
+class set_printoptions:
+    """Print axes with all their names and their layout. Works as a statement and as a context manager."""
+
+    def __init__(self, *, debug: bool) -> None:
+        global _debug
+        self._before = _debug
+        _debug = debug
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: Any) -> None:
+        global _debug
+        _debug = self._before
+
+
+def reset_printoptions() -> None:
+    """Back to what the environment says."""
+    set_printoptions(debug=_debug_from_environment())

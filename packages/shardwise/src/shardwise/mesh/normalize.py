@@ -1,0 +1,176 @@
+"""What does a user's way of writing axes, types and specs mean under the current mesh?
+
+Names become axes, axes of one rank disappear (nothing can differ along them), and what remains must be orthogonal.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardwise.types import spec as spec_module
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, set_spec_normalizer
+from shardwise.types.spmd_type import check_placement, empty_entry
+
+from .axis import MeshAxis
+from .entry import CurrentMesh, current_entry
+from .orthogonal import check_orthogonal
+
+
+def normalize_axis(axis: Any) -> MeshAxis:
+    """The axis that a name, a process group or an axis stands for.
+
+    Errors: SW904 for a name without a current mesh, SW902 for an unknown name, TypeError for no axis at all.
+    """
+    if isinstance(axis, MeshAxis):
+        return axis
+    if isinstance(axis, str):
+        return _axis_named(axis)
+    if isinstance(axis, int):
+        raise SpmdArgumentError(
+            f"a mesh axis is given by its name, as a MeshAxis or as a process group, got {axis!r} of type "
+            f"{type(axis).__name__}"
+        )
+    return MeshAxis.of(axis)
+
+
+def _axis_named(name: str) -> MeshAxis:
+    entry = current_entry()
+    if entry is None:
+        raise SpmdTypeError(
+            f"the axis name {name!r} means nothing without a current mesh",
+            code="SW904",
+            help=("with set_current_mesh(device_mesh): ...",),
+        )
+    axis = entry.all_names.get(name)
+    if axis is None:
+        raise _unknown_name(name, entry)
+    return axis
+
+
+def _unknown_name(name: str, entry: CurrentMesh) -> SpmdTypeError:
+    known = sorted(entry.all_names)
+    listed = f"its axes are {', '.join(map(repr, known))}" if known else "its axes have no names"
+    outer = entry.outer
+    while outer is not None and name not in outer.all_names:
+        outer = outer.outer
+    note = "" if outer is None else f"; note: an outer mesh has {name!r}, but the current mesh hides it"
+    return SpmdTypeError(
+        f"the current mesh has no axis named {name!r}; {listed}{note}",
+        code="SW902",
+        help=tuple(repr(close) for close in difflib.get_close_matches(name, known, 1)),
+    )
+
+
+def format_axis(axis: Any) -> str:
+    """An axis in print: a name in quotes, anything else as its MeshAxis."""
+    return repr(axis) if isinstance(axis, (str, MeshAxis)) else repr(MeshAxis.of(axis))
+
+
+def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
+    """The axes of more than one rank. Errors: SW901 if they overlap."""
+    kept = frozenset(axis for axis in map(normalize_axis, axes) if axis.size() > 1)
+    check_orthogonal(sorted(kept, key=lambda axis: axis.sort_key), "the mesh")
+    return kept
+
+
+def normalize_local_type(types: Mapping[Any, Any]) -> dict[MeshAxis, PerMeshAxisLocalSpmdType]:
+    """R, I, V or P per axis of more than one rank.
+
+    Errors: TypeError for another value, SW130 for one axis under two spellings and types, SW901 for overlapping axes.
+    """
+    result: dict[MeshAxis, PerMeshAxisLocalSpmdType] = {}
+    for key, placement in types.items():
+        if not isinstance(placement, PerMeshAxisLocalSpmdType):
+            raise SpmdArgumentError(
+                f"the local type on axis {format_axis(key)} must be R, I, V or P, got {placement!r}", code="SW132"
+            )
+        axis = normalize_axis(key)
+        if axis.size() > 1:
+            _put(result, axis, placement)
+    check_orthogonal(result, "the type")
+    return result
+
+
+def _put(result: dict[MeshAxis, Any], axis: MeshAxis, placement: Any) -> None:
+    if result.setdefault(axis, placement) != placement:
+        raise SpmdTypeError(
+            f"axis {axis!r} is given twice, under two spellings, as {result[axis]!r} and as {placement!r}", code="SW130"
+        )
+
+
+def normalize_partition_spec(spec: Sequence[Any]) -> PartitionSpec:
+    """The same spec with names resolved, axes of one rank dropped, and every entry None, an axis, or a tuple.
+
+    Errors: ValueError for ``()`` as an entry, SW901 if axes overlap or one is used twice.
+    """
+    entries = []
+    used: list[MeshAxis] = []
+    for dim, entry in enumerate(spec):
+        if isinstance(entry, (tuple, list)) and not entry:
+            raise empty_entry(dim)
+        axes = [axis for axis in map(normalize_axis, entry_axes(entry)) if axis.size() > 1]
+        used += axes
+        entries.append(make_entry(axes))
+    check_orthogonal(used, "the partition spec")
+    return PartitionSpec(*entries)
+
+
+def shard_types_to_partition_spec(
+    types: Mapping[Any, Any], ndim: int, axis_order: Sequence[Any] | None = None
+) -> PartitionSpec:
+    """The spec of length ``ndim`` that the S(i) among ``types`` say; other types are not looked at.
+
+    ``axis_order`` gives the order, outermost first, of axes that share a dim.
+    Errors: SW132 for a dim that is out of range, SW131 if axes share a dim and their order is open.
+    """
+    shards: dict[MeshAxis, int] = {}
+    for key, placement in types.items():
+        check_placement(key, placement)
+        if isinstance(placement, Shard):
+            axis = normalize_axis(key)
+            dim = resolve_dim(placement, ndim)
+            if axis.size() > 1 and shards.setdefault(axis, dim) != dim:
+                raise SpmdTypeError(
+                    f"axis {axis!r} is given twice, under two spellings, as S({shards[axis]}) and as S({dim})",
+                    code="SW131",
+                )
+    order = [normalize_axis(axis) for axis in axis_order or ()]
+    dims: list[list[MeshAxis]] = [[] for _ in range(ndim)]
+    for axis, dim in shards.items():
+        dims[dim].append(axis)
+    entries = [make_entry(_in_order(axes, order, dim)) for dim, axes in enumerate(dims)]
+    return normalize_partition_spec(entries)
+
+
+def _in_order(axes: list[MeshAxis], order: list[MeshAxis], dim: int) -> list[MeshAxis]:
+    if len(axes) < 2:
+        return axes
+    if not set(axes) <= set(order):
+        listed = ", ".join(map(repr, sorted(axes, key=lambda axis: axis.sort_key)))
+        raise SpmdTypeError(
+            f"{listed} all shard dim {dim}, and S({dim}) does not say in which order: give axis_order or an explicit "
+            f"PartitionSpec",
+            code="SW131",
+            help=(f"PartitionSpec({'None, ' * dim}({listed}), ...), outermost axis first",),
+        )
+    return sorted(axes, key=order.index)
+
+
+def partition_spec_to_shard_types(spec: Sequence[Any]) -> dict[MeshAxis, Shard]:
+    """The S(i) per axis that ``spec`` says; the order of axes that share a dim is lost."""
+    normal = normalize_partition_spec(spec)
+    return {axis: Shard(dim) for dim, entry in enumerate(normal) for axis in entry_axes(entry)}
+
+
+def partition_spec_get_shard(spec: Sequence[Any] | None, axis: Any) -> Shard | None:
+    """The S(i) that ``spec`` says for ``axis``, both as a user writes them; None if it says nothing."""
+    if spec is None:
+        return None
+    return spec_module.partition_spec_get_shard(normalize_partition_spec(spec), normalize_axis(axis))
+
+
+set_spec_normalizer(normalize_partition_spec)

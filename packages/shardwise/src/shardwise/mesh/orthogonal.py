@@ -1,0 +1,37 @@
+"""Which axes overlap, and how do we say so? The one check that several axes are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+from shardwise.types.errors import SpmdTypeError
+
+from .axis import MeshAxis
+
+
+def check_orthogonal(axes: Iterable[MeshAxis], where: str) -> None:
+    """Refuse axes that overlap. ``where`` says what they are the axes of. Errors: SW901."""
+    axes = tuple(axes)
+    if not axes or axes[0].isorthogonal(*axes[1:]):
+        return
+    for one, other in combinations(axes, 2):
+        if one is other and one.size() > 1:
+            raise SpmdTypeError(f"{one!r} is used twice in {where}: an axis is not orthogonal to itself", code="SW901")
+    for one, other in combinations(axes, 2):
+        if not one.isorthogonal(other):
+            raise SpmdTypeError(
+                f"{_shown(one)} and {_shown(other)} in {where} are not orthogonal: they overlap, and axes must be "
+                f"independent radix dimensions of the ranks",
+                code="SW901",
+            )
+    raise SpmdTypeError(
+        f"the axes {', '.join(map(_shown, axes))} in {where} are not orthogonal: every two of them are, but together "
+        f"they count some ranks out of order",
+        code="SW901",
+    )
+
+
+def _shown(axis: MeshAxis) -> str:
+    shown, layout = repr(axis), str(axis.layout)
+    return shown if layout in shown else f"{shown} ({layout})"

@@ -1,0 +1,73 @@
+"""What does a user write as one type? ``SpmdType``: a type per mesh axis and, if need be, the order of the shards.
+
+Keys and entries stay as written: what a name means depends on the mesh that is current where the type is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
+from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
+from .spec import PartitionSpec, entry_axes
+
+
+@dataclass
+class SpmdType:
+    """R, I, V, P or S(i) per mesh axis, and a partition spec for what S(i) cannot say.
+
+    Errors: TypeError for a value that is no type, ValueError for an empty spec entry, SW131 if the types and the
+    spec contradict each other. Names, negative dims and axes that share a dim are settled by ``assert_type``.
+    """
+
+    local_type: dict[Any, PerMeshAxisSpmdType]
+    partition_spec: PartitionSpec | None = None
+
+    def __post_init__(self) -> None:
+        for axis, placement in self.local_type.items():
+            check_placement(axis, placement)
+        if self.partition_spec is None:
+            return
+        for dim, entry in enumerate(self.partition_spec):
+            if isinstance(entry, tuple) and not entry:
+                raise empty_entry(dim)
+            for axis in entry_axes(entry):
+                self._check_spec_axis(axis)
+        for axis, placement in self.local_type.items():
+            if isinstance(placement, Shard):
+                raise SpmdTypeError(
+                    f"{axis!r} is given as {placement} beside an explicit {self.partition_spec!r}; "
+                    f"a sharding is said once, by S(i) or by the spec",
+                    code="SW131",
+                    help=(f"give {axis!r} as V and put it in the partition spec",),
+                )
+
+    def _check_spec_axis(self, axis: Any) -> None:
+        placement = self.local_type.get(axis, V)
+        if placement is not V and not isinstance(placement, Shard):
+            raise SpmdTypeError(
+                f"the partition spec shards a dim over {axis!r}, but {axis!r} is given as {placement}; "
+                f"an axis that shards is V",
+                code="SW131",
+            )
+
+
+def check_placement(axis: Any, placement: Any) -> None:
+    """Refuse a value that is not R, I, V, P or S(i)."""
+    if not isinstance(placement, (PerMeshAxisLocalSpmdType, Shard)):
+        raise SpmdArgumentError(
+            f"the type on axis {axis!r} must be R, I, V, P or S(i), got {placement!r} of type "
+            f"{type(placement).__name__}",
+            code="SW132",
+            help=("S(0), with the dim",) if placement is Shard else (),
+        )
+
+
+def empty_entry(dim: int) -> SpmdValueError:
+    """The error for ``()`` written as a spec entry."""
+    return SpmdValueError(
+        f"the entry of the partition spec for dim {dim} is the empty tuple (); a dim that is not sharded is None",
+        code="SW132",
+        help=("PartitionSpec(..., None, ...)",),
+    )

@@ -1,0 +1,70 @@
+"""Which mesh dims, by name, shard which tensor dim of a DTensor? ``TensorSharding``: one entry per tensor dim.
+
+It behaves like a tuple but is none, so that a pytree treats it as one leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .aliases import DimSharding
+from .errors import SpmdArgumentError
+
+
+class TensorSharding(Sequence[DimSharding]):
+    """``TensorSharding("dp", None, ("cp", "tp"))``: None, a mesh dim name, or several, outermost first."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, *dim_shardings: DimSharding) -> None:
+        self._entries = dim_shardings
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[DimSharding]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __add__(self, other: Any) -> TensorSharding:
+        return TensorSharding(*self._entries, *_entries_of(other))
+
+    def __radd__(self, other: Any) -> TensorSharding:
+        return TensorSharding(*_entries_of(other), *self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, TensorSharding):
+            return self._entries == other._entries
+        return self._entries == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._entries)
+
+    def __repr__(self) -> str:
+        return f"TensorSharding({', '.join(map(repr, self._entries))})"
+
+    def __reduce__(self) -> Any:
+        return (TensorSharding, self._entries)
+
+
+def _entries_of(other: Any) -> tuple[DimSharding, ...]:
+    if not isinstance(other, (tuple, TensorSharding)):
+        raise NotImplementedError(f"a TensorSharding is added to a tuple or another one, not to {type(other).__name__}")
+    return tuple(other)
+
+
+def normalize_dim_sharding(entry: DimSharding) -> Sequence[str]:
+    """An entry as a sequence of names: None is ``()``, a name is ``(name,)``, a sequence is itself."""
+    if entry is None:
+        return ()
+    if isinstance(entry, str):
+        return (entry,)
+    if not isinstance(entry, Sequence):
+        raise SpmdArgumentError(
+            f"a dim is sharded by None, a mesh dim name or a sequence of names, got {entry!r} of type "
+            f"{type(entry).__name__}"
+        )
+    return entry
