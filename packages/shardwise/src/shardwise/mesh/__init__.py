@@ -13,7 +13,7 @@ _NAMES = {
     **listed("shardwise.mesh.normalize", "partition_spec_get_shard"),
     **listed("shardwise.mesh.current", "CurrentMesh current_entry current_mesh current_mesh_names"),
     **listed("shardwise.mesh.current", "current_mesh_all_names mesh_of set_current_mesh"),
-    **listed("shardwise.mesh.regions", "reinterpret"),
+    **listed("shardwise.mesh.regions", "axes_inside match_regions reinterpret"),
 }
 
 __getattr__, __dir__, __all__ = door(__name__, _NAMES)

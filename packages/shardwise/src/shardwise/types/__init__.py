@@ -12,7 +12,7 @@ _NAMES = {
     **listed("shardwise.types.tensor_sharding", "TensorSharding normalize_dim_sharding"),
     **listed("shardwise.types.infer_marker", "Infer"),
     **listed("shardwise.types.tensor_type", "TensorType"),
-    **listed("shardwise.types.notation", "TypedShape format_type parse"),
+    **listed("shardwise.types.notation", "TypedShape abbreviate format_type format_typed_shape parse"),
     **listed("shardwise.types.errors", "SpmdTypeError SpmdValueError SpmdArgumentError"),
     **listed("shardwise.types.errors", "RedistributeError DTensorPropagationError"),
     # Names need a mesh to be resolved in, so these live one room to the right.

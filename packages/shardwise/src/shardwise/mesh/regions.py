@@ -1,0 +1,199 @@
+"""When do two presentations of the ranks describe the same region, and what is a type in the other one?
+
+``(dp, cp, tp)`` and ``(edp, ep, etp)`` may be two cuts of the same ranks. Axes of both sides that overlap are brought
+together in groups; where both sides of a group flatten to one layout and the types within it are uniform, the type
+moves over without touching data: R on dp and cp is R on their flattening, and a sum pending over both is one sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, Placement
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.tensor_type import TensorType
+
+from .axis import MeshAxis, flatten_axes
+
+_DEBUG_HINT = "run with MESH_AXIS_DEBUG=1 to see the layout of every axis"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Axes of two presentations that overlap each other, each side outermost first; ``source`` is not empty."""
+
+    source: tuple[MeshAxis, ...]
+    destination: tuple[MeshAxis, ...]
+
+
+def reinterpret(
+    type: TensorType,
+    destination: Iterable[MeshAxis],
+    wanted: Mapping[MeshAxis, Placement] | None = None,
+    *,
+    global_axes: Collection[MeshAxis] = (),
+) -> TensorType:
+    """``type`` said with the axes ``destination``; an axis of these that ``type`` says nothing about stays absent.
+
+    ``wanted``       the whole result, if the caller knows it: it is compared, and must leave nothing open.
+    ``global_axes``  destination axes whose shards must survive; the shards of others are forgotten where the new axes
+                     cannot express them.
+    Errors: SW133 if the regions differ or types within a group do.
+    """
+    destination = frozenset(axis for axis in destination if axis.size() > 1)
+    if wanted is None and all(axis in destination for axis in type.axes):
+        return type
+    groups = match_regions(type.axes, destination)
+    placements = {axis: type.get(axis) for axis in type.axes if axis in destination}
+    for group in groups:
+        placements.update(dict.fromkeys(group.destination, _uniform(type, group)))
+    if wanted is not None:
+        _compare(placements, {axis: place for axis, place in wanted.items() if axis.size() > 1})
+    spec = None if type.spec is None else _remap(type, type.spec, groups, destination, global_axes)
+    return TensorType.of(placements, spec, type.ground)
+
+
+def match_regions(source: Iterable[MeshAxis], destination: Collection[MeshAxis]) -> list[Group]:
+    """The groups that every axis of ``source`` outside ``destination`` belongs to.
+
+    Errors: SW133 if the two sides of a group are not the same ranks.
+    """
+    source = frozenset(source)
+    foreign = _ordered(axis for axis in source if axis not in destination)
+    offered = _ordered(axis for axis in destination if axis not in source)
+    groups = [_connected(start, foreign, offered) for start in foreign]
+    unique = list(dict.fromkeys(groups))
+    for group in unique:
+        _check_same_region(group, destination)
+    return unique
+
+
+def axes_inside(whole: MeshAxis, axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...] | None:
+    """Those of ``axes`` that lie in ``whole``, outermost first, if they make it up exactly; else None."""
+    inside = _ordered(axis for axis in axes if axis.size() > 1 and axis <= whole)
+    if not inside or not inside[0].isorthogonal(*inside[1:]) or flatten_axes(inside) is not whole:
+        return None
+    return inside
+
+
+def _ordered(axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...]:
+    return tuple(sorted(axes, key=lambda axis: axis.sort_key))
+
+
+def _connected(start: MeshAxis, source: tuple[MeshAxis, ...], destination: tuple[MeshAxis, ...]) -> Group:
+    """The smallest group around ``start``: axes that overlap, the axes that these overlap, and so on."""
+    here, there = {start}, set[MeshAxis]()
+    while True:
+        more = {axis for axis in destination if any(not axis.isorthogonal(other) for other in here)} - there
+        there |= more
+        back = {axis for axis in source if any(not axis.isorthogonal(other) for other in there)} - here
+        here |= back
+        if not more and not back:
+            return Group(_ordered(here), _ordered(there))
+
+
+def _check_same_region(group: Group, destination: Iterable[MeshAxis]) -> None:
+    if not group.destination:
+        raise SpmdTypeError(
+            f"the meshes look unrelated: no axis of {_listed(_ordered(destination))} overlaps "
+            f"{_listed(group.source)}; {_DEBUG_HINT}",
+            code="SW133",
+        )
+    before, after = _flattened(group.source), _flattened(group.destination)
+    if before is None or before is not after:
+        raise SpmdTypeError(
+            f"{_listed(group.source)} and {_listed(group.destination)} overlap but flatten to different rank regions: "
+            f"{_region(group.source, before)} against {_region(group.destination, after)}; {_DEBUG_HINT}",
+            code="SW133",
+        )
+
+
+def _flattened(axes: tuple[MeshAxis, ...]) -> MeshAxis | None:
+    return flatten_axes(axes) if axes[0].isorthogonal(*axes[1:]) else None
+
+
+def _region(axes: tuple[MeshAxis, ...], flattened: MeshAxis | None) -> str:
+    if flattened is None:
+        return "axes that are not orthogonal"
+    return f"{flattened.size()} ranks, {flattened.layout}"
+
+
+def _uniform(type: TensorType, group: Group) -> Placement:
+    places: dict[Placement, None] = dict.fromkeys(type.get(axis) for axis in group.source)
+    if UNKNOWN in places:
+        return UNKNOWN
+    if len(places) > 1:
+        types = ", ".join(f"{axis!r} is {type.get(axis)!r}" for axis in group.source)
+        raise SpmdTypeError(
+            f"{_listed(group.source)} would have to be flattened to become {_listed(group.destination)}, but their "
+            f"types differ: {types}",
+            code="SW133",
+        )
+    return next(iter(places))
+
+
+def _compare(placements: Mapping[MeshAxis, Placement], wanted: Mapping[MeshAxis, Placement]) -> None:
+    for axis, place in wanted.items():
+        if axis not in placements:
+            raise SpmdTypeError(
+                f"{axis!r} is wanted as {place!r}, but no axis of the tensor's type covers it; {_DEBUG_HINT}",
+                code="SW133",
+            )
+        found = placements[axis]
+        if found is not place and found is not UNKNOWN:
+            raise SpmdTypeError(f"{axis!r} is wanted as {place!r}, but the tensor is {found!r} there", code="SW133")
+
+
+def _remap(
+    type: TensorType,
+    spec: PartitionSpec,
+    groups: list[Group],
+    destination: frozenset[MeshAxis],
+    global_axes: Collection[MeshAxis],
+) -> PartitionSpec | None:
+    entries = []
+    for dim, entry in enumerate(spec):
+        kept, left = _remap_axes(entry_axes(entry), groups, destination)
+        affected = _ordered(_destinations(left, groups))
+        if any(axis in global_axes for axis in affected):
+            raise SpmdTypeError(
+                f"dim {dim} is sharded over {_listed(entry_axes(entry))}, and {_listed(affected)} cannot express the "
+                f"part over {_listed(left)}: it is not a whole group of axes, outermost first",
+                code="SW133",
+            )
+        entries.append(make_entry(kept))
+    return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+
+
+def _remap_axes(
+    axes: tuple[MeshAxis, ...], groups: list[Group], destination: frozenset[MeshAxis]
+) -> tuple[list[MeshAxis], tuple[MeshAxis, ...]]:
+    """The axes of one entry as far as the destination can say them, and what is left from there inwards."""
+    kept: list[MeshAxis] = []
+    while axes:
+        if axes[0] in destination:
+            kept.append(axes[0])
+            axes = axes[1:]
+            continue
+        group = next((group for group in groups if axes[: len(group.source)] == group.source), None)
+        if group is None:
+            break
+        kept += group.destination
+        axes = axes[len(group.source) :]
+    return kept, axes
+
+
+def _destinations(axes: Iterable[MeshAxis], groups: list[Group]) -> set[MeshAxis]:
+    result = set()
+    for axis in axes:
+        group = next((group for group in groups if axis in group.source), None)
+        result |= {axis} if group is None else set(group.destination)
+    return result
+
+
+def _listed(axes: Iterable[Any]) -> str:
+    axes = list(axes)
+    return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"

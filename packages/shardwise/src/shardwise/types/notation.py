@@ -1,0 +1,194 @@
+"""How is a tensor's type written down, and read back? The only printer and the only parser of typed shapes.
+
+``f32[8, 16@tp] {dp: R}`` is a float32 tensor whose local shape is (8, 16), whose dim 1 is sharded over tp (so tp is V,
+and need not be said again), and which is R on dp. ``8@(dp,tp)`` is sharded over dp and then over tp. A word after the
+braces is the ground: ``constant``, ``zero``, ``empty`` or ``unknown``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SpmdValueError
+from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
+from .spec import PartitionSpec, entry_axes, make_entry
+from .tensor_type import Ground, TensorType
+
+_ABBREVIATIONS = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu",
+    "float4_e2m1fn_x2": "f4e2m1fnx2",
+    "complex32": "c32",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "b8",
+}
+_FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TypedShape:
+    """What ``typeof`` returns. ``dtype`` may be given as ``float32``, ``torch.float32`` or ``f32``."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    type: TensorType
+
+    def __post_init__(self) -> None:
+        name = str(self.dtype).removeprefix("torch.")
+        object.__setattr__(self, "dtype", _FULL_NAMES.get(name, name))
+        object.__setattr__(self, "shape", tuple(self.shape))
+
+    def __str__(self) -> str:
+        return format_typed_shape(self.dtype, self.shape, self.type)
+
+
+def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> str:
+    """``f32[8, 16@tp] {dp: R}``. An axis that the shape shows is left out of the braces, and so are empty braces."""
+    # A spec of the wrong length is somebody's mistake; the message about it must still print.
+    in_shape = type.spec is not None and len(type.spec) == len(shape)
+    entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
+    dims = ", ".join(_format_dim(size, entry) for size, entry in zip(shape, entries, strict=True))
+    shown = {axis for entry in entries for axis in entry_axes(entry) if type.get(axis) is V}
+    parts = [f"{abbreviate(dtype)}[{dims}]"]
+    if any(axis not in shown for axis in type.axes):
+        parts.append(_braces(type, shown))
+    if type.ground is not Ground.ABSENT:
+        parts.append(type.ground.value)
+    if type.spec is not None and not in_shape:
+        parts.append(repr(type.spec))
+    return " ".join(parts)
+
+
+def format_type(type: TensorType) -> str:
+    """``{dp: V, tp: P}``: the placements of all axes, outermost first."""
+    return _braces(type, set())
+
+
+def abbreviate(dtype: str) -> str:
+    """``f32`` for ``float32``; a dtype without an abbreviation keeps its name."""
+    name = dtype.removeprefix("torch.")
+    return _ABBREVIATIONS.get(name, name)
+
+
+def _braces(type: TensorType, hidden: set[Any]) -> str:
+    pairs = zip(type.axes, type.placements, strict=True)
+    return "{" + ", ".join(f"{axis!r}: {place!r}" for axis, place in pairs if axis not in hidden) + "}"
+
+
+def _format_dim(size: int, entry: Any) -> str:
+    axes = entry_axes(entry)
+    if not axes:
+        return str(size)
+    names = ",".join(map(repr, axes))
+    return f"{size}@({names})" if len(axes) > 1 else f"{size}@{names}"
+
+
+def parse(text: str, axes: Mapping[str, Any]) -> TypedShape:
+    """The typed shape that ``text`` says; ``axes`` gives the axis for every name in it.
+
+    A spec without any sharded dim is not written, so it comes back as None.
+    Errors: ValueError (SW905) with the position of what was not understood.
+    """
+    return _Reader(text, axes).typed_shape()
+
+
+class _Reader:
+    def __init__(self, text: str, axes: Mapping[str, Any]) -> None:
+        self.text = text
+        self.at = 0
+        # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
+        self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
+
+    def typed_shape(self) -> TypedShape:
+        dtype = self.match(r"[a-z]\w*", "a dtype")
+        self.match(r"\[", "'['")
+        shape: list[int] = []
+        entries: list[Any] = []
+        while not self.skip("]"):
+            if shape:
+                self.match(",", "',' or ']'")
+            shape.append(int(self.match(r"\d+", "the size of a dim")))
+            entries.append(self.entry() if self.skip("@") else None)
+        placements: dict[Any, Placement] = {axis: V for entry in entries for axis in entry_axes(entry)}
+        if self.skip("{"):
+            self.braces(placements)
+        ground = Ground.ABSENT
+        if self.rest():
+            ground = Ground(self.match("constant|zero|empty|unknown", "constant, zero, empty, unknown or the end"))
+        if self.rest():
+            raise self.error("the end")
+        spec = PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+        return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground))
+
+    def entry(self) -> Any:
+        if not self.skip("("):
+            return self.axis()
+        axes = [self.axis()]
+        while not self.skip(")"):
+            self.match(",", "',' or ')'")
+            axes.append(self.axis())
+        return make_entry(axes)
+
+    def braces(self, placements: dict[Any, Placement]) -> None:
+        first = True
+        while not self.skip("}"):
+            if not first:
+                self.match(",", "',' or '}'")
+            first = False
+            axis = self.axis()
+            if axis in placements:
+                raise self.error("an axis that was not given yet")
+            self.match(":", "':'")
+            word = self.match(r"[RIVP?]", "R, I, V, P or ?")
+            placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
+
+    def axis(self) -> Any:
+        self.rest()
+        for name, axis in self.axes:
+            if self.text.startswith(name, self.at):
+                self.at += len(name)
+                return axis
+        raise self.error(f"one of the axes {', '.join(sorted(name for name, _ in self.axes)) or '(none)'}")
+
+    def rest(self) -> str:
+        """What is left, with leading blanks skipped."""
+        while self.text[self.at : self.at + 1].isspace():
+            self.at += 1
+        return self.text[self.at :]
+
+    def skip(self, mark: str) -> bool:
+        found = self.rest().startswith(mark)
+        self.at += len(mark) * found
+        return found
+
+    def match(self, pattern: str, expected: str) -> str:
+        self.rest()
+        found = re.compile(pattern).match(self.text, self.at)
+        if found is None:
+            raise self.error(expected)
+        self.at = found.end()
+        return found.group()
+
+    def error(self, expected: str) -> SpmdValueError:
+        rest = self.text[self.at :]
+        got = f"got {rest!r}" if rest else "the text ends"
+        return SpmdValueError(f"{self.text!r}: expected {expected} at position {self.at}, {got}", code="SW905")
