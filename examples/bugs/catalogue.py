@@ -1,0 +1,76 @@
+"""Which bugs are there? Reads ``catalogue/*.toml``; a bug is one replacement in one file of examples/gpt.
+
+id, title, story    its name; the change in a phrase; what goes wrong and where it is known from
+file, old, new      the replacement; ``old`` must occur exactly once, so a bug cannot outlive the code it is about
+args                options of train.py under which it bites
+expect              {code, line[, file]}: what ``shardwise check`` must say first, and text of the line it must name
+unseen              in place of ``expect``: why local types cannot see it
+"""
+
+import shutil
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE.parent / "gpt"
+SECTIONS = ("tensor_parallel", "sequence_parallel", "vocabulary", "data_parallel")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A finding: its code, the file, and a piece of the text of the line it names."""
+
+    code: str
+    line: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    id: str
+    section: str
+    title: str
+    story: str
+    file: str
+    old: str
+    new: str
+    args: tuple[str, ...] = ()
+    expect: Expected | None = None
+    unseen: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.expect is None) == (self.unseen is None):
+            raise ValueError(f"bug {self.id!r} must say either what is expected or why it is unseen")
+
+
+def load() -> list[Bug]:
+    """All bugs, in the order of the table."""
+    bugs = []
+    for section in SECTIONS:
+        for entry in tomllib.loads((HERE / "catalogue" / f"{section}.toml").read_text())["bug"]:
+            if "expect" in entry:
+                entry["expect"] = Expected(**{"file": entry["file"], **entry["expect"]})
+            bugs.append(Bug(section=section, **{**entry, "args": tuple(entry.get("args", ()))}))
+    return bugs
+
+
+def apply(bug: Bug | None, directory: Path) -> Path:
+    """Copy the program to ``directory`` with ``bug`` in it, or with none; returns the path of train.py."""
+    shutil.copytree(PROGRAM, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    if bug is not None:
+        path = directory / bug.file
+        source = path.read_text()
+        if (count := source.count(bug.old)) != 1:
+            raise ValueError(f"bug {bug.id!r}: its old text occurs {count} times in {bug.file}, not once")
+        path.write_text(source.replace(bug.old, bug.new))
+    return directory / "train.py"
+
+
+def expected_place(expected: Expected, directory: Path) -> tuple[str, int]:
+    """File name and line number of the line that ``expected`` marks in the program at ``directory``."""
+    lines = (directory / expected.file).read_text().splitlines()
+    found = [number for number, text in enumerate(lines, 1) if expected.line in text]
+    if len(found) != 1:
+        raise ValueError(f"{expected.line!r} marks {len(found)} lines of {expected.file}, not one")
+    return expected.file, found[0]
