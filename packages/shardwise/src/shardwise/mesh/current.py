@@ -131,7 +131,10 @@ def _read(axes: Any) -> _Parts:
             raise SpmdValueError(
                 "the DeviceMesh has no dim names, so its axes cannot be named",
                 code="SW903",
-                help=('init_device_mesh(..., mesh_dim_names=("dp", "tp"))', "set_current_mesh(a dict of axes)"),
+                help=(
+                    'init_device_mesh(..., mesh_dim_names=("dp", "tp"))',
+                    'set_current_mesh({"dp": MeshAxis.of(2, 4), "tp": MeshAxis.of(4, 1)})',
+                ),
             )
         for name in axes.mesh_dim_names:
             parts.add(axes.get_group(name), name)

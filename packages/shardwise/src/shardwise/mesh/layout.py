@@ -12,11 +12,12 @@ Source: hierarchical layouts as in CuTe, restricted to increasing injective ones
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 Atom = tuple[int, int]
 """One (size, stride)."""
@@ -240,10 +241,10 @@ def _flat(nested: Any) -> Iterator[int]:
     if isinstance(nested, (tuple, list)):
         for item in nested:
             yield from _flat(item)
-    elif isinstance(nested, int) and not isinstance(nested, bool):
-        yield nested
+    elif hasattr(nested, "__index__") and not isinstance(nested, bool):
+        yield operator.index(nested)
     else:
-        raise SpmdValueError(
+        raise SpmdArgumentError(
             f"sizes and strides of a layout are ints, got {nested!r} of type {type(nested).__name__}", code="SW903"
         )
 

@@ -42,7 +42,7 @@ def clear_names() -> None:
 
 def names_of(axis: MeshAxis) -> frozenset[str]:
     """The registered names, with the layout added where a name alone is ambiguous."""
-    return frozenset(_distinct(name, axis) for name in _names_of.get(axis, ()))
+    return frozenset(_distinct(name, axis) for name in tuple(_names_of.get(axis, ())))
 
 
 def display(axis: MeshAxis) -> str:
@@ -68,7 +68,7 @@ def _debug_display(axis: MeshAxis) -> str:
 
 def _distinct(name: str, axis: MeshAxis) -> str:
     # The trivial axis carries whatever names single-rank groups have; it never makes a name ambiguous.
-    others = sum(1 for other in _axes_of.get(name, ()) if other.size() > 1)
+    others = sum(1 for other in tuple(_axes_of.get(name, ())) if other.size() > 1)
     return f"{name}[{axis.layout}]" if others > 1 and axis.size() > 1 else name
 
 
@@ -87,7 +87,7 @@ def _short_name(axis: MeshAxis) -> str | None:
 def _flattened(axis: MeshAxis) -> str | None:
     """``{outer,inner}`` if named axes multiply to this one."""
     entry = current_entry()
-    named = {other for other in _names_of if other.size() > 1}
+    named = {other for other in tuple(_names_of) if other.size() > 1}
     if entry is not None:
         named |= entry.axes
     named.discard(axis)
@@ -95,7 +95,7 @@ def _flattened(axis: MeshAxis) -> str | None:
     if factors is None:
         return None
     factors = sorted(factors, key=lambda factor: factor.sort_key)
-    return "{" + ",".join(_short_name(factor) or repr(factor) for factor in factors) + "}"
+    return "{" + ",".join(str(_short_name(factor)) for factor in factors) + "}"
 
 
 def _by_inner_stride(axes: set[MeshAxis]) -> dict[int, list[MeshAxis]]:

@@ -66,8 +66,13 @@ def _unknown_name(name: str, entry: CurrentMesh) -> SpmdTypeError:
 
 
 def format_axis(axis: Any) -> str:
-    """An axis in print: a name in quotes, anything else as its MeshAxis."""
-    return repr(axis) if isinstance(axis, (str, MeshAxis)) else repr(MeshAxis.of(axis))
+    """An axis in print: a name in quotes, a process group as its axis. Never fails, since error texts call it."""
+    if isinstance(axis, (str, int, MeshAxis)):
+        return repr(axis)
+    try:
+        return repr(MeshAxis.of(axis))
+    except SpmdTypeError:
+        return repr(axis)
 
 
 def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, Placement
+from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
 
 from .axis import MeshAxis, flatten_axes
 
-_DEBUG_HINT = "run with MESH_AXIS_DEBUG=1 to see the layout of every axis"
+_DEBUG_HINT = "run with SHARDWISE_MESH_AXIS_DEBUG=1 to see the layout of every axis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ def reinterpret(
         placements.update(dict.fromkeys(group.destination, _uniform(type, group)))
     if wanted is not None:
         _compare(placements, {axis: place for axis, place in wanted.items() if axis.size() > 1})
-    spec = None if type.spec is None else _remap(type, type.spec, groups, destination, global_axes)
+    spec = None if type.spec is None else _remap(type.spec, groups, destination, global_axes)
+    if spec is not None:
+        spec = spec.without({axis for axis, place in placements.items() if place is not V})
     return TensorType.of(placements, spec, type.ground)
 
 
@@ -148,7 +150,6 @@ def _compare(placements: Mapping[MeshAxis, Placement], wanted: Mapping[MeshAxis,
 
 
 def _remap(
-    type: TensorType,
     spec: PartitionSpec,
     groups: list[Group],
     destination: frozenset[MeshAxis],

@@ -5,6 +5,7 @@ Keys and entries stay as written: what a name means depends on the mesh that is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,12 @@ class SpmdType:
     partition_spec: PartitionSpec | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.local_type, Mapping):
+            raise SpmdArgumentError(
+                f"SpmdType takes a dict from axes to types, got {self.local_type!r} of type "
+                f"{type(self.local_type).__name__}",
+                code="SW132",
+            )
         for axis, placement in self.local_type.items():
             check_placement(axis, placement)
         if self.partition_spec is None:
