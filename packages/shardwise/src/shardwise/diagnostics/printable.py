@@ -1,0 +1,72 @@
+"""How does anything become one harmless line of text? Survives a broken ``__repr__`` and control characters.
+
+Widths are terminal cells: wide East Asian characters take two, combining ones none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from .limits import DEFAULT
+
+TAB = 4
+
+
+def safe_repr(value: Any, limit: int = DEFAULT.repr_characters) -> str:
+    """``repr(value)`` on one line, shortened in the middle; a ``repr`` that raises is named instead."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    text = clean(" ".join(text.split()))
+    if len(text) > limit:
+        half = (limit - 3) // 2
+        text = f"{text[: limit - 3 - half]}...{text[len(text) - half :]}"
+    return text
+
+
+def safe_str(value: Any) -> str:
+    """``str(value)`` with control characters made visible; a ``str`` that raises is named instead."""
+    try:
+        text = str(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose str raises {type(error).__name__}>"
+    return clean(text)
+
+
+def clean(text: str) -> str:
+    """Tabs expanded, everything unprintable replaced: no escape sequence of a program reaches the terminal."""
+    shown, position = [], 0
+    for character in text:
+        if character == "\t":
+            character = " " * (TAB - position % TAB)
+        elif not character.isprintable():
+            character = "\N{REPLACEMENT CHARACTER}"
+        shown.append(character)
+        position += cells(character)
+    return "".join(shown)
+
+
+def cells(text: str) -> int:
+    """How many terminal columns ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def window(text: str, start: int, end: int) -> str:
+    """The part of ``text`` that lies in terminal columns ``start`` to ``end``."""
+    shown, position = [], 0
+    for character in text:
+        width = _cells(character)
+        if position >= start and position + width <= end:
+            shown.append(character)
+        position += width
+    return "".join(shown)
