@@ -1,0 +1,119 @@
+"""Which private torch names do we use? Every one of them is here, with the versions it is known to work on.
+
+Each entry: what it is for, and why no public name will do. Checked with torch 2.9 to 2.13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed
+
+# Functional collectives: what torch.compile can trace, and what returns tensors that wait at their first use. The
+# public wrappers branch on the group's form and warn; the ops take the group's name. (2.9 to 2.13)
+functional_collectives: Any = torch.ops._c10d_functional
+
+
+def async_tensor(pending: torch.Tensor) -> torch.Tensor:
+    """A tensor whose collective is still running, waited for by the first op that reads it. (2.9 to 2.13)"""
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    made: torch.Tensor = AsyncCollectiveTensor(pending)
+    return made
+
+
+@contextlib.contextmanager
+def fake_world(rank: int, world_size: int) -> Iterator[None]:
+    """A default process group whose collectives return at once without moving a byte. (2.9 to 2.13)"""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+# The classes of ``torch.ops.<namespace>.<name>`` and its overloads, to tell them from other callables. (2.9 to 2.13)
+OpOverload: Any = torch._ops.OpOverload
+OpOverloadPacket: Any = torch._ops.OpOverloadPacket
+
+
+def in_backward() -> bool:
+    """True while autograd runs a backward pass on this thread. (2.9 to 2.13)"""
+    return torch._C._current_graph_task_id() != -1
+
+
+def default_group_exists() -> bool:
+    """True once ``init_process_group`` has been called in this process. (2.9 to 2.13)"""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+@contextlib.contextmanager
+def fake_backend_everywhere() -> Iterator[None]:
+    """Every group made inside the block, whatever backend it asks for, has the fake backend. (2.9 to 2.13)
+
+    ``new_group``, ``new_subgroups`` and device meshes all make their groups through this one private function.
+    """
+    c10d: Any = torch.distributed.distributed_c10d
+    original = c10d._new_group_with_tag
+
+    def without_backend(
+        ranks: Any = None, timeout: Any = None, backend: Any = None, options: Any = None, *rest: Any, **more: Any
+    ) -> Any:
+        for own in ("backend_options", "device_id"):
+            more.pop(own, None)
+        return original(ranks, timeout, None, None, *rest, **more)
+
+    c10d._new_group_with_tag = without_backend
+    try:
+        yield
+    finally:
+        c10d._new_group_with_tag = original
+
+
+def forget_groups() -> None:
+    """Destroy every process group and forget the meshes built on them. (2.9 to 2.13)"""
+    if default_group_exists():
+        torch.distributed.destroy_process_group()
+    stack = getattr(torch.distributed.device_mesh, "_mesh_resources", None)
+    if stack is not None:
+        stack.mesh_stack.clear()
+
+
+def factories() -> frozenset[Any]:
+    """The functions that make a tensor out of nothing and take a ``device``; torch has no public list. (2.9 to 2.13)"""
+    from torch.utils._device import _device_constructors
+
+    return frozenset(_device_constructors())
+
+
+def fake_tensor_mode() -> Any:
+    """A mode in which tensors are made without storage; FakeTensor has no public name. (2.9 to 2.13)"""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def forget_fakes(mode: Any) -> None:
+    """Drop the weak references that a fake tensor mode keeps: they keep ``nn.Module.to`` from swapping. (2.13)"""
+    mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+
+
+def is_fake(x: Any) -> bool:
+    """True for a fake tensor; does not load the fake tensor machinery. (2.9 to 2.13)"""
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    return module is not None and isinstance(x, module.FakeTensor)
+
+
+# What ``nn.Module.to`` makes of its arguments; a function mode sees it as this object. (2.9 to 2.13)
+parse_to: Any = torch._C._nn._parse_to
+
+
+# Inside ``with no_torch_function():`` attributes of tensors are read without asking modes and subclasses; the public
+# ``DisableTorchFunctionSubclass`` lets modes in. (2.9 to 2.13)
+no_torch_function = torch._C.DisableTorchFunction
