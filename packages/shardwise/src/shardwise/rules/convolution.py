@@ -1,0 +1,70 @@
+"""Which sliding-window operators are linear? Convolutions bilinearly, averages and resizing in their input.
+
+Maxima and norms over windows are in ``opaque.py``.
+"""
+
+from __future__ import annotations
+
+from .row import Row
+
+_AFFINE = "a sum of products plus a bias: the bias must be pending when the products are"
+_AVERAGES = "averages windows with fixed weights"
+_REARRANGES = "copies windows out, or sums them back"
+_RESIZES = "interpolates with weights that depend on sizes only"
+
+
+def _convolves(op: str, rest: str, *spellings: str) -> Row:
+    params = f"input weight bias {rest}"
+    return Row(op, params, "input weight + bias", law=_AFFINE, source=f"torch.{op}", spellings=spellings)
+
+
+def _of_input(law: str, op: str, params: str, *spellings: str) -> Row:
+    return Row(op, params, "input", law=law, source=f"torch.nn.functional.{op}", spellings=spellings)
+
+
+_TRANSPOSED = "stride padding output_padding groups dilation"
+
+ROWS = (
+    _convolves("conv1d", "stride padding dilation groups", "conv2d", "conv3d"),
+    _convolves("conv_transpose1d", _TRANSPOSED, "conv_transpose2d", "conv_transpose3d"),
+    _convolves("conv_tbc", "pad"),
+    _convolves("convolution", "stride padding dilation transposed output_padding groups", "_convolution"),
+    _convolves("miopen_convolution", "padding stride dilation", "miopen_depthwise_convolution"),
+    _convolves("miopen_convolution_transpose", "padding output_padding stride dilation"),
+    _of_input(_AVERAGES, "avg_pool1d", "input kernel_size", "avg_pool2d", "avg_pool3d"),
+    _of_input(_AVERAGES, "adaptive_avg_pool1d", "input output_size", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    _of_input(_REARRANGES, "unfold", "input kernel_size dilation padding stride", "im2col"),
+    _of_input(_REARRANGES, "fold", "input output_size kernel_size dilation padding stride", "col2im"),
+    _of_input(_RESIZES, "interpolate", "input size scale_factor mode"),
+    _of_input(_RESIZES, "upsample", "input size scale_factor mode", "upsample_nearest", "upsample_bilinear"),
+    Row(
+        "grid_sample",
+        "input grid mode padding_mode align_corners",
+        "input",
+        law="interpolates with weights that depend on the grid only",
+        source="torch.nn.functional.grid_sample",
+        spellings=("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
+    ),
+    Row(
+        "affine_grid",
+        "theta size align_corners",
+        "theta",
+        law="a matrix product with fixed coordinates",
+        source="torch.nn.functional.affine_grid",
+        spellings=("affine_grid_generator",),
+    ),
+    Row(
+        "pad",
+        "input pad mode value",
+        "input + value",
+        law="copies the input; a border of zeros adds nothing, another constant is added once per rank",
+        source="torch.nn.functional.pad",
+    ),
+    Row(
+        "constant_pad_nd",
+        "input pad value",
+        "input + value",
+        law="copies the input; a border of zeros adds nothing, another constant is added once per rank",
+        source="torch.constant_pad_nd",
+    ),
+)

@@ -1,0 +1,97 @@
+"""When does a linear law not hold for this very call? Small predicates on a call's static arguments.
+
+A guard receives the values of the row's ``static`` parameters that were given, and under ``"dtypes"`` the operands'
+dtype names by parameter. It returns why the law fails, or None. A missing dtype counts as a floating one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Guard = Callable[[Mapping[str, Any]], "str | None"]
+
+_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "short", "int", "long")
+_INTEGER_CLASSES = ("ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor")
+
+
+def dtype_name(value: object) -> str:
+    """``torch.int64`` as ``int64``; any other value as its text."""
+    return str(value).removeprefix("torch.")
+
+
+def is_integer(value: object) -> bool:
+    name = dtype_name(value)
+    return name in _INTEGERS or name.rstrip("'>").endswith(_INTEGER_CLASSES)
+
+
+def is_bool(value: object) -> bool:
+    name = dtype_name(value)
+    return name == "bool" or name.rstrip("'>").endswith("BoolTensor")
+
+
+def cast_to(source: object, targets: tuple[object, ...]) -> str | None:
+    """Why partial values of dtype ``source`` may not be cast to one of ``targets``, or None."""
+    if any(is_bool(target) for target in targets):
+        return "a cast to bool only asks whether each rank's part is zero"
+    if any(is_integer(target) for target in targets) and not is_integer(source):
+        return "a cast to integers rounds each rank's part"
+    return None
+
+
+def casts(*parameters: str, source: str = "input") -> Guard:
+    """Refuse a rounding cast asked for by any of ``parameters``, given as a dtype or as a tensor that has one."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        dtypes: Mapping[str, Any] = static.get("dtypes", {})
+        targets = tuple(dtypes.get(name, static.get(name)) for name in parameters)
+        return cast_to(dtypes.get(source, "float32"), targets)
+
+    return guard
+
+
+def only(parameter: str, *allowed: object, reason: str, default: object = None) -> Guard:
+    """Refuse when ``parameter`` has a value other than the ``allowed`` ones."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        value = static.get(parameter, default)
+        return None if value in allowed else f"{parameter}={value!r} {reason}"
+
+    return guard
+
+
+def not_given(parameter: str, reason: str) -> Guard:
+    """Refuse when ``parameter`` is given and not None."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return None if static.get(parameter) is None else reason
+
+    return guard
+
+
+def needs(present: str, beside: str, reason: str) -> Guard:
+    """Refuse when tensor ``beside`` is given and tensor ``present`` is not."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        dtypes: Mapping[str, Any] = static.get("dtypes", {})
+        return reason if beside in dtypes and present not in dtypes else None
+
+    return guard
+
+
+def first_of(*guards: Guard) -> Guard:
+    """The first reason that any of ``guards`` gives."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return next((reason for each in guards if (reason := each(static)) is not None), None)
+
+    return guard
+
+
+def always_casts(target: str, *, source: str = "input") -> Guard:
+    """For an operator that is a cast to ``target`` by its name."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return cast_to(static.get("dtypes", {}).get(source, "float32"), (target,))
+
+    return guard

@@ -1,0 +1,97 @@
+"""Which operators only move elements about? All of them are linear, and most are views.
+
+A tensor that merely gives a shape (``expand_as``) is a template. Lists that are joined must be pending throughout.
+"""
+
+from __future__ import annotations
+
+from .row import Row
+
+_MOVES = "moves elements without mixing them"
+_JOINS = "joins pending sums; a part that is not pending would be counted once per rank"
+
+# Rows of one operand whose other parameters are numbers: name, parameters after the first, further spellings.
+_VIEWS = (
+    ("view", "shape", "_unsafe_view", "_reshape_alias"),
+    ("reshape", "shape"),
+    ("flatten", "start_dim end_dim"),
+    ("unflatten", "dim sizes"),
+    ("ravel", ""),
+    ("squeeze", "dim"),
+    ("unsqueeze", "dim"),
+    ("expand", "size", "broadcast_to"),
+    ("transpose", "dim0 dim1", "swapaxes", "swapdims"),
+    ("t", "", "T", "mT", "H", "mH", "adjoint", "numpy_T", "matrix_H"),
+    ("permute", "dims"),
+    ("movedim", "source destination", "moveaxis"),
+    ("narrow", "dim start length"),
+    ("select", "dim index"),
+    ("slice", "dim start end step"),
+    ("split", "split_size_or_sections dim", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"),
+    ("chunk", "chunks dim", "unsafe_chunk"),
+    ("tensor_split", "indices_or_sections dim"),
+    ("hsplit", "indices_or_sections", "vsplit", "dsplit"),
+    ("unbind", "dim", "__iter__"),
+    ("diagonal", "offset dim1 dim2", "linalg.diagonal"),
+    ("Tensor.unfold", "dimension size step"),
+    ("as_strided", "size stride storage_offset"),
+    ("values", ""),
+    ("rename", "names", "refine_names", "align_to", "align_as"),
+)
+_COPIES = (
+    ("flip", "dims", "fliplr", "flipud", "__reversed__"),
+    ("roll", "shifts dims"),
+    ("rot90", "k dims"),
+    ("repeat", "repeats"),
+    ("tile", "dims"),
+    ("repeat_interleave", "repeats dim"),
+    ("tril", "diagonal", "triu"),
+    ("diag", "diagonal"),
+    ("diagflat", "offset"),
+    ("diag_embed", "offset dim1 dim2"),
+    ("combinations", "r"),
+    ("pixel_shuffle", "upscale_factor"),
+    ("pixel_unshuffle", "downscale_factor"),
+    ("channel_shuffle", "groups", "native_channel_shuffle"),
+    ("slice_inverse", "src"),
+)
+_COPIED_VIEWS = (
+    "as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy slice_copy split_copy"
+    " split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy values_copy"
+    " _values_copy view_copy view_as_complex_copy view_as_real_copy _reshape_alias_copy"
+)
+_TEMPLATED = ("view_as", "reshape_as", "expand_as")
+# The list's tensors are laid side by side.
+_JOINED = (
+    ("cat", "concat", "concatenate"),
+    ("stack",),
+    ("hstack",),
+    ("vstack", "row_stack"),
+    ("dstack",),
+    ("column_stack",),
+    ("block_diag",),
+    ("cartesian_prod",),
+    ("broadcast_tensors",),
+    ("meshgrid",),
+    ("atleast_1d", "atleast_2d", "atleast_3d"),
+    ("align_tensors",),
+)
+
+
+def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
+    params = f"input {rest}".strip()
+    return Row(op, params, "input", law=_MOVES, source=f"torch.{op}", view=view, spellings=spellings)
+
+
+def _joined(op: str, *spellings: str) -> Row:
+    view = op in ("broadcast_tensors", "meshgrid", "atleast_1d")
+    return Row(op, "*tensors", "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
+
+
+ROWS = (
+    *(_moved(*entry, view=True) for entry in _VIEWS),
+    *(_moved(*entry, view=False) for entry in _COPIES),
+    *(_moved(op, "", view=False) for op in _COPIED_VIEWS.split()),
+    *(Row(op, "input ~other", "input", law=_MOVES, source=f"torch.Tensor.{op}", view=True) for op in _TEMPLATED),
+    *(_joined(*entry) for entry in _JOINED),
+)

@@ -1,0 +1,80 @@
+"""Which row describes an operator? All rows of the rule book, assembled once and looked up by canonical name.
+
+A name may be prefixed where torch gives one name to functions that differ: ``torch.embedding`` takes its operands in
+another order than ``nn.functional.embedding``, whose row has the plain name; ``Tensor.where`` likewise. A caller tries
+the prefixed name first. An in-place name that has no row of its own has the row of the name without the underscore.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+
+from . import (
+    casting,
+    contraction,
+    convolution,
+    elementwise,
+    factory,
+    fourier,
+    indexing,
+    linear_algebra,
+    metadata,
+    normalisation,
+    opaque,
+    optimizer,
+    random,
+    reduction,
+    shaping,
+    value_reads,
+)
+from .row import Row
+
+_MODULES: tuple[types.ModuleType, ...] = (
+    elementwise,
+    casting,
+    contraction,
+    convolution,
+    reduction,
+    shaping,
+    indexing,
+    normalisation,
+    fourier,
+    linear_algebra,
+    factory,
+    random,
+    value_reads,
+    metadata,
+    optimizer,
+    opaque,
+)
+
+
+def lookup(name: str) -> Row | None:
+    """The row of the operator with canonical name ``name``; None if the book has none."""
+    table = _table()
+    row = table.get(name)
+    if row is None and name.endswith("_") and not name.endswith("__"):
+        row = table.get(name[:-1])
+    return row
+
+
+def rows() -> tuple[Row, ...]:
+    """Every row, in the order of the modules."""
+    return tuple(row for module in _MODULES for row in module.ROWS)
+
+
+@functools.cache
+def _table() -> dict[str, Row]:
+    return assemble(rows())
+
+
+def assemble(book: tuple[Row, ...]) -> dict[str, Row]:
+    """Rows by every name they answer to; two rows for one name are refused."""
+    table: dict[str, Row] = {}
+    for row in book:
+        for name in (row.op, *row.spellings):
+            if name in table:
+                raise ValueError(f"{name!r} has two rows: {table[name].op!r} and {row.op!r}")
+            table[name] = row
+    return table
