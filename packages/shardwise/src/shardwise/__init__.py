@@ -40,7 +40,8 @@ _NAMES = {
     **listed("shardwise.checker.regions", "local local_map no_typecheck register_no_typecheck"),
     **listed("shardwise.checker.functions", "register_autograd_function register_local_autograd_function"),
     **listed("shardwise.checker.functions", "register_local_backward_hook register_decomposition"),
-    **listed("shardwise.interop.tracing", "trace traceback_filtering"),
+    **listed("shardwise.interop.tracing", "trace"),
+    **listed("shardwise.interop.tracebacks", "traceback_filtering"),
 }
 
 __version__ = "0.1.0"

@@ -1,24 +1,37 @@
 """Is this thread being checked, and where do findings go? The one piece of state that rooms to the right share.
 
 The checker pushes a ``Session`` when it starts; annotation functions and collectives ask ``current()``. The stack is
-thread-local, so two threads may check two programs.
+thread-local, so two threads may check two programs. ``erased`` turns the whole annotation layer off for production.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import torch
+from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.types.errors import SpmdTypeError
+
+# Call sites are looked for in the user's program; torch's own frames are not it.
+add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
+
+erased: bool = os.environ.get("SHARDWISE_ERASE") == "1"
+"""True: annotation functions return at once and no tensor is ever tagged. Set it before the program starts."""
 
 
 class Session(Protocol):
     """What the annotation functions and collectives need to know of a running check."""
 
-    strict: bool
     paused: bool
-    collecting: bool
-    """True if findings are collected and the program goes on; False if they are raised."""
+
+    @property
+    def strict(self) -> bool: ...
+
+    @property
+    def collecting(self) -> bool:
+        """True if findings are collected and the program goes on; False if they are raised."""
 
     def report(self, error: SpmdTypeError) -> None:
         """Take an error that carries its finding: raise it, or collect it and return."""
@@ -29,7 +42,6 @@ class Session(Protocol):
 
 class _Local(threading.local):
     session: Session | None = None
-    trace: bool | None = None
 
 
 _local = _Local()
@@ -46,3 +58,23 @@ def enter(session: Session | None) -> Session | None:
     previous = _local.session
     _local.session = session
     return previous
+
+
+def is_type_checking() -> bool:
+    """True while the calling thread is being checked. Under torch.compile it is the constant False."""
+    return not torch.compiler.is_compiling() and current() is not None
+
+
+class _TypeChecking:
+    """True exactly while the calling thread is being checked."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return is_type_checking()
+
+    def __repr__(self) -> str:
+        return f"TYPE_CHECKING({bool(self)})"
+
+
+TYPE_CHECKING: Final = _TypeChecking()

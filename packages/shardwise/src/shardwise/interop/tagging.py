@@ -11,9 +11,12 @@ from typing import Any
 
 from shardwise.diagnostics.source import Site
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.notation import TypedShape
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+from .torch_compat import no_torch_function
 
 ATTRIBUTE = "_shardwise"
 
@@ -21,7 +24,7 @@ ATTRIBUTE = "_shardwise"
 class Origin:
     """Where a placement came from: ``text`` at ``site``, and the origin it was derived from, if any."""
 
-    __slots__ = ("site", "text", "parent")
+    __slots__ = ("parent", "site", "text")
 
     def __init__(self, site: Site | None, text: str, parent: Origin | None = None) -> None:
         self.site = site
@@ -46,7 +49,7 @@ class Tag:
     the checker hands an operand's tag on to the result rather than making a new one.
     """
 
-    __slots__ = ("type", "origin", "cell")
+    __slots__ = ("cell", "origin", "type")
 
     def __init__(self, type: TensorType, origin: Any = None, cell: Cell | None = None) -> None:
         self.type = type
@@ -76,14 +79,15 @@ class Tag:
     def __deepcopy__(self, memo: Any) -> Tag:
         return Tag(self.current(), self.origin)
 
-    __copy__ = None  # type: ignore[assignment]
+    def __copy__(self) -> Tag:
+        return Tag(self.current(), self.origin, self.cell)
 
 
 def tag_of(x: Any) -> Tag | None:
     """The tag of ``x``, or None if it carries none. Works on any object."""
     tag = getattr(x, ATTRIBUTE, None)
     if tag is None or tag.__class__ is Tag:
-        return tag  # type: ignore[no-any-return]
+        return tag
     tag = Tag(_from_plain(tag))
     set_tag(x, tag)
     return tag
@@ -114,6 +118,15 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
     if changed:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
     set_tag(x, Tag(type, origin, tag.cell))
+
+
+def typed_shape(x: Any, type: TensorType | None = None) -> TypedShape:
+    """The full type of ``x`` as printed: dtype, local shape, and ``type`` or else the type that it carries."""
+    with no_torch_function():
+        dtype, shape = getattr(x, "dtype", x.__class__.__name__), getattr(x, "shape", None)
+    # An object that only knows how many dims it has is printed with dims of no known size.
+    sizes = (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
+    return TypedShape(str(dtype), sizes, type_of(x) if type is None else type)
 
 
 def alias(view: Any, base: Any, type: TensorType, origin: Any) -> None:

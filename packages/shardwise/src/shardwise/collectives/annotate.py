@@ -1,0 +1,129 @@
+"""How does a program say what a tensor is? ``assert_type`` and its relatives.
+
+They look at and change types, never data. With checking off they still work, so that a query can be answered; under
+torch.compile, and when the annotation layer is erased, they return at once.
+
+Source: api sections 3.2 to 3.7.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from shardwise.interop import session
+from shardwise.interop.annotating import merge
+from shardwise.interop.asserting import annotate
+from shardwise.interop.boundary import boundary
+from shardwise.interop.retyping import mutate, reread
+from shardwise.interop.tagging import set_type, tag_of, type_of
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.errors import SpmdArgumentError
+from shardwise.types.spmd_type import SpmdType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
+
+T = TypeVar("T")
+
+
+def _is_off() -> bool:
+    return session.erased or torch.compiler.is_compiling()
+
+
+@boundary
+def assert_type(tensor: T, *types: Any, partition_spec: Any = None) -> T:
+    """State what ``tensor`` is: set its type, or check the type it has and add to it. Returns ``tensor``.
+
+    ``types`` are any number of dicts from axes to R, I, V, P or S(i), ``SpmdType``s and ``PartitionSpec``s, and at most
+    one bare type, which stands for every axis of the current mesh that is not mentioned; they must agree. An axis that
+    is mentioned nowhere stays open. Lists and tuples are annotated element by element. All or nothing: after an error
+    every type is what it was.
+
+    Types:   absent -> any; R, I, V, P -> itself; V -> P (the sum is meant); R -> I on a tensor without gradient.
+    Errors:  SW130 for a local type that contradicts, SW131 for a sharding that does, SW132 for a claim that cannot be
+             meant for this tensor, SW901, SW902 and SW904 for axes; a TypeError for what is no type or no tensor.
+    """
+    if session.erased or torch.compiler.is_compiling():
+        return tensor
+    if partition_spec is not None:
+        types = (*types, partition_spec)
+    if not types or (len(types) == 1 and partition_spec is not None):
+        raise SpmdArgumentError(
+            "assert_type requires at least one type argument beside the tensor",
+            code="SW132",
+            help=('assert_type(x, {"tp": R})', "assert_type(x, {}, partition_spec=...)"),
+        )
+    annotate(tensor, types)
+    return tensor
+
+
+def assert_local_type(x: T, type: Any) -> T:
+    """Deprecated: ``assert_type``."""
+    if _is_off():
+        return x
+    warnings.warn("assert_local_type is now called assert_type", DeprecationWarning, stacklevel=2)
+    return assert_type(x, type)
+
+
+@boundary
+def assert_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None = None) -> None:
+    """Give ``x`` the type of ``source`` with its partition spec, some axes replaced by ``overrides``.
+
+    Errors: as ``assert_type``; SW131 if an override takes away an axis that the spec shards.
+    """
+    if not _is_off():
+        _assert_like(x, source, overrides, "assert_type_like", with_spec=True)
+
+
+@boundary
+def assert_local_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None = None) -> None:
+    """Give ``x`` the local type of ``source``, some axes replaced by ``overrides``. Errors: as ``assert_type``."""
+    if not _is_off():
+        _assert_like(x, source, overrides, "assert_local_type_like", with_spec=False)
+
+
+def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: str, *, with_spec: bool) -> None:
+    like = type_of(source)
+    if like.ground is Ground.UNKNOWN and tag_of(x) is None:
+        set_type(x, UNKNOWN_TYPE)
+    local = dict(like.local)
+    for axis, placement in (overrides or {}).items():
+        local[normalize_axis(axis)] = placement
+    annotate(x, (local, like.spec) if with_spec else (local,), op)
+
+
+@boundary
+def merge_types(*types: Any) -> SpmdType:
+    """Several partial claims as one ``SpmdType``; arguments as in ``assert_type``, axes compared as written.
+
+    Errors: SW131 for claims that contradict each other, SW132 (a TypeError) for a second bare type, SW904 for a bare
+    type without a current mesh.
+    """
+    return merge(types)
+
+
+@boundary
+def mutate_type(x: T, axis: Any = None, *, src: Any, dst: Any) -> T:
+    """Overwrite local types of ``x`` after checking that they are ``src``. Returns ``x``.
+
+    One type for ``axis``, or for every annotated axis if there is no ``axis``; or a dict on either side, which names
+    the axes; two dicts name the same ones. S(i) counts as V and a spec entry that is no longer true goes.
+    Errors: SW130 if the current type is not ``src``, SW103 for an axis that ``x`` has no type on, SW132 for forms that
+    do not fit together.
+    """
+    if not _is_off():
+        mutate(x, axis, src, dst)
+    return x
+
+
+@boundary
+def reinterpret_no_grad(x: T, axis: Any, *, dst: Any) -> T:
+    """Read R as I or I as R on ``axis``, in place, on a tensor that takes part in no gradient. Returns ``x``.
+
+    Errors: a ValueError if ``x`` requires grad or ``dst`` is neither R nor I; SW130 if ``x`` is V or P; SW103 if it has
+    no type on ``axis``.
+    """
+    if not _is_off():
+        reread(x, axis, dst)
+    return x

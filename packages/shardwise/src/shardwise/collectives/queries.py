@@ -1,0 +1,72 @@
+"""What does a tensor say it is? Questions that work anywhere, with checking on or off, and change nothing.
+
+Source: api section 3.1 and decision D10.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from shardwise.diagnostics.operands import locate
+from shardwise.diagnostics.source import user_frame, user_site
+from shardwise.interop import session, tracing
+from shardwise.interop.boundary import boundary
+from shardwise.interop.tagging import tag_of, type_of, typed_shape
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.errors import SpmdValueError
+from shardwise.types.notation import TypedShape
+from shardwise.types.placement import PerMeshAxisLocalSpmdType
+from shardwise.types.spec import PartitionSpec
+
+T = TypeVar("T")
+
+
+def get_local_type(x: Any) -> Mapping[Any, PerMeshAxisLocalSpmdType]:
+    """R, I, V or P per annotated axis, read-only; empty if ``x`` has no type."""
+    return type_of(x).local
+
+
+@boundary
+def get_axis_local_type(x: Any, axis: Any) -> PerMeshAxisLocalSpmdType:
+    """R, I, V or P on ``axis``. Errors: SW103 (a ValueError) if ``x`` has no type there."""
+    place = maybe_get_axis_local_type(x, axis)
+    if place is None:
+        known = ", ".join(map(repr, type_of(x).local)) or "none"
+        raise SpmdValueError(
+            f"the tensor has no type on axis {normalize_axis(axis)!r}; its axes are: {known}", code="SW103"
+        )
+    return place
+
+
+@boundary
+def maybe_get_axis_local_type(x: Any, axis: Any) -> PerMeshAxisLocalSpmdType | None:
+    """R, I, V or P on ``axis``; None if ``x`` has no type there."""
+    return type_of(x).local.get(normalize_axis(axis))
+
+
+def has_local_type(x: Any) -> bool:
+    """True if ``x`` was annotated or computed under the checker, even if no axis is known."""
+    return tag_of(x) is not None
+
+
+def get_partition_spec(x: Any) -> PartitionSpec | None:
+    """Which axes shard which dim; None if nothing is known to be sharded."""
+    return type_of(x).spec
+
+
+def typeof(x: Any) -> TypedShape:
+    """The full type of ``x``; printed it reads ``f32[8, 16@tp] {dp: R}``."""
+    return typed_shape(x)
+
+
+def reveal_type(x: T) -> T:
+    """Print the place and the full type of ``x``, as ``model.py:88: x: f32[8, 16@tp] {dp: R}``. Returns ``x``."""
+    if session.erased or torch.compiler.is_compiling():
+        return x
+    frame = user_frame()
+    name = "x" if frame is None else locate(frame, "reveal_type", [("x", x)])[0][0]
+    sys.stdout.write(f"{tracing.location(user_site())}: {name}: {typeof(x)}\n")
+    return x

@@ -1,0 +1,299 @@
+"""What does an annotation say, and does it agree with what is known? The pure half of ``assert_type``.
+
+The arguments of one call are merged, resolved in the current mesh and boiled down to one interned ``TensorType``:
+the asserted type. Refining a current type by it yields a type or an error and changes nothing, so annotating is
+atomic. Both steps are remembered; an annotation in a loop costs two dictionary look-ups.
+
+Source: api sections 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import (
+    format_axis,
+    normalize_axis,
+    normalize_partition_spec,
+    shard_types_to_partition_spec,
+)
+from shardwise.mesh.orthogonal import check_orthogonal
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import (
+    UNKNOWN,
+    I,
+    P,
+    PerMeshAxisLocalSpmdType,
+    Placement,
+    R,
+    Shard,
+    V,
+    resolve_dim,
+    to_local_type,
+)
+from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.spmd_type import SpmdType, check_placement
+from shardwise.types.tensor_type import Ground, TensorType
+
+_MEMO_LIMIT = 4096
+_parsed: dict[tuple[Any, ...], TensorType] = {}
+_refined: dict[tuple[TensorType, TensorType, bool], TensorType] = {}
+
+
+def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
+    """The type that the arguments of ``assert_type`` claim for a tensor with ``ndim`` dims.
+
+    Errors: SW131 and SW132 for claims that contradict themselves or the ndim, SW901 for overlapping axes, SW902 and
+    SW904 for names that cannot be resolved.
+    """
+    entry = current_entry()
+    # What a name or a bare type means depends on these two and nothing else of the mesh.
+    mesh = None if entry is None else (entry.ordered_axes, *entry.all_names.items())
+    try:
+        key = (mesh, ndim, *[_key(one) for one in types])
+        known = _parsed.get(key)
+    except (TypeError, AttributeError):
+        return _resolve(merge(types), ndim)  # not hashable or of a wrong kind, which merge will say
+    if known is None:
+        claim = merge(types)
+        known = _resolve(claim, ndim)
+        if _may_be_kept(claim):
+            if len(_parsed) >= _MEMO_LIMIT:
+                _parsed.clear()
+            _parsed[key] = known
+    return known
+
+
+def _key(one: Any) -> Any:
+    kind = one.__class__
+    if kind is dict:
+        return tuple(one.items())
+    if kind is SpmdType:
+        return kind, tuple(one.local_type.items()), one.partition_spec
+    if kind is PartitionSpec:
+        return kind, one
+    return (kind, *one.items()) if hasattr(one, "items") else one
+
+
+def _may_be_kept(claim: SpmdType) -> bool:
+    """No process groups in the memo: it would keep them alive after ``destroy_process_group``."""
+    axes = [*claim.local_type, *(axis for entry in claim.partition_spec or () for axis in entry_axes(entry))]
+    return all(isinstance(axis, (str, MeshAxis)) for axis in axes)
+
+
+def merge(types: Iterable[Any]) -> SpmdType:
+    """Several partial claims as one; axes are compared as written.
+
+    Errors: SW132 for a kind of argument that is no claim or a second bare type, SW131 for claims that contradict each
+    other, SW904 for a bare type without a mesh to fill.
+    """
+    local: dict[Any, Any] = {}
+    spec: PartitionSpec | None = None
+    bare: PerMeshAxisLocalSpmdType | None = None
+    for one in types:
+        if one is None:
+            continue
+        if isinstance(one, PerMeshAxisLocalSpmdType):
+            if bare is not None:
+                raise SpmdArgumentError(f"two bare types were given, {bare} and {one}, expected one", code="SW132")
+            bare = one
+        elif isinstance(one, PartitionSpec):
+            spec = _merge_spec(spec, one)
+        elif isinstance(one, SpmdType):
+            _merge_local(local, one.local_type.items())
+            spec = _merge_spec(spec, one.partition_spec)
+        elif isinstance(one, Mapping) or (hasattr(one, "items") and not isinstance(one, type)):
+            _merge_local(local, one.items())
+        else:
+            raise SpmdArgumentError(
+                f"{one!r} of type {type(one).__name__} is not a type; expected R, I, V or P, a dict from axes to "
+                f"types, an SpmdType or a PartitionSpec",
+                code="SW132",
+                help=(f'{{"axis": {one}}}',) if isinstance(one, Shard) else (),
+            )
+    if bare is not None:
+        _fill(local, spec, bare)
+    return SpmdType(local, spec)
+
+
+def _merge_local(local: dict[Any, Any], items: Iterable[tuple[Any, Any]]) -> None:
+    for axis, placement in items:
+        check_placement(axis, placement)
+        if local.setdefault(axis, placement) != placement:
+            raise SpmdTypeError(
+                f"axis {format_axis(axis)} is given as {local[axis]} and as {placement}, expected one type",
+                code="SW131",
+            )
+
+
+def _merge_spec(one: PartitionSpec | None, other: PartitionSpec | None) -> PartitionSpec | None:
+    if one is None or other is None:
+        return other if one is None else one
+    if one != other and normalize_partition_spec(one) != normalize_partition_spec(other):
+        raise SpmdTypeError(f"two partition specs were given, {one!r} and {other!r}, expected one", code="SW131")
+    return one
+
+
+def _fill(local: dict[Any, Any], spec: PartitionSpec | None, bare: PerMeshAxisLocalSpmdType) -> None:
+    """Give every axis of the current mesh that is not mentioned the type ``bare``."""
+    entry = current_entry()
+    if entry is None:
+        raise SpmdTypeError(
+            f"the bare type {bare} means every axis of the current mesh, and there is none",
+            code="SW904",
+            help=("with set_current_mesh(mesh): ...", f'{{"axis": {bare}}}'),
+        )
+    named = {normalize_axis(axis) for axis in local}
+    if spec is not None:
+        named |= spec.axes_with_partition_spec()
+    local.update({axis: bare for axis in entry.ordered_axes if axis not in named})
+
+
+def _resolve(claim: SpmdType, ndim: int) -> TensorType:
+    """``claim`` with names looked up, dims counted from the front and shards turned into a spec."""
+    placements: dict[MeshAxis, Any] = {}
+    for name, placement in claim.local_type.items():
+        axis = normalize_axis(name)
+        if isinstance(placement, Shard):
+            placement = Shard(resolve_dim(placement, ndim))
+        if axis.size() > 1 and placements.setdefault(axis, placement) != placement:
+            raise SpmdTypeError(
+                f"axis {axis!r} is given twice, under two spellings, as {placements[axis]} and as {placement}",
+                code="SW131",
+            )
+    if claim.partition_spec is None:
+        spec = shard_types_to_partition_spec(placements, ndim)
+    else:
+        spec = normalize_partition_spec(claim.partition_spec)
+        if len(spec) != ndim:
+            raise SpmdTypeError(
+                f"{spec!r} has {len(spec)} entries for a tensor with {ndim} dims, expected one entry per dim",
+                code="SW132",
+            )
+    local = {axis: to_local_type(placement) for axis, placement in placements.items()}
+    for axis in spec.axes_with_partition_spec():
+        if local.setdefault(axis, V) is not V:
+            raise SpmdTypeError(
+                f"the partition spec shards a dim over {axis!r}, but {axis!r} is given as {local[axis]}; an axis that "
+                f"shards is V",
+                code="SW131",
+            )
+    check_orthogonal(local, "the type")
+    # A spec without any axis says what no spec says, and equal types are one object.
+    return TensorType.of(local, spec if any(entry is not None for entry in spec) else None)
+
+
+def refine(current: TensorType, asserted: TensorType, *, gradient_free: bool, name: str = "the tensor") -> TensorType:
+    """``current`` with what ``asserted`` adds to it; ``name`` is what an error calls the tensor.
+
+    An axis that is absent or unknown is set; an equal one stays; V becomes P, which is what V means where a sum is
+    asked for. R is re-read as I only if ``gradient_free``: the two differ in their gradients alone.
+    Errors: SW130 for a local type that contradicts, SW131 for a sharding that does, SW901 for overlapping axes.
+    """
+    key = (current, asserted, gradient_free)
+    known = _refined.get(key)
+    if known is None:
+        known = _refined[key] = _refine(current, asserted, gradient_free, name)
+    return known
+
+
+def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name: str) -> TensorType:
+    if not asserted.axes:
+        return current
+    if current.ground.is_constant or current.ground is Ground.EMPTY:
+        return _claim_constant(current, asserted)
+    for axis, wanted in asserted.local.items():
+        place = current.get(axis)
+        if not (
+            place is None
+            or place is wanted
+            or place is UNKNOWN
+            or (place is V and wanted is P)
+            or (gradient_free and place is R and wanted is I)
+        ):
+            raise conflict(name, axis, place, wanted)
+    placements: dict[Any, Placement] = {**dict(zip(current.axes, current.placements, strict=True)), **asserted.local}
+    check_orthogonal(placements, "the type")
+    kept = current.with_placements(asserted.local).spec
+    ground = Ground.UNKNOWN if current.ground is Ground.UNKNOWN else Ground.ABSENT
+    return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground)
+
+
+def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
+    """A value that is equal on every rank, or not written yet, may be meant as anything."""
+    others = {axis: place for axis, place in current.local.items() if axis not in asserted.local}
+    axes = [*asserted.axes, *others]
+    if others and not axes[0].isorthogonal(*axes[1:]):
+        others = {}  # made under another presentation of the ranks
+    return TensorType.of({**others, **asserted.local}, asserted.spec)
+
+
+def _refine_spec(current: PartitionSpec | None, asserted: PartitionSpec | None, name: str) -> PartitionSpec | None:
+    """Two normalised specs as one, dim by dim: None says nothing, equal entries stay. Errors: SW131."""
+    if current is None or asserted is None:
+        return asserted if current is None else current
+    home = {axis: dim for dim, entry in enumerate(current) for axis in entry_axes(entry)}
+    entries = list(current)
+    for dim, entry in enumerate(asserted):
+        if entry is None or entry == current[dim]:
+            continue
+        for axis in entry_axes(entry):
+            if home.get(axis, dim) != dim:
+                raise SpmdTypeError(
+                    f"axis {axis!r} is said to shard dim {dim} of {name}, but it shards dim {home[axis]}", code="SW131"
+                )
+        if current[dim] is not None:
+            raise SpmdTypeError(
+                f"dim {dim} of {name} is said to be sharded over {_format_entry(entry)}, but it is sharded over "
+                f"{_format_entry(current[dim])}",
+                code="SW131",
+            )
+        entries[dim] = entry
+    return PartitionSpec(*entries)
+
+
+def _format_entry(entry: Any) -> str:
+    axes = entry_axes(entry)
+    return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"
+
+
+def overrule(current: TensorType, asserted: TensorType) -> TensorType:
+    """The asserted type where it speaks, the current one elsewhere: what a run goes on with after a conflict."""
+    kept = current.with_placements(asserted.local)
+    axes = kept.axes
+    if axes and not axes[0].isorthogonal(*axes[1:]):
+        return asserted
+    spec = kept.spec
+    if spec is not None and asserted.spec is not None:
+        spec = spec.without(asserted.spec.axes_with_partition_spec())
+    if asserted.spec is not None:
+        pairs = zip(spec or asserted.spec, asserted.spec, strict=True)
+        spec = PartitionSpec(*(old if new is None else new for old, new in pairs))
+    return TensorType.of(zip(axes, kept.placements, strict=True), spec)
+
+
+def conflict(name: str, axis: Any, place: Any, wanted: Any) -> SpmdTypeError:
+    """The error for a tensor that is ``place`` on ``axis`` and is said to be ``wanted``."""
+    call = _REMEDY.get((place, wanted))
+    operand = name if name.isidentifier() else "x"
+    remedy = () if call is None else (f'{call}({operand}, "{axis!r}", src={place}, dst={wanted})',)
+    return SpmdTypeError(
+        f"{name} is {place} on axis {axis!r}, but it is said to be {wanted}", code="SW130", help=remedy
+    )
+
+
+# The call that makes the one out of the other. None for (R, I) and (I, P): forward code rarely means those.
+_REMEDY = {
+    (R, V): "reinterpret",
+    (I, V): "reinterpret",
+    (R, P): "convert",
+    (I, R): "convert",
+    (V, R): "all_gather",
+    (V, I): "all_gather",
+    (P, R): "all_reduce",
+    (P, I): "all_reduce",
+    (P, V): "reduce_scatter",
+}

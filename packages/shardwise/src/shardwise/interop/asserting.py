@@ -1,0 +1,181 @@
+"""What happens to an object that is annotated? Its type is set or refined, or it stays as it was.
+
+The deciding half is pure (``annotating``); this half reads and writes tags, remembers where a type came from, and
+tells a running check. Works on tensors, on ``Scalar`` and on anything else with ``ndim`` and room for an attribute.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.finding import Hop, Operand, Place
+from shardwise.diagnostics.operands import locate
+from shardwise.diagnostics.source import Site, user_frame, user_site
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import P
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from .annotating import asserted_type, overrule, refine
+from .session import current
+from .tagging import Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
+from .torch_compat import no_torch_function
+from .tracing import is_tracing, log_call
+
+
+def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
+    """Set or refine the type of ``x``, or of every element of a list or tuple; nothing changes if any of it fails.
+
+    While findings are collected, a failure is reported and the claim is believed from here on, so that one mistake
+    makes one finding.
+    """
+    leaf = x
+    try:
+        if isinstance(x, (list, tuple)):
+            steps = []
+            for leaf in leaves(x):
+                steps.append(_decide(leaf, types, op))
+        else:
+            steps = [_decide(x, types, op)]
+    except SpmdTypeError as error:
+        if not settle(error, leaf, op):
+            raise
+        for leaf in leaves(x):
+            _believe(leaf, types)
+        return
+    for target, after in steps:
+        commit(target, after, op)
+
+
+def leaves(x: Any) -> Iterator[Any]:
+    """The elements of nested lists and tuples, or the one object that is neither."""
+    if isinstance(x, (list, tuple)):
+        for item in x:
+            yield from leaves(item)
+    else:
+        yield x
+
+
+def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, TensorType]:
+    asserted = asserted_type(types, ndim_of(x))
+    tag = tag_of(x)
+    if tag is None:
+        return x, asserted
+    before = tag.current()
+    if before is asserted:
+        return x, before
+    gradient_free = not requires_grad(x)
+    try:
+        return x, refine(before, asserted, gradient_free=gradient_free)
+    except SpmdTypeError:
+        # Once more for the words: what the tensor is called is only looked up when something is wrong.
+        return x, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
+
+
+def commit(x: Any, after: TensorType, op: str) -> None:
+    """Give ``x`` the type that was decided on."""
+    tag = tag_of(x)
+    before = None if tag is None else tag.current()
+    if before is not after:
+        site = user_site()
+        if tag is None:
+            set_tag(x, Tag(after, Origin(site, "asserted here")))
+            session = current()
+            if session is not None:
+                session.trust(op, None if site is None else site.place())
+        else:
+            set_type(x, after, _origins(tag, after, site))
+    if is_tracing():
+        log_call(user_site(), op, [typed_shape(x, UNTYPED if before is None else before)], typed_shape(x, after))
+
+
+def _origins(tag: Tag, after: TensorType, site: Site | None) -> tuple[Origin | None, ...]:
+    """Per axis: the old origin where nothing changed, this call where it did."""
+    before = tag.type
+    origins: list[Origin | None] = []
+    for axis, place in zip(after.axes, after.placements, strict=True):
+        old = tag.origin_of(axis)
+        if before.get(axis) is place:
+            origins.append(old)
+        elif place is P and old is not None:
+            origins.append(Origin(site, "read as partial here", old))
+        else:
+            origins.append(Origin(site, "asserted here"))
+    return tuple(origins)
+
+
+def _believe(x: Any, types: tuple[Any, ...]) -> None:
+    """Go on with the claim although it was refuted; with the unknown type if there is no telling what it claims."""
+    if not isinstance(x, torch.Tensor) and tag_of(x) is None:
+        return
+    try:
+        asserted = asserted_type(types, ndim_of(x))
+    except SpmdTypeError:
+        if tag_of(x) is None:
+            set_tag(x, Tag(UNKNOWN_TYPE))
+        return
+    set_type(x, overrule(type_of(x), asserted), Origin(user_site(), "asserted here"))
+
+
+def settle(error: SpmdTypeError, x: Any, op: str) -> bool:
+    """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
+    if error.finding is None:
+        attach(error, op=op, operands=[_operand(x, op)])
+    session = current()
+    if session is None or not session.collecting:
+        return False
+    session.report(error)
+    return True
+
+
+def ndim_of(x: Any) -> int:
+    """How many dims ``x`` has. Errors: TypeError for a DTensor and for what has no dims."""
+    if x.__class__ is not torch.Tensor and is_dtensor(x):
+        raise SpmdArgumentError(
+            "annotations speak of local tensors, got a DTensor, which knows its own placements",
+            help=("x.to_local()",),
+        )
+    try:
+        if current() is None:
+            ndim = x.ndim
+        else:
+            with no_torch_function():
+                ndim = x.ndim
+    except AttributeError:
+        ndim = None
+    if ndim.__class__ is not int:
+        number = isinstance(x, (int, float, complex)) and not isinstance(x, bool)
+        raise SpmdArgumentError(
+            f"only tensors and other objects with ndim can be annotated, got {x!r} of type {type(x).__name__}",
+            help=(f"Scalar({x!r}, ...) for a number",) if number else (),
+        )
+    return ndim
+
+
+def is_dtensor(x: Any) -> bool:
+    """Without importing the module: a DTensor exists only if somebody did."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, module.DTensor)
+
+
+def requires_grad(x: Any) -> bool:
+    """True if a gradient may be computed for ``x``."""
+    with no_torch_function():
+        return bool(getattr(x, "requires_grad", False))
+
+
+def locate_operand(x: Any, op: str) -> tuple[str, Place | None]:
+    """What the user's program calls ``x`` in the call of ``op`` that is running, and where."""
+    frame = user_frame()
+    return ("the tensor", None) if frame is None else locate(frame, op, [("the tensor", x)])[0]
+
+
+def _operand(x: Any, op: str) -> Operand:
+    name, place = locate_operand(x, op)
+    tag = tag_of(x)
+    origins = [] if tag is None else list(dict.fromkeys(tag.origin_of(axis) for axis in tag.type.axes))
+    hops = tuple(Hop(one.text, one.site.place()) for one in origins if one is not None and one.site is not None)
+    return Operand(name, str(typed_shape(x)), place, hops[:2])

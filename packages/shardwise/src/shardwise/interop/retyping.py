@@ -1,0 +1,128 @@
+"""When may a type be overwritten? The deciding half of ``mutate_type`` and ``reinterpret_no_grad``.
+
+Both check the type that an object has first and change nothing when it is another one.
+
+Source: api sections 3.6 and 3.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, resolve_dim, to_local_type
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.spmd_type import check_placement
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .annotating import asserted_type, refine
+from .asserting import commit, ndim_of, requires_grad, settle
+from .tagging import type_of
+
+
+def mutate(x: Any, axis: Any, src: Any, dst: Any) -> None:
+    """Overwrite local types of ``x``; see ``mutate_type`` for the forms."""
+    ndim = ndim_of(x)
+    before = type_of(x)
+    try:
+        changes = _changes(before, axis, src, dst)
+        for one, (old, _) in changes.items():
+            _check_is(before, one, old, ndim)
+        after = _overwritten(before, {one: new for one, (_, new) in changes.items()}, ndim)
+    except SpmdTypeError as error:
+        if not settle(error, x, "mutate_type"):
+            raise
+        return
+    commit(x, after, "mutate_type")
+
+
+def reread(x: Any, axis: Any, dst: Any) -> None:
+    """Swap R and I on one axis of an ``x`` without gradient."""
+    if dst is not R and dst is not I:
+        raise SpmdValueError(f"reinterpret_no_grad reads R as I or I as R, got dst={dst!r}", code="SW202")
+    if requires_grad(x):
+        raise SpmdValueError(
+            "reinterpret_no_grad is for tensors without gradient, and this one requires grad; R and I differ in their "
+            "gradients",
+            code="SW202",
+            help=(f"convert(x, {axis!r}, src={R if dst is I else I}, dst={dst})",),
+        )
+    axis = normalize_axis(axis)
+    if axis.size() == 1:
+        return
+    before = type_of(x)
+    place = _place_on(before, axis)
+    if place is not dst and place not in (R, I, UNKNOWN):
+        raise SpmdTypeError(
+            f"reinterpret_no_grad reads R as I or I as R, but the tensor is {place} on axis {axis!r}", code="SW130"
+        )
+    commit(x, before.with_placements({axis: dst}) if place is not dst else before, "reinterpret_no_grad")
+
+
+def _changes(before: TensorType, axis: Any, src: Any, dst: Any) -> dict[MeshAxis, tuple[Any, Any]]:
+    """Which axes go from what to what."""
+    pairs: Mapping[Any, tuple[Any, Any]]
+    if isinstance(src, Mapping) or isinstance(dst, Mapping):
+        if axis is not None:
+            raise SpmdValueError(f"mutate_type takes either axis={axis!r} or a dict of axes, not both", code="SW132")
+        if isinstance(src, Mapping) and isinstance(dst, Mapping):
+            if src.keys() != dst.keys():
+                lone = ", ".join(map(repr, [*(src.keys() - dst.keys()), *(dst.keys() - src.keys())]))
+                raise SpmdValueError(
+                    f"src and dst of mutate_type must name the same axes, but only one of them has {lone}", code="SW132"
+                )
+            pairs = {one: (src[one], dst[one]) for one in src}
+        elif isinstance(src, Mapping):
+            pairs = {one: (src[one], dst) for one in src}
+        else:
+            pairs = {one: (src, dst[one]) for one in dst}
+    else:
+        pairs = dict.fromkeys(before.axes if axis is None else (axis,), (src, dst))
+        check_placement("src", src)
+        check_placement("dst", dst)
+    changes: dict[MeshAxis, tuple[Any, Any]] = {}
+    for name, (old, new) in pairs.items():
+        check_placement(name, old)
+        check_placement(name, new)
+        one = normalize_axis(name)
+        if one.size() > 1 and changes.setdefault(one, (old, new)) != (old, new):
+            raise SpmdValueError(f"axis {one!r} is given twice, under two spellings", code="SW131")
+    return changes
+
+
+def _place_on(type: TensorType, axis: MeshAxis) -> Placement:
+    place = type.get(axis, UNKNOWN if type.ground in (Ground.UNKNOWN, Ground.EMPTY) else None)
+    if place is None:
+        known = ", ".join(map(repr, type.axes)) or "none"
+        raise SpmdTypeError(f"the tensor has no type on axis {axis!r}; its axes are: {known}", code="SW103")
+    return place  # type: ignore[no-any-return]
+
+
+def _check_is(type: TensorType, axis: MeshAxis, expected: Any, ndim: int) -> None:
+    """Refuse a type that is not ``expected`` on ``axis``."""
+    place, local = _place_on(type, axis), to_local_type(expected)
+    constant = type.ground.is_constant and (local in (R, I) or (local is P and type.ground is Ground.ZERO))
+    if place is not local and place is not UNKNOWN and not constant:
+        raise SpmdTypeError(f"src={expected} was expected on axis {axis!r}, but the tensor is {place}", code="SW130")
+    shard = partition_spec_get_shard(type.spec, axis)
+    if isinstance(expected, Shard) and shard is not None and shard.dim != resolve_dim(expected, ndim):
+        raise SpmdTypeError(f"src={expected} was expected on axis {axis!r}, but the tensor is {shard}", code="SW131")
+
+
+def _overwritten(before: TensorType, changes: dict[MeshAxis, Any], ndim: int) -> TensorType:
+    """``before`` with the changes; an entry of the spec stays only while it still says the truth."""
+    spec = before.spec
+    if spec is not None:
+        stale = []
+        for axis, new in changes.items():
+            shard = partition_spec_get_shard(spec, axis)
+            if shard is not None and not (isinstance(new, Shard) and resolve_dim(new, ndim) == shard.dim):
+                stale.append(axis)
+        spec = spec.without(stale)
+    local = {axis: to_local_type(new) for axis, new in changes.items()}
+    plain = before.with_placements(local).with_spec(spec)
+    shards = {axis: new for axis, new in changes.items() if isinstance(new, Shard)}
+    return refine(plain, asserted_type((shards,), ndim), gradient_free=False)
