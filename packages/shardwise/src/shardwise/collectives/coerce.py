@@ -1,0 +1,98 @@
+"""How does a tensor change its placement without communication? convert keeps the value, reinterpret the local bits.
+
+``convert`` may change local data (take one's own piece, put zeros elsewhere); ``reinterpret`` never does, and may
+change what the tensors mean. Both go through autograd, where the partner move of rules/comms.py may communicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.interop.dispatch import typed_call
+from shardwise.interop.process_groups import communicator
+from shardwise.types.errors import SpmdValueError
+from shardwise.types.placement import I, R, Shard
+from torch import Tensor
+
+from .dtypes import freeze_options
+from .functions import frozen_sizes, perform, recipe_for
+
+
+@typed_call("convert")
+def convert(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any,
+    dst: Any,
+    expert_mode: bool = False,
+    split_sizes: Sequence[int] | None = None,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """``x`` in another placement with the same value, without communication in forward.
+
+    Shapes:  R/I -> V takes this rank's entry of dim 0, which it drops; R/I -> S(i) this rank's piece of dim i (even, or
+             by ``split_sizes``); S(i) -> P pads with zeros along dim i, V -> P on a new dim 0; otherwise as ``x``.
+    Types:   see rules/comms.py; the same placement returns ``x`` itself.
+    Errors:  SW202; SW203 without expert_mode; SW204, SW206 for sizes; SW208; SW209; SW211.
+    Source:  rules/comms.py, rows "convert".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    recipe = recipe_for(
+        axis, "convert", src, dst, x.dtype, x.ndim, None, None, op_dtype, out_dtype, async_op, options, expert_mode
+    )
+    if split_sizes is not None and not isinstance(src, Shard) and not isinstance(dst, Shard):
+        raise SpmdValueError("split_sizes are only supported with S(i)", code="SW208")
+    if recipe.is_noop:
+        return x
+    return perform(x, recipe, communicator(axis), frozen_sizes(split_sizes))
+
+
+@typed_call("reinterpret")
+def reinterpret(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any,
+    dst: Any,
+    expert_mode: bool = False,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """``x`` read in another placement: the same local bits, possibly another value.
+
+    Shapes:  as ``x``.
+    Types:   R, I -> V, P and V -> P among others, see rules/comms.py; the same placement returns ``x`` itself.
+    Errors:  SW202 (S(i), P and V -> R/I are refused); SW203 without expert_mode; SW208; SW209; SW211.
+    Source:  rules/comms.py, rows "reinterpret".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    recipe = recipe_for(
+        axis, "reinterpret", src, dst, x.dtype, x.ndim, None, None, op_dtype, out_dtype, async_op, options, expert_mode
+    )
+    if recipe.is_noop:
+        return x
+    return perform(x, recipe, communicator(axis))
+
+
+def shard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
+    """``convert`` to this rank's piece: dst must be S(i). Options are convert's."""
+    if not isinstance(dst, Shard):
+        raise SpmdValueError(
+            f"dst of shard must be S(i), got {dst!r}",
+            code="SW202",
+            help=(f"convert(x, axis, src={src!r}, dst={dst!r})",),
+        )
+    return convert(x, axis, src=src, dst=dst, **options)
+
+
+def invariant_to_replicate(x: Tensor, axis: Any, **options: Any) -> Tensor:
+    """``convert(x, axis, src=I, dst=R)``; Megatron's copy to the tensor-parallel region. Options are convert's."""
+    return convert(x, axis, src=I, dst=R, **options)

@@ -1,0 +1,205 @@
+"""Which collectives does a user call? all_reduce, all_gather, reduce_scatter, all_to_all, and unshard.
+
+Each takes the operand's placement ``src`` and the wanted ``dst`` on one axis, moves data, and is differentiable any
+number of times; the gradient takes the partner move of rules/comms.py. Without checking no types are read, so ``src``
+is what counts. Every wrong argument is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.interop.dispatch import typed_call
+from shardwise.interop.process_groups import communicator
+from shardwise.types.errors import SpmdValueError
+from shardwise.types.placement import P, Shard, V
+from torch import Tensor
+
+from .dtypes import freeze_options
+from .functions import TransitionInPlace, frozen_sizes, perform, recipe_for
+
+
+@typed_call("all_reduce")
+def all_reduce(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any = P,
+    dst: Any,
+    inplace: bool = False,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """The sum of ``x`` over ``axis``, on every rank.
+
+    Shapes:  as ``x``.
+    Types:   P -> R or I (V is read as P). Gradient: all_reduce P -> R for R, none to do for I.
+    Errors:  SW202 for other src or dst; SW208 for inplace with a dtype; SW209; SW211.
+    Source:  rules/comms.py, rows "all_reduce".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    recipe = recipe_for(
+        axis, "all_reduce", src, dst, x.dtype, 0, None, None, op_dtype, out_dtype, async_op, options, False
+    )
+    if not inplace:
+        return perform(x, recipe, communicator(axis))
+    if op_dtype is not None or out_dtype is not None:
+        raise SpmdValueError(
+            "all_reduce with inplace=True writes into its operand and cannot change the dtype",
+            code="SW208",
+            help=("all_reduce(x, axis, dst=R, op_dtype=...) without inplace",),
+        )
+    return _all_reduce_in_place(x, recipe, communicator(axis))
+
+
+def _all_reduce_in_place(x: Tensor, recipe: Any, comm: Any) -> Tensor:
+    if recipe.narrow is not None and x.requires_grad and torch.is_grad_enabled():
+        perform(x, recipe, comm)  # refuses, and says why
+    return TransitionInPlace.apply(x, recipe, comm)  # type: ignore[no-any-return,no-untyped-call]
+
+
+@typed_call("all_gather")
+def all_gather(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any = V,
+    dst: Any,
+    gather_dim: int | None = None,
+    split_sizes: Sequence[int] | None = None,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """The ranks' tensors as one, on every rank.
+
+    Shapes:  src=V stacks on a new dim ``gather_dim`` (default 0); src=S(i) concatenates along dim i, of the ranks'
+             ``split_sizes`` if they differ.
+    Types:   V or S(i) -> R or I. Gradient: reduce_scatter for R, taking one's own piece for I.
+    Errors:  SW202; SW205 if gather_dim is not i; SW206 for split sizes; SW208; SW209; SW211.
+    Source:  rules/comms.py, rows "all_gather".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    recipe = recipe_for(
+        axis, "all_gather", src, dst, x.dtype, x.ndim, gather_dim, None, op_dtype, out_dtype, async_op, options, False
+    )
+    if split_sizes is None:
+        return perform(x, recipe, communicator(axis))
+    if not isinstance(src, Shard):
+        raise SpmdValueError("split_sizes are only supported with src=S(i), got src=V", code="SW208")
+    return perform(x, recipe, communicator(axis), frozen_sizes(split_sizes))
+
+
+@typed_call("reduce_scatter")
+def reduce_scatter(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any = P,
+    dst: Any = V,
+    scatter_dim: int | None = None,
+    split_sizes: Sequence[int] | None = None,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """Sum ``x`` over ``axis`` and keep this rank's piece.
+
+    Shapes:  dst=V takes this rank's entry along ``scatter_dim`` (default 0), whose size is the number of ranks, and
+             drops the dim; dst=S(i) cuts dim i evenly, or by ``split_sizes``.
+    Types:   P -> V or S(i) (V is read as P). Gradient: all_gather -> R.
+    Errors:  SW202; SW204 if dim i cannot be cut evenly; SW205; SW206; SW208; SW211.
+    Source:  rules/comms.py, rows "reduce_scatter".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    recipe = recipe_for(
+        axis,
+        "reduce_scatter",
+        src,
+        dst,
+        x.dtype,
+        x.ndim,
+        scatter_dim,
+        None,
+        op_dtype,
+        out_dtype,
+        async_op,
+        options,
+        False,
+    )
+    if split_sizes is None:
+        return perform(x, recipe, communicator(axis))
+    if not isinstance(dst, Shard):
+        raise SpmdValueError("split_sizes are only supported with dst=S(i), got dst=V", code="SW208")
+    return perform(x, recipe, communicator(axis), frozen_sizes(split_sizes))
+
+
+@typed_call("all_to_all")
+def all_to_all(
+    x: Tensor,
+    axis: Any,
+    *,
+    src: Any = V,
+    dst: Any = V,
+    split_dim: int | None = None,
+    concat_dim: int | None = None,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    op_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+    async_op: bool = False,
+    backward_options: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """Every rank sends one piece of ``x`` to every rank, and joins what arrives.
+
+    Shapes:  V -> V: entry j along ``split_dim`` goes to rank j, arrivals are stacked along ``concat_dim``;
+             S(i) -> S(j): dim j is cut, arrivals are joined along dim i; with split sizes, along dim 0 on both sides.
+    Types:   V or S(i) -> V or S(j). Gradient: the same exchange backwards.
+    Errors:  SW202; SW204 if a dim cannot be cut evenly; SW205; SW206; SW208; SW211.
+    Source:  rules/comms.py, rows "all_to_all".
+    """
+    options = None if backward_options is None else freeze_options(backward_options)
+    uneven = output_split_sizes is not None or input_split_sizes is not None
+    if uneven and src is V and dst is V:
+        # Uneven pieces are pieces, not entries: the dims are kept.
+        src, dst = Shard(concat_dim or 0), Shard(split_dim or 0)
+    recipe = recipe_for(
+        axis, "all_to_all", src, dst, x.dtype, x.ndim, split_dim, concat_dim,
+        op_dtype, out_dtype, async_op, options, False,
+    )  # fmt: skip
+    comm = communicator(axis)
+    if not uneven:
+        return perform(x, recipe, comm)
+    if recipe.dim or recipe.other_dim:
+        raise SpmdValueError(
+            f"split sizes cut and join along dim 0, got split dim {recipe.dim} and concat dim {recipe.other_dim}",
+            code="SW208",
+            help=("x.movedim(dim, 0) before the exchange and back after it",),
+        )
+    even = None if x.shape[0] % comm.size else (x.shape[0] // comm.size,) * comm.size
+    received, sent = frozen_sizes(output_split_sizes) or even, frozen_sizes(input_split_sizes) or even
+    if received is None or sent is None:
+        raise SpmdValueError(
+            f"only one side's split sizes are given, and dim 0 of size {x.shape[0]} cannot be cut evenly over "
+            f"{comm.size} ranks for the other",
+            code="SW204",
+            help=("give both output_split_sizes and input_split_sizes",),
+        )
+    return perform(x, recipe, comm, (received, sent))
+
+
+def unshard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
+    """``all_gather`` of a tensor whose pieces belong together: src must be S(i). Options are all_gather's."""
+    if not isinstance(src, Shard):
+        raise SpmdValueError(
+            f"src of unshard must be S(i), got {src!r}",
+            code="SW202",
+            help=(f"all_gather(x, axis, src={src!r}, dst={dst!r})",),
+        )
+    return all_gather(x, axis, src=src, dst=dst, **options)

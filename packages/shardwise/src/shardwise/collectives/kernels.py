@@ -1,0 +1,161 @@
+"""What does each move do to the local tensor? One function per effect; moves with the same effect share it.
+
+A kernel takes (x, comm, plan, sizes): ``plan.dim`` is the tensor dim it acts on (for all_to_all the dim that is split),
+``plan.other_dim`` where all_to_all puts what arrives, ``sizes`` the ranks' uneven sizes along the dim (for all_to_all
+a pair: received, sent) or None. Sizes have been checked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from shardwise.interop import wire
+from shardwise.interop.process_groups import Communicator
+from torch import Tensor
+
+
+class Plan(Protocol):
+    """What a kernel reads of a recipe."""
+
+    dim: int
+    other_dim: int
+    deferred: bool
+
+
+Kernel = Callable[[Tensor, Communicator, Any, Any], Tensor]
+
+
+def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """The same bits under another name."""
+    return x
+
+
+def summed(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """The sum over ranks."""
+    return wire.all_reduce(x, comm, plan.deferred)
+
+
+def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """The ranks' tensors, stacked along a new dim."""
+    whole = wire.all_gather(x.unsqueeze(0), comm, plan.deferred and plan.dim == 0)
+    return whole if plan.dim == 0 else whole.movedim(0, plan.dim).contiguous()
+
+
+def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+    """The ranks' tensors, one after the other along a dim."""
+    dim = plan.dim
+    if sizes is not None:
+        # Padded to the largest piece: one collective that every back end has, whatever the sizes.
+        longest = max(sizes)
+        padded = x.new_zeros((*x.shape[:dim], longest, *x.shape[dim + 1 :]))
+        padded.narrow(dim, 0, x.shape[dim]).copy_(x)
+        pieces = wire.all_gather(padded.unsqueeze(0), comm).unbind(0)
+        return torch.cat([piece.narrow(dim, 0, size) for piece, size in zip(pieces, sizes, strict=True)], dim)
+    if dim == 0:
+        return wire.all_gather(x, comm, plan.deferred)
+    return _join(wire.all_gather(x.unsqueeze(0), comm), dim)
+
+
+def own_entry_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """This rank's entry along a dim with one entry per rank, of the sum; the dim is dropped."""
+    return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.deferred).squeeze(0)
+
+
+def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+    """This rank's piece along a dim, of the sum."""
+    dim = plan.dim
+    if sizes is not None:
+        padded = x.new_zeros((comm.size, *x.shape[:dim], max(sizes), *x.shape[dim + 1 :]))
+        for slot, piece, size in zip(padded.unbind(0), x.split(list(sizes), dim), sizes, strict=True):
+            slot.narrow(dim, 0, size).copy_(piece)
+        own = wire.reduce_scatter(padded, comm).squeeze(0)
+        return own.narrow(dim, 0, sizes[comm.rank]).contiguous()
+    if dim == 0:
+        return wire.reduce_scatter(x, comm, plan.deferred)
+    return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.deferred).squeeze(0)
+
+
+def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """Entry j along ``dim`` goes to rank j; what arrives is stacked along ``other_dim``."""
+    arrived = wire.all_to_all(x.movedim(plan.dim, 0), comm, deferred=plan.deferred and plan.other_dim == 0)
+    return arrived if plan.other_dim == 0 else arrived.movedim(0, plan.other_dim).contiguous()
+
+
+def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """Piece j along ``dim`` goes to rank j; what arrives is joined along ``other_dim``."""
+    deferred = plan.deferred and plan.other_dim == 0
+    if sizes is not None:
+        return wire.all_to_all(x, comm, *sizes, deferred=deferred)
+    if plan.dim == 0 and plan.other_dim == 0:
+        return wire.all_to_all(x, comm, deferred=deferred)
+    arrived = wire.all_to_all(_cut(x, plan.dim, comm.size), comm)
+    return _join(arrived, plan.other_dim)
+
+
+def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """This rank's entry along a dim with one entry per rank, as a copy; the dim is dropped."""
+    return x.select(plan.dim, comm.rank).clone(memory_format=torch.contiguous_format)
+
+
+def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+    """This rank's piece along a dim, as a copy."""
+    start, size = _own_span(x.shape[plan.dim], comm, sizes)
+    return x.narrow(plan.dim, start, size).clone(memory_format=torch.contiguous_format)
+
+
+def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """A new dim with one entry per rank: this rank's is ``x``, the others are zero."""
+    whole = x.new_zeros((*x.shape[: plan.dim], comm.size, *x.shape[plan.dim :]))
+    whole.select(plan.dim, comm.rank).copy_(x)
+    return whole
+
+
+def piece_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+    """The whole size along a dim: this rank's piece is ``x``, the others are zero."""
+    dim = plan.dim
+    total = x.shape[dim] * comm.size if sizes is None else sum(sizes)
+    start, size = _own_span(total, comm, sizes)
+    whole = x.new_zeros((*x.shape[:dim], total, *x.shape[dim + 1 :]))
+    whole.narrow(dim, start, size).copy_(x)
+    return whole
+
+
+def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+    """The value on rank 0 of the axis, zeros elsewhere. A copy on every rank, so that ranks alias alike."""
+    return x.clone() if comm.rank == 0 else torch.zeros_like(x)
+
+
+def _own_span(total: int, comm: Communicator, sizes: Sequence[int] | None) -> tuple[int, int]:
+    if sizes is None:
+        size = total // comm.size
+        return comm.rank * size, size
+    return sum(sizes[: comm.rank]), sizes[comm.rank]
+
+
+def _cut(x: Tensor, dim: int, count: int) -> Tensor:
+    """[.., n * m, ..] to [n, .., m, ..]."""
+    return x.unflatten(dim, (count, x.shape[dim] // count)).movedim(dim, 0)
+
+
+def _join(pieces: Tensor, dim: int) -> Tensor:
+    """[n, .., m, ..] to [.., n * m, ..], ``dim`` counted without the leading one."""
+    return pieces.movedim(0, dim).flatten(dim, dim + 1).contiguous()
+
+
+KERNELS: dict[tuple[str, str, str], Kernel] = {
+    **{("all_reduce", src, dst): summed for src in "PV" for dst in "RI"},
+    **{("all_gather", "V", dst): stacked for dst in "RI"},
+    **{("all_gather", "S", dst): concatenated for dst in "RI"},
+    **{("reduce_scatter", src, "V"): own_entry_of_sum for src in "PV"},
+    **{("reduce_scatter", src, "S"): own_piece_of_sum for src in "PV"},
+    **{("all_to_all", src, dst): exchanged_pieces for src, dst in ("SS", "SV", "VS")},
+    ("all_to_all", "V", "V"): exchanged_entries,
+    **{("convert", src, "V"): own_entry for src in "RI"},
+    **{("convert", src, "S"): own_piece for src in "RI"},
+    **{("convert", src, "P"): first_rank_only for src in "RI"},
+    ("convert", "V", "P"): entry_among_zeros,
+    ("convert", "S", "P"): piece_among_zeros,
+}
+"""The effect of each move; a move that is not listed has no effect on the local tensor."""

@@ -1,0 +1,149 @@
+"""Which contractions may leave a pending sum? Those that name the axes: linear, matmul, einsum, sum.
+
+Contracting a dim that is sharded over an axis gives every rank an addend of the result. These functions are the torch
+functions of the same name, plus a claim that the result is P along the axes named; with checking off the claim is
+erased and the plain torch call remains. Two spellings: ``out_partial_axes="tp"`` (one axis or a tuple), and
+``axis``, ``src``, ``dst=P``, which also says what the operands are (tuples for several axes).
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import torch
+from shardwise.interop.dispatch import typed_call
+from shardwise.rules.partial import PartialClaim
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.placement import P, Shard
+from torch import Tensor
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    *bias_or_axis: Any,
+    bias: Tensor | None = None,
+    axis: Any = None,
+    src: Any = None,
+    dst: Any = None,
+    out_partial_axes: Any = None,
+) -> Tensor:
+    """``torch.nn.functional.linear`` whose result is partial over the named axes.
+
+    Also ``linear(x, weight, axis, src, dst)``; a tensor in third place is the bias.
+    """
+    if bias_or_axis and (bias_or_axis[0] is None or isinstance(bias_or_axis[0], Tensor)):
+        bias, bias_or_axis = bias_or_axis[0], bias_or_axis[1:]
+    axis, src, dst = _positional("linear", bias_or_axis, axis, src, dst)
+    return _linear(x, weight, bias, _claims("linear", axis, src, dst, out_partial_axes))
+
+
+def matmul(
+    x: Tensor, other: Tensor, *where: Any, axis: Any = None, src: Any = None, dst: Any = None,
+    out_partial_axes: Any = None,
+) -> Tensor:  # fmt: skip
+    """``torch.matmul`` whose result is partial over the named axes."""
+    axis, src, dst = _positional("matmul", where, axis, src, dst)
+    return _matmul(x, other, _claims("matmul", axis, src, dst, out_partial_axes))
+
+
+def einsum(
+    equation: str, *operands: Tensor, axis: Any = None, src: Any = None, dst: Any = None, out_partial_axes: Any = None
+) -> Tensor:
+    """``torch.einsum`` whose result is partial over the named axes."""
+    return _einsum(equation, operands, _claims("einsum", axis, src, dst, out_partial_axes))
+
+
+def sum(
+    x: Tensor,
+    *dim_or_axis: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    axis: Any = None,
+    src: Any = None,
+    dst: Any = None,
+    out_partial_axes: Any = None,
+) -> Tensor:
+    """``torch.sum`` whose result is partial over the named axes.
+
+    Also ``sum(x, axis, src=S(i), dst=P)``, which sums over tensor dim i unless ``dim`` says otherwise; an int, or a
+    tuple of ints, in second place is ``dim``.
+    """
+    if dim_or_axis and _is_dim(dim_or_axis[0]):
+        dim, dim_or_axis = dim_or_axis[0], dim_or_axis[1:]
+    axis, src, dst = _positional("sum", dim_or_axis, axis, src, dst)
+    claims = _claims("sum", axis, src, dst, out_partial_axes)
+    if dim is None:
+        dim = tuple(dict.fromkeys(claim.src.dim for claim in claims if isinstance(claim.src, Shard))) or None
+    return _sum(x, dim, keepdim, dtype, claims)
+
+
+@typed_call("partial_linear")
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, claims: tuple[PartialClaim, ...]) -> Tensor:
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+@typed_call("partial_matmul")
+def _matmul(x: Tensor, other: Tensor, claims: tuple[PartialClaim, ...]) -> Tensor:
+    return torch.matmul(x, other)
+
+
+@typed_call("partial_einsum")
+def _einsum(equation: str, operands: tuple[Tensor, ...], claims: tuple[PartialClaim, ...]) -> Tensor:
+    return torch.einsum(equation, *operands)
+
+
+@typed_call("partial_sum")
+def _sum(x: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, claims: tuple[PartialClaim, ...]) -> Tensor:
+    return torch.sum(x, dtype=dtype) if dim is None else torch.sum(x, dim, keepdim, dtype=dtype)
+
+
+def _is_dim(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(isinstance(item, int) for item in value)
+    return value is None or isinstance(value, int)
+
+
+def _positional(op: str, rest: tuple[Any, ...], axis: Any, src: Any, dst: Any) -> tuple[Any, Any, Any]:
+    """axis, src, dst, of which the first few may have been given by position."""
+    if len(rest) > 3:
+        raise SpmdArgumentError(f"{op} takes at most axis, src and dst after its operands, got {rest!r}", code="SW905")
+    given = {"axis": axis, "src": src, "dst": dst}
+    for name, value in zip(given, rest, strict=False):
+        if given[name] is not None:
+            raise SpmdArgumentError(f"{op} got {name} twice: {value!r} and {given[name]!r}", code="SW905")
+        given[name] = value
+    return given["axis"], given["src"], given["dst"]
+
+
+def _claims(op: str, axis: Any, src: Any, dst: Any, out_partial_axes: Any) -> tuple[PartialClaim, ...]:
+    if axis is None:
+        if src is not None or dst is not None:
+            raise SpmdArgumentError(f"{op} got src or dst without the axis they speak of", code="SW905")
+        return tuple(PartialClaim(each) for each in _as_tuple(out_partial_axes))
+    if out_partial_axes is not None:
+        raise SpmdArgumentError(f"{op} takes out_partial_axes, or axis with src and dst, not both", code="SW905")
+    axes = _as_tuple(axis)
+    several = isinstance(axis, (tuple, list))
+    sources = tuple(src) if several and src is not None else (src,) * len(axes)
+    results = _as_tuple(dst if dst is not None else P)
+    if len(sources) != len(axes) or len(results) not in (1, len(axes)):
+        raise SpmdValueError(
+            f"{op} over the axes {axes!r} needs one src and one dst per axis, got src={src!r}, dst={dst!r}",
+            code="SW905",
+        )
+    if builtins.any(each is not P for each in results):
+        raise SpmdValueError(
+            f"{op} contracts without communication, so dst must be P, got {dst!r}",
+            code="SW202",
+            help=(f"all_reduce({op}(..., dst=P), axis, src=P, dst=R) to finish the sum",),
+        )
+    return tuple(PartialClaim(each, source) for each, source in zip(axes, sources, strict=True))
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)

@@ -1,0 +1,172 @@
+"""What exactly will a call do? A recipe: the move, the dims, the dtypes, worked out once per kind of call.
+
+Everything that can be refused without looking at sizes is refused here, before any group is resolved and before any
+byte moves. A recipe knows nothing of groups, so it stays valid for ever; ``partner`` is the recipe of its gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from shardwise.rules.comms import MOVES, REDUCTIONS, Move, find_move, letter
+from shardwise.rules.refusals import refusal
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.placement import Shard
+
+from .dtypes import Options, is_narrow, resolve_dtypes
+from .kernels import KERNELS, identity
+
+_SHRINKING = frozenset({("convert", whole, part) for whole in "RI" for part in "VS"})
+
+
+class Recipe:
+    """One kind of call, resolved.
+
+    ``dim``, ``other_dim``   as the kernel reads them, counted from the front.
+    ``given``                the operand's dtype; ``op_dtype`` the one the kernel runs in; ``out_dtype`` the result's.
+    ``deferred``             the result may be waited for at its first use.
+    ``narrow``               the dtype that would be summed in unasked in backward, or None.
+    """
+
+    __slots__ = (
+        "_partner", "_waiting", "casts", "deferred", "dim", "given", "kernel", "move", "narrow", "op_dtype", "options",
+        "other_dim", "out_dtype",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        move: Move,
+        dim: int,
+        other_dim: int,
+        given: torch.dtype,
+        op_dtype: torch.dtype | None,
+        out_dtype: torch.dtype | None,
+        deferred: bool,
+        options: Options | None,
+    ) -> None:
+        shrinks = move.op in REDUCTIONS or (move.op, move.src, move.dst) in _SHRINKING
+        self.move = move
+        self.kernel = KERNELS.get((move.op, move.src, move.dst), identity)
+        self.dim, self.other_dim = dim, other_dim
+        self.given = given
+        self.op_dtype, self.out_dtype = resolve_dtypes(given, op_dtype, out_dtype, shrinks=shrinks)
+        self.casts = not (self.given == self.op_dtype == self.out_dtype)
+        self.deferred = deferred
+        self.options = options
+        self.narrow = self._summed_unasked()
+        self._partner: Recipe | None = None
+        self._waiting: Recipe | None = None
+
+    def _summed_unasked(self) -> torch.dtype | None:
+        if self.move.backward[0] not in REDUCTIONS or (self.options and dict(self.options).get("op_dtype")):
+            return None
+        return next((dtype for dtype in (self.op_dtype, self.out_dtype, self.given) if is_narrow(dtype)), None)
+
+    @property
+    def partner(self) -> Recipe:
+        """What the gradient goes through. It arrives in this recipe's out dtype and leaves in its input's."""
+        if self._partner is None:
+            options = dict(self.options or ())
+            exchange = self.move.op == "all_to_all"
+            self._partner = Recipe(
+                MOVES[self.move.backward],
+                self.other_dim if exchange else self.dim,
+                self.dim if exchange else self.other_dim,
+                self.out_dtype,
+                options.get("op_dtype"),
+                options.get("out_dtype") or self.given,
+                bool(options.get("async_op")),
+                options.get("backward_options"),
+            )
+        return self._partner
+
+    @property
+    def is_noop(self) -> bool:
+        """The call hands its operand back: no change of placement, and no cast asked for."""
+        return self.move.is_noop and not self.casts and self.options is None
+
+    @property
+    def defers_backward(self) -> bool:
+        return self.options is not None and bool(dict(self.options).get("async_op"))
+
+    @property
+    def waiting(self) -> Recipe:
+        """The same recipe with a backward that waits: a leaf's gradient is stored, and nothing would wait for it."""
+        if self._waiting is None:
+            options = tuple((key, value) for key, value in self.options or () if key != "async_op")
+            asked_op, asked_out = self.op_dtype, self.out_dtype
+            self._waiting = Recipe(
+                self.move, self.dim, self.other_dim, self.given, asked_op, asked_out, self.deferred, options
+            )
+        return self._waiting
+
+
+def make_recipe(
+    axis: Any,
+    op: str,
+    src: Any,
+    dst: Any,
+    dtype: torch.dtype,
+    ndim: int,
+    dim: int | None,
+    other_dim: int | None,
+    op_dtype: torch.dtype | None,
+    out_dtype: torch.dtype | None,
+    async_op: bool,
+    options: Options | None,
+    expert_mode: bool,
+) -> Recipe:
+    """The recipe of a call. SW202, SW203 for the pair; SW205, SW905 for dims; SW208 for options."""
+    refused = refusal(op, src, dst, expert_mode=expert_mode, axis=axis)
+    if refused is not None:
+        raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
+    move = find_move(op, src, dst)
+    assert move is not None, "a pair that is not refused has a row"
+    first, second = _dims(op, src, dst, ndim, dim, other_dim)
+    return Recipe(move, first, second, dtype, op_dtype, out_dtype, bool(async_op), options)
+
+
+def _dims(op: str, src: Any, dst: Any, ndim: int, dim: int | None, other_dim: int | None) -> tuple[int, int]:
+    if op == "all_to_all":
+        # S(i) -> S(j): cut along j, join along i; S(i) -> V: cut along i; V -> S(j): join along j.
+        both = isinstance(src, Shard) and isinstance(dst, Shard)
+        cut = dst if both else src if isinstance(src, Shard) else None
+        join = src if both else dst if isinstance(dst, Shard) else None
+        return (
+            _one_dim("split_dim", dim, cut, ndim),
+            _one_dim("concat_dim", other_dim, join, ndim),
+        )
+    if op == "all_gather":
+        return _one_dim("gather_dim", dim, src, ndim + (letter(src) == "V")), 0
+    if op == "reduce_scatter":
+        return _one_dim("scatter_dim", dim, dst, ndim), 0
+    shard = src if isinstance(src, Shard) else dst
+    stacks = (letter(src), letter(dst)) == ("V", "P")
+    acts = isinstance(shard, Shard) or stacks or (letter(src) in "RI" and letter(dst) == "V" and op == "convert")
+    return (_one_dim("dim", None, shard, ndim + stacks) if acts else 0), 0
+
+
+def _one_dim(name: str, given: int | None, placement: Any, ndim: int) -> int:
+    """The dim that an argument and a placement agree on, counted from the front; 0 if neither says any."""
+    wanted = placement.dim if isinstance(placement, Shard) else None
+    for what, value in ((name, given), (f"S({wanted})", wanted)):
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise SpmdArgumentError(f"{name} must be an int, got {value!r}", code="SW905")
+        if not -ndim <= value < ndim:
+            raise SpmdValueError(f"{what} is out of range for a tensor of {ndim} dims", code="SW905")
+    if given is None and wanted is None:
+        if ndim == 0:
+            raise SpmdValueError(f"{name} needs a tensor with at least one dim, got a 0-d tensor", code="SW206")
+        return 0
+    if given is not None and wanted is not None and given % ndim != wanted % ndim:
+        raise SpmdValueError(
+            f"{name}={given} and {placement} conflict: they name different tensor dims",
+            code="SW205",
+            help=(f"leave {name} out: {placement} says it",),
+        )
+    chosen = wanted if given is None else given
+    assert chosen is not None, "one of the two was given"
+    return chosen % ndim

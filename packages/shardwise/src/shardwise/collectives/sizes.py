@@ -1,0 +1,110 @@
+"""Do the operand's sizes fit the move? Checked before any communication, because a rank that stops later leaves the
+others waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.interop.process_groups import Communicator
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from torch import Tensor
+
+from . import kernels
+from .recipe import Recipe
+
+
+def check_sizes(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+    """SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit the number of ranks."""
+    check = _CHECKS.get(recipe.kernel)
+    if check is not None:
+        check(x, recipe, comm, sizes)
+
+
+def _one_entry_per_rank(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+    if x.shape[recipe.dim] != comm.size:
+        raise SpmdTypeError(_entry_text(x, recipe, comm), code="SW206", help=(_entry_help(recipe),))
+
+
+def _entry_text(x: Tensor, recipe: Recipe, comm: Communicator) -> str:
+    return (
+        f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
+        f"its size is {x.shape[recipe.dim]}, the axis has {comm.size} ranks"
+    )
+
+
+def _entry_help(recipe: Recipe) -> str:
+    return f"use S({recipe.dim}) in place of V to cut the dim into pieces"
+
+
+def _whole_cut(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+    length = x.shape[recipe.dim]
+    if sizes is not None:
+        _count(sizes, comm)
+        if sum(sizes) != length:
+            raise SpmdValueError(
+                f"split_sizes {list(sizes)} add up to {sum(sizes)}, and dim {recipe.dim} of the operand has {length}",
+                code="SW206",
+            )
+    elif length % comm.size:
+        raise SpmdValueError(
+            f"{_call(recipe)} cannot cut dim {recipe.dim} evenly: "
+            f"its size {length} must be a multiple of the {comm.size} ranks of the axis",
+            code="SW204",
+            help=(f"split_sizes={_nearly_even(length, comm.size)} to cut it unevenly", "or pad the dim"),
+        )
+
+
+def _own_piece(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+    if sizes is not None:
+        _count(sizes, comm)
+        if x.shape[recipe.dim] != sizes[comm.rank]:
+            raise SpmdValueError(
+                f"split_sizes {list(sizes)} say that rank {comm.rank} of the axis holds {sizes[comm.rank]} along "
+                f"dim {recipe.dim}, and its tensor has {x.shape[recipe.dim]}",
+                code="SW206",
+            )
+
+
+def _exchanged(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+    if sizes is None:
+        _whole_cut(x, recipe, comm, None)
+        return
+    received, sent = sizes
+    _count(received, comm)
+    _count(sent, comm)
+    if sum(sent) != x.shape[0]:
+        raise SpmdValueError(
+            f"input_split_sizes {list(sent)} add up to {sum(sent)}, and dim 0 of the operand has {x.shape[0]}",
+            code="SW206",
+        )
+
+
+def _count(sizes: Sequence[int], comm: Communicator) -> None:
+    if len(sizes) != comm.size or any(size < 0 for size in sizes):
+        raise SpmdValueError(
+            f"split sizes must be one non-negative size per rank: got {list(sizes)} for {comm.size} ranks",
+            code="SW206",
+        )
+
+
+def _nearly_even(length: int, count: int) -> list[int]:
+    return [length // count + (rank < length % count) for rank in range(count)]
+
+
+def _call(recipe: Recipe) -> str:
+    move = recipe.move
+    return f"{move.op} {move.src} -> {move.dst}".replace("S", f"S({recipe.dim})")
+
+
+_CHECKS: dict[kernels.Kernel, Callable[[Tensor, Recipe, Communicator, Any], None]] = {
+    kernels.own_entry_of_sum: _one_entry_per_rank,
+    kernels.own_entry: _one_entry_per_rank,
+    kernels.exchanged_entries: _one_entry_per_rank,
+    kernels.own_piece_of_sum: _whole_cut,
+    kernels.own_piece: _whole_cut,
+    kernels.exchanged_pieces: _exchanged,
+    kernels.concatenated: _own_piece,
+    kernels.piece_among_zeros: _own_piece,
+}

@@ -1,0 +1,45 @@
+"""Whose ``torch.distributed`` do the collectives call? The real one, or a stand-in given to ``set_dist``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed
+
+current: Any = torch.distributed
+"""The module, or an object that looks like it, that moves the bytes. Read it as ``backend.current``."""
+
+
+def _single_tensor_forms(module: Any) -> tuple[Any, Any]:
+    """Its all-gather and reduce-scatter on one tensor: torch 2.13 has renamed them and warns about the old names."""
+    if module is torch.distributed and hasattr(module, "all_gather_single"):
+        return module.all_gather_single, module.reduce_scatter_single
+    return module.all_gather_into_tensor, module.reduce_scatter_tensor
+
+
+all_gather, reduce_scatter = _single_tensor_forms(current)
+_on_change: list[Callable[[], None]] = []
+
+
+def set_dist(module: Any) -> None:
+    """Let the runtime collectives call ``module`` in place of ``torch.distributed``; None restores the latter.
+
+    Holds for the whole process. With a stand-in every collective goes through it: functional collectives, which could
+    not be redirected, are then not used, so ``async_op`` waits at once.
+    """
+    global current, all_gather, reduce_scatter
+    current = torch.distributed if module is None else module
+    all_gather, reduce_scatter = _single_tensor_forms(current)
+    for forget in _on_change:
+        forget()
+
+
+def is_replaced() -> bool:
+    """True while a stand-in is in use."""
+    return current is not torch.distributed
+
+
+def on_change(forget: Callable[[], None]) -> None:
+    """Call ``forget`` whenever the backend changes, so that nothing learnt from the old one survives."""
+    _on_change.append(forget)

@@ -1,0 +1,128 @@
+"""Which process group talks along a mesh axis, and what mesh axis is a process group?
+
+A ``Communicator`` is what a collective needs to know about its group, worked out once per group. Groups are held
+weakly: destroying one must not be prevented by our cache.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from shardwise.mesh.axis import MeshAxis, register_axis_source
+from shardwise.mesh.current import current_entry
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.errors import SpmdTypeError
+from torch.distributed import ProcessGroup
+
+from . import backend
+
+
+class Communicator:
+    """A process group with this process's place in it. ``group`` is None only for an axis of one rank."""
+
+    __slots__ = ("_group", "name", "rank", "size")
+
+    def __init__(self, group: ProcessGroup | None, size: int, rank: int) -> None:
+        self._group = None if group is None else weakref.ref(group)
+        self.name: str = "" if group is None else getattr(group, "group_name", "")
+        self.size = size
+        self.rank = rank
+
+    @property
+    def group(self) -> Any:
+        """The process group."""
+        group = None if self._group is None else self._group()
+        if group is None:
+            raise SpmdTypeError(
+                f"the process group of this collective is gone (it had {self.size} ranks)",
+                code="SW211",
+                help=("run backward before torch.distributed.destroy_process_group()",),
+            )
+        return group
+
+
+_by_id: dict[int, Communicator] = {}
+backend.on_change(_by_id.clear)
+_ALONE = Communicator(None, 1, 0)
+
+
+def communicator(axis: Any) -> Communicator:
+    """The communicator for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
+    known = _by_id.get(id(axis))
+    if known is not None:
+        return known
+    if isinstance(axis, ProcessGroup):
+        return _remember(axis)
+    group = _group_of(axis)
+    if group is None:
+        return _ALONE
+    return _by_id.get(id(group)) or _remember(group)
+
+
+def resolve_group(axis: Any) -> Any:
+    """The process group for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
+    return communicator(axis).group
+
+
+def _remember(group: Any) -> Communicator:
+    rank, size = backend.current.get_rank(group), backend.current.get_world_size(group)
+    if rank < 0:
+        raise SpmdTypeError(
+            f"this process is not a member of the process group {getattr(group, 'group_desc', '') or group!r}",
+            code="SW211",
+            help=("call the collective only on the ranks of its group",),
+        )
+    made = Communicator(group, size, rank)
+    if not backend.is_replaced():
+        # A stand-in may answer differently on each thread, so what it says is not kept.
+        _by_id[id(group)] = made
+        weakref.finalize(group, _by_id.pop, id(group), None)
+    return made
+
+
+def _group_of(axis: Any) -> Any:
+    """The group that the current mesh has for ``axis``; None if the axis has a single rank and needs no group."""
+    entry = current_entry()
+    if entry is not None and isinstance(axis, str):
+        group = entry.named_groups.get(axis)
+        if group is not None:
+            return group
+    mesh_axis = normalize_axis(axis)
+    group = None if entry is None else entry.groups.get(mesh_axis)
+    if group is None and mesh_axis.size() > 1:
+        _refuse(axis, entry)
+    return group
+
+
+def _refuse(axis: Any, entry: Any) -> None:
+    shown = repr(axis)
+    if entry is None:
+        message = f"axis {shown} has no process group: there is no current mesh"
+    elif not entry.groups:
+        message = f"axis {shown} has no process group: the current mesh was made without process groups"
+    else:
+        known = ", ".join(sorted(map(str, entry.groups)))
+        message = f"Axis {shown} is not in the current mesh. The mesh has process groups for {known}"
+    raise SpmdTypeError(
+        message,
+        code="SW211",
+        help=("wrap the call in `with set_current_mesh(device_mesh):`", "or pass the process group itself as the axis"),
+    )
+
+
+def _axis_source(candidate: Any) -> tuple[list[int], str | None] | None:
+    """What the mesh room asks to learn which ranks a process group has, and its name."""
+    if not isinstance(candidate, ProcessGroup):
+        return None
+    desc = getattr(candidate, "group_desc", None)
+    ranks = list(backend.current.get_process_group_ranks(candidate))
+    return ranks, desc if desc and desc != "undefined" else None
+
+
+register_axis_source(_axis_source)
+
+
+def axis_of(group: Any) -> MeshAxis:
+    """The mesh axis whose fibers a process group is one of."""
+    return MeshAxis.of(group)
