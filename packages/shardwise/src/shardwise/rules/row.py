@@ -65,8 +65,8 @@ class Row:
     ``static``   names of parameters whose values the verdict depends on; they enter the cache key.
     ``guard``    called only when some operand is partial: maps the static values (plus ``"dtypes"``: the operands'
                  dtype names by parameter, templates included) to a reason why the linear law does not hold, or None.
-    ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all: dropout in evaluation
-                 does not, and is then an ordinary function. None: always.
+    ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all; dropout in
+                 evaluation does not, and is then an ordinary function. None: always.
     ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
     """
 
