@@ -243,7 +243,7 @@ def test_a_label_that_does_not_fit_hangs_below_and_moves_left():
         "  |                        ^",
         "  |                        -",
         "  |                        |",
-        "  |     b: f32[4, 1024] {dp: R, tp: V}",
+        "  |       b: f32[4, 1024] {dp: R, tp: V}",
     ]
 
 

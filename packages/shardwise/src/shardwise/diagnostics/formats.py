@@ -1,0 +1,160 @@
+"""How does a program read a run? JSON with a versioned schema, described in ``docs/json.md``; and back again.
+
+Within one version keys are only added, so a reader ignores keys that it does not know. Places are Python's own: lines
+from 1, columns from 0 in bytes of UTF-8, as in the ``ast`` module; nothing is lost on the way there and back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.types.errors import SpmdValueError
+
+from .finding import Finding, Hop, Operand, Place
+from .printable import safe_str
+from .result import RunResult, Stop, StopReason, Trusted
+
+SCHEMA = "shardwise.check/1"
+
+
+def to_json(result: RunResult, *, indent: int | None = 2) -> str:
+    """The whole run, nothing left out."""
+    return json.dumps(to_dict(result), indent=indent, ensure_ascii=False)
+
+
+def to_dict(result: RunResult) -> dict[str, Any]:
+    """The run as plain dicts, lists, strings and numbers."""
+    stop = result.stopped
+    return {
+        "schema": SCHEMA,
+        "verdict": result.verdict,
+        "exit_code": int(result.exit_code),
+        "script": result.script,
+        "mesh": result.mesh,
+        "rank": result.rank,
+        "duration_s": round(result.duration_s, 6),
+        "errors": len(result.errors),
+        "warnings": len(result.warnings),
+        "checked_ops": result.checked_ops,
+        "unchecked_ops": result.unchecked_ops,
+        "findings": [_finding(finding) for finding in result.findings],
+        "no_rule_ops": [{"op": op, "count": count} for op, count in result.no_rule_ops],
+        "trusted": [
+            {"what": safe_str(trusted.what), "place": _place(trusted.place), "count": trusted.count}
+            for trusted in result.trusted
+        ],
+        "stopped": None
+        if stop is None
+        else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _place(stop.place)},
+    }
+
+
+def from_json(text: str) -> RunResult:
+    """The run that ``to_json`` wrote.
+
+    Errors: SW905 if it is not JSON of this schema.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise SpmdValueError(f"not a JSON document: {error}", code="SW905") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise SpmdValueError(
+            f"a document of schema {schema!r} cannot be read, only {SCHEMA!r}",
+            code="SW905",
+            help=("shardwise check --format json script.py",),
+        )
+    try:
+        return _result(data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpmdValueError(f"a damaged document of schema {SCHEMA!r}: {error!r}", code="SW905") from error
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": safe_str(finding.message),
+        "place": _place(finding.place),
+        "op": finding.op,
+        "axis": finding.axis,
+        "operands": [
+            {
+                "name": safe_str(operand.name),
+                "type": safe_str(operand.type),
+                "place": _place(operand.place),
+                "origin": [{"text": safe_str(hop.text), "place": _place(hop.place)} for hop in operand.origin],
+            }
+            for operand in finding.operands
+        ],
+        "facts": list(finding.facts),
+        "help": list(finding.help),
+        "count": finding.count,
+    }
+
+
+def _place(place: Place | None) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    return {
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        "end_line": place.end_line,
+        "end_column": place.end_column,
+        "function": place.function,
+    }
+
+
+def _result(data: Mapping[str, Any]) -> RunResult:
+    stopped = data["stopped"]
+    return RunResult(
+        findings=tuple(_read_finding(finding) for finding in data["findings"]),
+        checked_ops=data["checked_ops"],
+        unchecked_ops=data["unchecked_ops"],
+        no_rule_ops=tuple((entry["op"], entry["count"]) for entry in data["no_rule_ops"]),
+        trusted=tuple(Trusted(entry["what"], _read_place(entry["place"]), entry["count"]) for entry in data["trusted"]),
+        stopped=None
+        if stopped is None
+        else Stop(StopReason(stopped["reason"]), stopped["text"], _read_place(stopped["place"])),
+        duration_s=data["duration_s"],
+        mesh=data["mesh"],
+        script=data["script"],
+        rank=data["rank"],
+    )
+
+
+def _read_finding(data: Mapping[str, Any]) -> Finding:
+    return Finding(
+        code=data["code"],
+        message=data["message"],
+        place=_read_place(data["place"]),
+        op=data["op"],
+        axis=data["axis"],
+        operands=tuple(_read_operand(operand) for operand in data["operands"]),
+        facts=tuple(data["facts"]),
+        help=tuple(data["help"]),
+        count=data["count"],
+    )
+
+
+def _read_operand(data: Mapping[str, Any]) -> Operand:
+    origin = []
+    for hop in data["origin"]:
+        place = _read_place(hop["place"])
+        if place is None:
+            raise ValueError("a hop without a place")
+        origin.append(Hop(hop["text"], place))
+    return Operand(data["name"], data["type"], _read_place(data["place"]), tuple(origin))
+
+
+def _read_place(data: Mapping[str, Any] | None) -> Place | None:
+    if data is None:
+        return None
+    return Place(
+        data["file"], data["line"], data["end_line"], data["column"], data["end_column"], data.get("function", "")
+    )
