@@ -1,0 +1,255 @@
+"""What is a Python number that differs between ranks? A ``Scalar``: a number with a local type.
+
+A plain number is taken to be equal on every rank. One that is not (a count of local tokens, a per-rank scale) says so
+by being a Scalar. While the thread is checked, arithmetic keeps and checks the type; otherwise it gives plain numbers.
+
+Source: api section 1.9 with section 7 item 10; the laws are those of semantics section 3.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardwise.diagnostics.source import user_site
+from shardwise.mesh.normalize import normalize_local_type
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+from .asserting import settle
+from .boundary import boundary
+from .session import is_type_checking
+from .tagging import Origin, Tag, set_tag, type_of
+
+Number = int | float | complex
+
+
+def _binary(symbol: str, apply: Callable[[Any, Any], Any], *, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """The method for an arithmetic operator. Other operands, tensors among them, get their own turn."""
+
+    @boundary
+    def method(self: Scalar, other: Any) -> Any:
+        if not isinstance(other, (Scalar, int, float, complex)):
+            return NotImplemented
+        left, right = (other, self) if reflected else (self, other)
+        value = apply(_plain(left), _plain(right))
+        if not is_type_checking():
+            return value
+        try:
+            return _rebuild(value, _merged(symbol, left, right))
+        except SpmdTypeError as error:
+            if not settle(error, self, symbol):
+                raise
+            return _rebuild(value, UNKNOWN_TYPE)
+
+    return method
+
+
+class Scalar:
+    """``Scalar(value, {axis: R | I | V | P})``; axes of one rank are dropped.
+
+    Errors: a TypeError for a value that is no number, S(i) or another type that is none of the four.
+    """
+
+    ndim = 0
+
+    @boundary
+    def __init__(self, value: Number, spmd_type: Mapping[Any, PerMeshAxisLocalSpmdType]) -> None:
+        if not _is_number(value):
+            raise SpmdArgumentError(
+                f"Scalar takes an int, float or complex, got {value!r} of type {type(value).__name__}"
+            )
+        if not isinstance(spmd_type, Mapping):
+            raise SpmdArgumentError(
+                f"Scalar takes a dict from axes to R, I, V or P, got {spmd_type!r} of type {type(spmd_type).__name__}",
+                code="SW132",
+            )
+        self._value = value
+        set_tag(self, Tag(TensorType.of(normalize_local_type(spmd_type)), Origin(user_site(), "declared here")))
+
+    @property
+    def value(self) -> Number:
+        """The number on this rank."""
+        return self._value
+
+    @property
+    def local_type(self) -> dict[Any, PerMeshAxisLocalSpmdType]:
+        """A copy of the local type."""
+        return dict(type_of(self).local)
+
+    def __repr__(self) -> str:
+        return f"Scalar({self._value!r}, {type_of(self)!r})"
+
+    def __reduce__(self) -> Any:
+        return (_rebuild, (self._value, type_of(self)))
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Nothing checks this call any more: the number is what the kernel needs.
+        return func(*map(_plain, args), **{name: _plain(arg) for name, arg in (kwargs or {}).items()})
+
+    def __int__(self) -> int:
+        return int(self._value)  # type: ignore[arg-type]
+
+    def __float__(self) -> float:
+        return float(self._value)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> Any:
+        return _compare(operator.eq, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compare(operator.ne, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _compare(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _compare(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _compare(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _compare(operator.ge, self, other)
+
+    __add__, __radd__ = _binary("+", operator.add), _binary("+", operator.add, reflected=True)
+    __sub__, __rsub__ = _binary("-", operator.sub), _binary("-", operator.sub, reflected=True)
+    __mul__, __rmul__ = _binary("*", operator.mul), _binary("*", operator.mul, reflected=True)
+    __truediv__, __rtruediv__ = _binary("/", operator.truediv), _binary("/", operator.truediv, reflected=True)
+    __floordiv__, __rfloordiv__ = _binary("//", operator.floordiv), _binary("//", operator.floordiv, reflected=True)
+    __mod__, __rmod__ = _binary("%", operator.mod), _binary("%", operator.mod, reflected=True)
+    __pow__, __rpow__ = _binary("**", operator.pow), _binary("**", operator.pow, reflected=True)
+
+    def __neg__(self) -> Any:
+        return _of(-self._value, type_of(self))
+
+    def __pos__(self) -> Any:
+        return _of(+self._value, type_of(self))
+
+    @boundary
+    def __abs__(self) -> Any:
+        pending = [axis for axis, place in type_of(self).local.items() if place is P]
+        if pending and is_type_checking():
+            error = _not_linear("abs", pending[0])
+            if not settle(error, self, "abs"):
+                raise error
+            return _rebuild(abs(self._value), UNKNOWN_TYPE)
+        return _of(abs(self._value), type_of(self))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Scalar) else value
+
+
+def _of(value: Number, type: TensorType) -> Any:
+    """The result of arithmetic: a Scalar while checking, else the number."""
+    return _rebuild(value, type) if is_type_checking() else value
+
+
+def _rebuild(value: Number, type: TensorType) -> Scalar:
+    made = object.__new__(Scalar)
+    made._value = value
+    set_tag(made, Tag(type, Origin(user_site(), "computed here")))
+    return made
+
+
+def _compare(compare: Callable[[Any, Any], Any], one: Scalar, other: object) -> Any:
+    if isinstance(other, Scalar) or _is_number(other) or isinstance(other, bool):
+        return compare(one._value, _plain(other))
+    return NotImplemented
+
+
+def _merged(symbol: str, left: Any, right: Any) -> TensorType:
+    """The type of ``left symbol right``. A plain number is equal on every rank and fits R, I and V as it is."""
+    if not isinstance(left, Scalar) or not isinstance(right, Scalar):
+        scalar = left if isinstance(left, Scalar) else right
+        for axis, place in type_of(scalar).local.items():
+            if place is P:
+                _merge_number(symbol, axis, left, right)
+        return type_of(scalar)
+    one, other = type_of(left), type_of(right)
+    if Ground.UNKNOWN in (one.ground, other.ground):
+        return UNKNOWN_TYPE
+    lone = [axis for axis in (*one.axes, *other.axes) if axis not in one or axis not in other]
+    if lone:
+        raise SpmdTypeError(
+            f"{left!r} {symbol} {right!r}: only one of them has a type on {', '.join(map(repr, lone))}",
+            code="SW134",
+        )
+    return TensorType.of({axis: _merge(symbol, axis, one.get(axis), other.get(axis)) for axis in one.axes})
+
+
+def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
+    """The local type of ``left symbol right`` on one axis."""
+    if P not in (left, right):
+        if left is right:
+            return left
+        if {left, right} == {R, V}:
+            return V
+        raise SpmdTypeError(
+            f"scalars that are {left} and {right} on axis {axis!r} cannot be combined by {symbol}", code="SW134"
+        )
+    both = left is right
+    if symbol in "+-":
+        if both:
+            return P
+        other = right if left is P else left
+        if other is V:
+            raise _partial_meets_varying(symbol, axis)
+        raise SpmdTypeError(
+            f"{left} {symbol} {right} on axis {axis!r}: the {other} scalar would be added once per rank", code="SW113"
+        )
+    if symbol not in "*/":
+        raise _not_linear(symbol, axis)
+    if both and symbol == "*":
+        raise SpmdTypeError(
+            f"P * P on axis {axis!r}: the product of two pending sums is not the pending sum of the products",
+            code="SW111",
+        )
+    if symbol == "/" and right is P:
+        raise SpmdTypeError(f"the divisor is a pending sum on axis {axis!r}", code="SW114")
+    other = right if left is P else left
+    if other is R:
+        return P
+    if other is V:
+        raise _partial_meets_varying(symbol, axis)
+    raise SpmdTypeError(
+        f"scalars that are {left} and {right} on axis {axis!r} cannot be combined by {symbol}", code="SW134"
+    )
+
+
+def _merge_number(symbol: str, axis: Any, left: Any, right: Any) -> None:
+    """Refuse a plain number where its Scalar partner is P on ``axis`` and the sum does not pass through."""
+    number = right if isinstance(left, Scalar) else left
+    if symbol in "+-":
+        if number != 0:
+            raise SpmdTypeError(
+                f"{number!r} added to a scalar that is P on axis {axis!r} would be added once per rank", code="SW113"
+            )
+    elif symbol == "/" and number is left:
+        raise SpmdTypeError(f"the divisor is a pending sum on axis {axis!r}", code="SW114")
+    elif symbol not in "*/":
+        raise _not_linear(symbol, axis)
+
+
+def _partial_meets_varying(symbol: str, axis: Any) -> SpmdTypeError:
+    return SpmdTypeError(
+        f"{symbol} of a pending sum and a varying scalar on axis {axis!r}: varying says nothing about sums",
+        code="SW110",
+    )
+
+
+def _not_linear(symbol: str, axis: Any) -> SpmdTypeError:
+    return SpmdTypeError(f"{symbol} is not linear, and a scalar is a pending sum on axis {axis!r}", code="SW112")
