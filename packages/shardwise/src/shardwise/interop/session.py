@@ -30,6 +30,10 @@ class Session(Protocol):
     def strict(self) -> bool: ...
 
     @property
+    def local(self) -> bool:
+        """True if local types alone are followed, and no shards."""
+
+    @property
     def collecting(self) -> bool:
         """True if findings are collected and the program goes on; False if they are raised."""
 
