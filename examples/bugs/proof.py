@@ -42,16 +42,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a run is from its reference, relative to the reference's size; 0 if they agree.
+    """How far a run is from its reference, relative to the reference's size; 0 where they agree.
 
-    ``gradient`` is the largest over all parameters, found at ``parameter``. ``replicas`` is the largest difference
-    between ranks for what must be equal on them, whatever the reference says.
+    ``losses`` has one entry per step. ``gradient`` is the largest over all parameters, found at ``parameter``.
+    ``replicas`` is the largest difference between ranks in what must be equal on them, whatever the reference says.
     """
 
-    loss: float
+    losses: tuple[float, ...]
     gradient: float
     parameter: str
     replicas: float
+
+    @property
+    def largest(self) -> float:
+        return max(*self.losses, self.gradient)
 
 
 def run_on(world_size: int, jobs: list[Job], timeout_s: float = 120) -> list[list[Outcome]]:
@@ -62,7 +66,10 @@ def run_on(world_size: int, jobs: list[Job], timeout_s: float = 120) -> list[lis
 
 def compare(ranks: list[Outcome], reference: Outcome) -> Difference:
     """The difference between a dp x tp run and the run on one rank."""
-    loss = max(_relative(_doubles(rank.losses), _doubles(reference.losses)) for rank in ranks)
+    losses = tuple(
+        max(abs(rank.losses[step] - expected) / abs(expected) for rank in ranks)
+        for step, expected in enumerate(reference.losses)
+    )
     gradient, where, replicas = 0.0, "", 0.0
     for name, expected in reference.gradients.items():
         wholes = []
@@ -74,11 +81,7 @@ def compare(ranks: list[Outcome], reference: Outcome) -> Difference:
             replicas = max(replicas, _relative(whole, wholes[0]))
             if (error := _relative(whole, expected)) > gradient:
                 gradient, where = error, name
-    return Difference(loss, gradient, where, replicas)
-
-
-def _doubles(numbers: list[float]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
+    return Difference(losses, gradient, where, replicas)
 
 
 def _relative(actual: Tensor, expected: Tensor) -> float:

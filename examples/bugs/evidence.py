@@ -1,0 +1,99 @@
+"""Is every bug of the catalogue a bug, and does the checker say about it what the catalogue expects?"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalogue import Bug, apply, expected_place
+from proof import Difference, Job, Outcome, compare, run_on
+from verdict import Verdict, check
+
+STEPS = ("--dtype", "float64", "--steps", "2")
+TOLERANCE = 1e-7
+"""Relative. In float64 a right program stays below 1e-12; every bug is above 1e-3 in at least one gradient."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured about one program; ``bug`` is None for the unchanged one.
+
+    ``problems`` says in sentences what is not as the catalogue has it.
+    """
+
+    bug: Bug | None
+    args: tuple[str, ...]
+    difference: Difference | None
+    verdict: Verdict
+    problems: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.bug.id if self.bug else " ".join(("unchanged program", *self.args))
+
+    @property
+    def random(self) -> bool:
+        """Random draws differ from those on one rank, so only the ranks can be compared with each other."""
+        return draws_random_numbers(self.args)
+
+
+def draws_random_numbers(args: tuple[str, ...]) -> bool:
+    return "--dropout" in args
+
+
+def gather(bugs: list[Bug]) -> list[Row]:
+    """Runs the unchanged program under all options that bugs need, then every bug, for real and under the checker."""
+    options = list(dict.fromkeys(bug.args for bug in bugs))
+    cases: list[tuple[Bug | None, tuple[str, ...]]] = [(None, args) for args in options]
+    cases += [(bug, bug.args) for bug in bugs]
+    with tempfile.TemporaryDirectory() as root:
+        scripts = [apply(bug, Path(root, str(number))) for number, (bug, _) in enumerate(cases)]
+        runs = [Job(script, (*STEPS, *args)) for script, (_, args) in zip(scripts, cases, strict=True)]
+        worlds, references = run_on(4, runs), run_on(1, runs)
+        verdicts = check([Job(script, args) for script, (_, args) in zip(scripts, cases, strict=True)])
+        return [
+            _row(bug, args, ranks, reference, verdict, script.parent)
+            for (bug, args), ranks, (reference,), verdict, script in zip(
+                cases, worlds, references, verdicts, scripts, strict=True
+            )
+        ]
+
+
+def _row(
+    bug: Bug | None,
+    args: tuple[str, ...],
+    ranks: list[Outcome],
+    reference: Outcome,
+    verdict: Verdict,
+    directory: Path,
+) -> Row:
+    crashes = [outcome.crash for outcome in (*ranks, reference) if outcome.crash]
+    if crashes:
+        return Row(bug, args, None, verdict, (f"it crashes, so it is not silent:\n{crashes[0]}",))
+    difference = compare(ranks, reference)
+    problems = [_numbers(bug, args, difference), _saying(bug, verdict, directory)]
+    return Row(bug, args, difference, verdict, tuple(problem for problem in problems if problem))
+
+
+def _numbers(bug: Bug | None, args: tuple[str, ...], difference: Difference) -> str:
+    """What is wrong with the numbers; empty if nothing."""
+    off = difference.replicas if draws_random_numbers(args) else difference.largest
+    if bug is None and off > TOLERANCE:
+        return f"the unchanged program is off by {off:.1e}: {difference}"
+    if bug is not None and off <= TOLERANCE:
+        return f"no numeric proof: {difference}"
+    return ""
+
+
+def _saying(bug: Bug | None, verdict: Verdict, directory: Path) -> str:
+    """What is wrong with what the checker said; empty if nothing."""
+    said = "; ".join(f"{error.code} at {error.file}:{error.line}: {error.text}" for error in verdict.errors)
+    expected = bug.expect if bug else None
+    if expected is None:
+        if verdict.exit_code == 0:
+            return ""
+        return f"expected no error and exit code 0, got exit code {verdict.exit_code}: {said or verdict.output}"
+    file, line = expected_place(expected, directory)
+    first = verdict.errors[0] if verdict.errors else None
+    if first and (first.code, first.file, first.line) == (expected.code, file, line):
+        return ""
+    return f"expected {expected.code} at {file}:{line}, got {said or verdict.output or 'nothing'}"

@@ -1,0 +1,67 @@
+"""What does ``shardwise check`` say about a program? Runs the command on each, in a process of its own."""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from proof import DP, TP, Job
+
+SIZES = ["--layers", "1", "--steps", "1"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """One finding: its code, the file and line that it names, and the text of that line."""
+
+    code: str
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The errors, in the order of the report, and how the command ended."""
+
+    errors: tuple[Said, ...]
+    exit_code: int
+    output: str
+
+
+def check(jobs: list[Job]) -> list[Verdict]:
+    """The verdict on each job."""
+    # Forked, so that torch is imported once; one task each, so that programs do not share their imports.
+    with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
+        return pool.map(_check, jobs, chunksize=1)
+
+
+def _check(job: Job) -> Verdict:
+    import torch
+    from shardwise.cli.main import main
+
+    torch.set_num_threads(1)
+    command = ["check", str(job.script), "--mesh", f"dp={DP},tp={TP}", "--format", "json", "--", *SIZES, *job.args]
+    output, complaints = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaints):
+        try:
+            code = main(command)
+        except SystemExit as stop:
+            code = stop.code
+    text = output.getvalue()
+    try:
+        report = json.loads(text)
+    except json.JSONDecodeError:
+        return Verdict((), int(code or 0), text + complaints.getvalue())
+    errors = (_said(finding) for finding in report["findings"] if finding["severity"] == "error")
+    return Verdict(tuple(errors), int(code or 0), text)
+
+
+def _said(finding: dict) -> Said:
+    place = finding["place"] or {"file": "", "line": 0}
+    path = Path(place["file"])
+    text = path.read_text().splitlines()[place["line"] - 1].strip() if path.is_file() else ""
+    return Said(finding["code"], path.name, place["line"], text)
