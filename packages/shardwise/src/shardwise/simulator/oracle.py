@@ -1,0 +1,235 @@
+"""Is a claimed result type true? Numeric ground truth for local types, on one axis, in one process.
+
+Each operand's denoted value is dealt out to the ranks according to its placement, the operator runs once per rank, and
+the results are read back at the claimed placement: equal on every rank for R and I, summing to the operator's result on
+the denoted values for P. Then the duality claim: cotangents of the claimed placement's dual are sent back, and the
+gradients that autograd computes per rank, read at each operand's dual, must be the gradient of the denoted function
+computed on one device. Floating values should be float64.
+Source: semantics sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
+
+Op = Callable[..., Any]
+Tensors = tuple[torch.Tensor, ...]
+
+_RTOL, _ATOL = 1e-7, 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Where a claim and the numbers part.
+
+    ``phase``  ``"forward"`` or ``"backward"``.
+    ``which``  position of the result (forward) or of the operand (backward).
+    ``ranks``  the ranks concerned: one, or all when a sum over ranks is wrong.
+    ``index``  of the first element that differs; empty for a scalar or when no element can be named.
+    """
+
+    phase: str
+    which: int
+    ranks: tuple[int, ...]
+    index: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        what = "result" if self.phase == "forward" else "gradient of operand"
+        ranks = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"the sum over ranks {list(self.ranks)}"
+        return f"{self.phase}: {what} {self.which} on {ranks} at {list(self.index)}: {self.reason}"
+
+
+def check_claim(
+    fn: Op,
+    values: Sequence[torch.Tensor],
+    placements: Sequence[PerMeshAxisLocalSpmdType],
+    claim: PerMeshAxisLocalSpmdType,
+    *,
+    size: int = 2,
+    seed: int = 0,
+) -> Disagreement | None:
+    """The first disagreement between the claim that ``fn`` of ``placements`` is ``claim``, and the numbers.
+
+    ``values`` are the operands' denoted values; a varying operand's are made from its value. Run it with two value
+    sets, so that an accident does not count as a truth. Every tensor that ``fn`` returns has the claimed placement.
+    """
+    if len(values) != len(placements):
+        raise ValueError(f"{len(values)} values but {len(placements)} placements")
+    if claim is V and P in placements:
+        return Disagreement("forward", 0, (0,), (), "a result of pending sums depends on how the sums are split")
+    if claim is P and V in placements:
+        return Disagreement("forward", 0, (0,), (), "a varying operand is no term of a pending sum")
+    generator = torch.Generator().manual_seed(seed)
+    dealt = [_deal(value, place, size, generator) for value, place in zip(values, placements, strict=True)]
+    try:
+        results = [_run(fn, tuple(pieces[rank] for pieces in dealt)) for rank in range(size)]
+    except (RuntimeError, IndexError, ValueError) as error:
+        return Disagreement("forward", 0, (0,), (), f"the operator fails on the ranks' parts: {error}")
+    whole: list[tuple[Tensors, Tensors]] = []
+    if claim is not V:
+        whole = [_run(fn, tuple(_leaf(value) for value in values))]
+    return _forward(results, whole, claim) or _backward(results, whole, placements, claim, generator)
+
+
+def _leaf(value: torch.Tensor) -> torch.Tensor:
+    leaf = value.detach().clone()
+    return leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf
+
+
+def _deal(
+    value: torch.Tensor, place: PerMeshAxisLocalSpmdType, size: int, generator: torch.Generator
+) -> list[torch.Tensor]:
+    """The ranks' local tensors of an operand with this denoted value."""
+    if place in (R, I):
+        return [_leaf(value) for _ in range(size)]
+    if place is V:
+        return [_leaf(_vary(value, rank)) for rank in range(size)]
+    parts = [_noise(value, generator) for _ in range(size - 1)]
+    rest = value - sum(parts[1:], parts[0]) if parts else value
+    return [_leaf(part) for part in (*parts, rest)]
+
+
+def _vary(value: torch.Tensor, rank: int) -> torch.Tensor:
+    """Another value of the same shape from the same domain: positive stays positive, an index stays an index."""
+    if value.is_floating_point() or value.is_complex():
+        return value * (1 + 0.125 * rank)
+    return value.roll(rank, -1) if value.dim() else value
+
+
+def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if value.dtype is torch.bool:
+        raise ValueError("a mask cannot be a pending sum")
+    if value.is_floating_point() or value.is_complex():
+        return torch.randn(value.shape, dtype=value.dtype, generator=generator) + value / 2
+    return torch.randint(-3, 4, value.shape, dtype=value.dtype, generator=generator)
+
+
+def _run(fn: Op, leaves: Tensors) -> tuple[Tensors, Tensors]:
+    return leaves, _tensors(fn(*leaves))
+
+
+def _tensors(result: Any) -> Tensors:
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    if isinstance(result, (list, tuple)):
+        return tuple(tensor for item in result for tensor in _tensors(item))
+    return ()
+
+
+def _forward(
+    results: list[tuple[Tensors, Tensors]], whole: list[tuple[Tensors, Tensors]], claim: PerMeshAxisLocalSpmdType
+) -> Disagreement | None:
+    everyone = tuple(range(len(results)))
+    for which, first in enumerate(results[0][1]):
+        outputs = [outs[which] for _, outs in results]
+        if claim in (R, I):
+            for rank, output in enumerate(outputs):
+                if not torch.equal(first, output) and not _same_nan(first, output):
+                    return _differs("forward", which, (rank,), first, output, exact=True)
+        elif claim is P:
+            wanted = whole[0][1][which]
+            if any(output.shape != wanted.shape for output in outputs):
+                return Disagreement("forward", which, everyone, (), "the ranks' results have other shapes")
+            if wanted.dtype is torch.bool:
+                return Disagreement("forward", which, everyone, (), "a truth value is no pending sum")
+            total = torch.stack([output.detach() for output in outputs]).sum(0)
+            if not _close(total, wanted):
+                return _differs("forward", which, everyone, wanted, total)
+    return None
+
+
+def _backward(
+    results: list[tuple[Tensors, Tensors]],
+    whole: list[tuple[Tensors, Tensors]],
+    placements: Sequence[PerMeshAxisLocalSpmdType],
+    claim: PerMeshAxisLocalSpmdType,
+    generator: torch.Generator,
+) -> Disagreement | None:
+    """The duality claim: gradients read at the operands' duals are the gradient of the denoted function."""
+    seeds = _cotangents(results, claim, generator)
+    if seeds is None:
+        return None
+    per_rank = [_gradients(leaves, outs, sent) for (leaves, outs), sent in zip(results, seeds, strict=True)]
+    single = _denoted_gradients(per_rank, whole, seeds, claim)
+    everyone = tuple(range(len(results)))
+    for which, place in enumerate(placements):
+        wanted = single[which]
+        if wanted is None or place is V:  # a rank's own input has the rank's own gradient, whatever it is
+            continue
+        found = [gradient for gradients in per_rank if (gradient := gradients[which]) is not None]
+        if place is R:
+            total = torch.stack(found).sum(0)
+            if not _close(total, wanted):
+                return _differs("backward", which, everyone, wanted, total)
+            continue
+        for rank, gradient in enumerate(found):
+            if not _close(gradient, wanted):
+                return _differs("backward", which, (rank,), wanted, gradient)
+    return None
+
+
+def _denoted_gradients(
+    per_rank: list[list[torch.Tensor | None]],
+    whole: list[tuple[Tensors, Tensors]],
+    seeds: list[list[torch.Tensor]],
+    claim: PerMeshAxisLocalSpmdType,
+) -> list[torch.Tensor | None]:
+    """The gradients of the function that the program denotes, on one device."""
+    if claim is V:  # n functions, one per rank: an operand that they share has the sum of their gradients
+        return [
+            None if each[0] is None else torch.stack([part for part in each if part is not None]).sum(0)
+            for each in zip(*per_rank, strict=True)
+        ]
+    # The cotangent sent is the sum of the ranks' when it is partial (claim R), and the common value otherwise.
+    sent = [torch.stack(each).sum(0) if claim is R else each[0] for each in zip(*seeds, strict=True)]
+    leaves, outs = whole[0]
+    return _gradients(leaves, outs, sent)
+
+
+def _cotangents(
+    results: list[tuple[Tensors, Tensors]], claim: PerMeshAxisLocalSpmdType, generator: torch.Generator
+) -> list[list[torch.Tensor]] | None:
+    """Per rank, a cotangent for every differentiable result: equal for P and I, different for R and V."""
+    outputs = [output for output in results[0][1] if output.requires_grad]
+    if not outputs:
+        return None
+    if claim in (P, I):
+        common = [_random_like(output, generator) for output in outputs]
+        return [common for _ in results]
+    return [[_random_like(out, generator) for out in outs if out.requires_grad] for _, outs in results]
+
+
+def _random_like(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(output.shape, dtype=output.dtype, generator=generator)
+
+
+def _gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    outputs = [output for output in outs if output.requires_grad]
+    inputs = [leaf for leaf in leaves if leaf.requires_grad]
+    found = iter(torch.autograd.grad(outputs, inputs, list(cotangents), allow_unused=True, materialize_grads=True))
+    return [next(found).detach() if leaf.requires_grad else None for leaf in leaves]
+
+
+def _close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return torch.allclose(found.to(wanted.dtype), wanted, rtol=_RTOL, atol=_ATOL)
+
+
+def _same_nan(first: torch.Tensor, other: torch.Tensor) -> bool:
+    return first.is_floating_point() and torch.equal(first.nan_to_num(), other.nan_to_num())
+
+
+def _differs(
+    phase: str, which: int, ranks: tuple[int, ...], wanted: torch.Tensor, found: torch.Tensor, *, exact: bool = False
+) -> Disagreement:
+    if wanted.shape != found.shape:
+        return Disagreement(phase, which, ranks, (), f"shape {tuple(found.shape)}, expected {tuple(wanted.shape)}")
+    same = wanted.eq(found) if exact else torch.isclose(found.to(wanted.dtype), wanted, rtol=_RTOL, atol=_ATOL)
+    index = tuple(int(position) for position in (~same).nonzero()[0])
+    return Disagreement(phase, which, ranks, index, f"{found[index].item()}, expected {wanted[index].item()}")
