@@ -1,0 +1,128 @@
+"""Which tensors does a call take, and in which roles? Binds arguments to the parameters that a row names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.interop.op_names import OpName
+from shardwise.interop.scalar import Scalar
+from shardwise.interop.tagging import type_of
+from shardwise.rules.algebra import Weak
+from shardwise.rules.row import Row
+from shardwise.types.tensor_type import EMPTY_TYPE
+
+from .infer import Bound
+
+NUMBERS = (int, float, complex)
+_ALIASES = {"self": "input", "x": "input", "tensor": "input"}
+
+
+class Op:
+    """One spelling of an operator, with its row and how its parameters bind."""
+
+    __slots__ = ("in_place", "linear_params", "name", "params", "row", "templates", "variadic")
+
+    def __init__(self, name: OpName, row: Row) -> None:
+        self.name = name.shown
+        self.row = row
+        self.in_place = name.in_place
+        self.params = tuple(param.lstrip("*~") for param in row.parameters)
+        self.templates = row.templates
+        self.linear_params = frozenset(factor.lstrip("*^") for term in row.terms for factor in term.factors)
+        last = (row.parameters or ("",))[-1]
+        self.variadic = last[1:] if last.startswith("*") else None
+        """The parameter that takes the rest of the positional arguments."""
+
+    def param_at(self, position: int) -> str:
+        """The name of the positional parameter number ``position``."""
+        if position < len(self.params):
+            return self.params[position]
+        return self.variadic or f"args[{position}]"
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Parameter name and value of every argument; ``out=`` is left out."""
+        for position, value in enumerate(args):
+            yield self.param_at(position), value
+        for name, value in kwargs.items():
+            if name != "out":
+                yield (name if name in self.params else _ALIASES.get(name, name)), value
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Bound], list[Any]]:
+        """The operands in order of appearance, and their values."""
+        operands: list[Bound] = []
+        values: list[Any] = []
+        seen: dict[str, int] = {}
+        for position, (param, value) in enumerate(self.arguments(args, kwargs)):
+            # A template gives its shape only; memory that nobody has written yet is no operand of its first write.
+            if param in self.templates or (position == 0 and self.in_place and type_of(value) is EMPTY_TYPE):
+                continue
+            for nested, leaf in _leaves(value):
+                type = self._operand_type(param, leaf)
+                if type is None:
+                    continue
+                many = nested or seen.get(param, 0) > 0 or param == self.variadic
+                index = seen.get(param, 0) if many else None
+                seen[param] = seen.get(param, 0) + 1
+                grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
+                label = param if index is None else f"{param}[{index}]"
+                operands.append(Bound(param, type, index, grad, label))
+                values.append(leaf)
+        return operands, values
+
+    def _operand_type(self, param: str, value: Any) -> Any:
+        if isinstance(value, (torch.Tensor, Scalar)):
+            return type_of(value)
+        if isinstance(value, NUMBERS) and param in self.linear_params:
+            return Weak.ZERO if value == 0 else Weak.CONSTANT
+        return None
+
+    def static(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
+    ) -> dict[str, Any]:
+        """The values of the row's static parameters, and the operands' dtype names by parameter."""
+        given = dict(self.arguments(args, kwargs))
+        static = {name: given[name] for name in self.row.static if name in given}
+        static["dtypes"] = {
+            operand.param: str(value.dtype).removeprefix("torch.")
+            for operand, value in zip(operands, values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        return static
+
+
+def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:
+    """Tensors and numbers in an argument; True for those inside a container."""
+    if isinstance(value, (list, tuple)):
+        if not isinstance(value, torch.Size):
+            for item in value:
+                for _, leaf in _leaves(item):
+                    yield True, leaf
+    elif isinstance(value, dict):
+        for item in value.values():
+            for _, leaf in _leaves(item):
+                yield True, leaf
+    elif isinstance(value, slice):
+        for item in (value.start, value.stop, value.step):
+            if isinstance(item, (torch.Tensor, Scalar)):
+                yield True, item
+    else:
+        yield False, value
+
+
+def has_scalar(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, Scalar) for value in (*args, *kwargs.values())) or any(
+        isinstance(item, Scalar) for value in args if isinstance(value, (list, tuple)) for item in value
+    )
+
+
+def unwrap(value: Any) -> Any:
+    """The argument with every typed scalar replaced by its number."""
+    if isinstance(value, Scalar):
+        return value.value
+    if type(value) in (list, tuple):
+        return type(value)(unwrap(item) for item in value)
+    if type(value) is slice:
+        return slice(unwrap(value.start), unwrap(value.stop), unwrap(value.step))
+    return value

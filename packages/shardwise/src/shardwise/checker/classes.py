@@ -1,0 +1,51 @@
+"""Which argument classes carry types, which never do? Two sets for the hot path, filled as classes are met."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.interop.scalar import Scalar
+
+TENSORS: set[type] = {torch.Tensor, torch.nn.Parameter}
+"""Exact classes that carry a tag and go the hot path."""
+
+PLAIN: set[type] = {type(None), str, bool, complex, torch.dtype, torch.device, torch.Size, type(...)}
+"""Exact classes that never carry a type and on whose value no verdict depends."""
+
+_CONTAINERS = (list, tuple, dict, slice, set, frozenset)
+
+
+def learn(values: Iterable[Any]) -> None:
+    """Put the classes of ``values`` into one of the sets, so that the next call with them is quick."""
+    for value in values:
+        cls = value.__class__
+        if cls in TENSORS or cls in PLAIN or cls in (int, float):
+            continue
+        if isinstance(value, torch.Tensor):
+            if not is_dtensor(value):
+                TENSORS.add(cls)
+        elif isinstance(value, (list, tuple)):
+            learn(value)
+        elif not isinstance(value, (*_CONTAINERS, Scalar)):
+            PLAIN.add(cls)
+
+
+def is_dtensor(value: Any) -> bool:
+    """True for a DTensor; never imports DTensor, because a program without one need not load it."""
+    module = sys.modules.get("torch.distributed.tensor")
+    cls = getattr(module, "DTensor", None)
+    return cls is not None and isinstance(value, cls)
+
+
+def is_dtensor_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if a DTensor takes part: its placements are its own business, the call runs untouched."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
+    return any(
+        is_dtensor(item)
+        for value in (*args, *kwargs.values())
+        for item in (value if isinstance(value, (list, tuple)) else (value,))
+    )

@@ -1,0 +1,235 @@
+"""How is a typed collective or coercion checked? Its operand must be ``src`` along the axis; the result is ``dst``.
+
+The moves are rows of ``rules/comms.py``. The verdict comes before the call: a rejected collective has not happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.tracing import is_tracing
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.mesh.regions import axes_inside, reinterpret
+from shardwise.rules.comms import ALIASES, DEFAULTS, ROUTES, find_move, letter
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .classes import is_dtensor_call
+from .ordinary import Handler
+from .report import Located, axis_argument, axis_text, placement_text
+from .session import CheckSession
+from .tracelog import log_result, typed_shape
+
+_SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
+
+
+def collective(op: str) -> Handler:
+    """The handler for the public function that is ``op``."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        call = _Call(op, args, kwargs)
+        if call.move is None or not isinstance(call.x, torch.Tensor):
+            return _illegal(session, call, func, args, kwargs)
+        axis = normalize_axis(call.axis)
+        before = type_of(call.x)
+        shown = [typed_shape(call.x)] if is_tracing() else []
+        changed = before if axis.size() == 1 else _check(session, call, axis, before)
+        tag = tag_of(call.x)
+        result = func(*args, **kwargs)
+        session.checked += 1
+        _give(result, call, changed, tag)
+        if is_tracing():
+            log_result(op, shown, result)
+        return result
+
+    return handle
+
+
+class _Call:
+    """The arguments of one call that matter to its type."""
+
+    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        defaults = DEFAULTS.get(op, DEFAULTS.get(ALIASES.get(op, op), {}))
+        self.op = op
+        self.x = args[0] if args else kwargs.get("x")
+        self.axis = args[1] if len(args) > 1 else kwargs.get("axis")
+        self.src = kwargs.get("src", defaults.get("src"))
+        self.dst = kwargs.get("dst", defaults.get("dst"))
+        route = ROUTES.get((letter(self.src), letter(self.dst)), "") if op == "redistribute" else op
+        self.move = find_move(route, self.src, self.dst)
+
+
+def _illegal(session: CheckSession, call: _Call, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A (src, dst) that does not exist: the call itself says why. A collecting run goes on where the shape is known."""
+    try:
+        return func(*args, **kwargs)
+    except SpmdValueError as error:
+        if not session.collecting or Shard in (type(call.src), type(call.dst)) or V in (call.src, call.dst):
+            raise
+        session.report(error)
+        result = call.x.clone()
+        axis = normalize_axis(call.axis)
+        set_tag(result, Tag(type_of(call.x).with_placements({axis: UNKNOWN} if axis.size() > 1 else {})))
+        return result
+
+
+def _check(session: CheckSession, call: _Call, axis: Any, before: TensorType) -> TensorType:
+    """The result's type; what is wrong with the operand is reported."""
+    dst = to_local_type(call.dst)
+    if before.ground is Ground.UNKNOWN:
+        return TensorType.of({axis: dst})
+    if before.ground.is_constant and not before.axes:
+        return TensorType.of({axis: dst})
+    type, axes = _resolve(before, axis)
+    if not axes:
+        if session.strict:
+            _report_missing(session, call, axis, before)
+            return type.with_placements({axis: dst})
+        return type
+    for one in axes:
+        place = type.get(one)
+        if not _admits(call, place, type, before):
+            _report_source(session, call, one, axis, place)
+    _check_shard(session, call, axis, type)
+    changes = dict.fromkeys(axes, dst)
+    # In local mode a shard is only known where somebody has just said so; the next op forgets it again.
+    return TensorType.of({**{a: type.get(a) for a in type.axes}, **changes})
+
+
+def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:
+    """The operand's axes that ``axis`` stands for: itself, the axes that flatten to it, or after a change of mesh."""
+    if axis in type:
+        return type, (axis,)
+    inside = axes_inside(axis, type.axes)
+    if inside:
+        return type, inside
+    mesh = current_entry()
+    if mesh is not None and type.axes and not all(one in mesh.axes for one in type.axes):
+        try:
+            moved = reinterpret(type, mesh.axes)
+        except SpmdTypeError:
+            return type, ()
+        if axis in moved:
+            return moved, (axis,)
+        return moved, axes_inside(axis, moved.axes) or ()
+    return type, ()
+
+
+def _admits(call: _Call, place: Any, type: TensorType, before: TensorType) -> bool:
+    """True if an operand of placement ``place`` may be read as the move's source."""
+    want = to_local_type(call.src)
+    if place is want or place is UNKNOWN:
+        return True
+    if before.ground.is_constant:
+        return want is not P or before.ground is Ground.ZERO
+    if (
+        place is V
+        and want is P
+        and call.move is not None
+        and call.op in ("all_reduce", "reduce_scatter", "redistribute")
+    ):
+        return True
+    if {place, want} == {R, I}:
+        return not (call.x.requires_grad and torch.is_grad_enabled())
+    return False
+
+
+def _check_shard(session: CheckSession, call: _Call, axis: Any, type: TensorType) -> None:
+    """S(i) against a sharding that is known."""
+    known = partition_spec_get_shard(type.spec, axis)
+    if known is None or not isinstance(call.src, Shard):
+        return
+    said = resolve_dim(call.src.dim, call.x.ndim)
+    if said != known.dim:
+        located = Located(call.op, [("x", call.x)])
+        name = located.name(0)
+        message = f"{call.op} reads {name} as sharded on dim {said} over {axis_text(axis)}, but it is sharded on dim {known.dim}"
+        help_lines = (f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})",)
+        _report(session, call, located, axis, "SW212", message, (), help_lines)
+
+
+def _report_source(session: CheckSession, call: _Call, one: Any, axis: Any, place: Any) -> None:
+    located = Located(call.op, [("x", call.x)])
+    name = located.name(0)
+    want = to_local_type(call.src)
+    along = axis_text(one) if one is axis else f"{axis_text(one)} (part of {axis_text(axis)})"
+    message = f"{call.op} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(place)}"
+    facts, help_lines = _advice(call, name, axis, place, want)
+    _report(session, call, located, one, "SW201", message, facts, help_lines)
+
+
+def _advice(call: _Call, name: str, axis: Any, place: Any, want: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an operand of placement ``place`` needs instead, when it was called as ``want``."""
+    where, size = axis_argument(axis), axis.size()
+    if want is P and place in (R, I):
+        fact = f"{name} is complete already: summing {size} equal values multiplies it by {size}"
+        return (fact,), (f"use {name} as it is, without {call.op}",)
+    found = find_move(call.op, place, call.dst)
+    if found is not None and not found.expert and not found.is_noop:
+        return (), (f"{call.op}({name}, {where}, src={place!r}, dst={call.dst!r})",)
+    route = ROUTES.get((letter(place), letter(call.dst)))
+    if place is not to_local_type(call.dst) and route is not None:
+        move = find_move(route, place, call.dst)
+        if move is not None and not move.expert:
+            return (), (f"{route}({name}, {where}, src={place!r}, dst={call.dst!r})",)
+    if place is to_local_type(call.dst):
+        return (f"{name} is {placement_text(place)} already",), (f"use {name} as it is, without {call.op}",)
+    return (), ()
+
+
+def _report_missing(session: CheckSession, call: _Call, axis: Any, before: TensorType) -> None:
+    located = Located(call.op, [("x", call.x)])
+    name = located.name(0)
+    has = f"only about {', '.join(map(axis_text, before.axes))}" if before.axes else "nothing at all"
+    message = f"{call.op} runs over {axis_text(axis)}, but {name} has no type for that axis"
+    help_lines = (f"assert_type({name}, {{{axis_argument(axis)}: {call.src!r}}}) where {name} is made",)
+    _report(session, call, located, axis, "SW207", message, (f"its type says {has}",), help_lines)
+
+
+def _report(
+    session: CheckSession,
+    call: _Call,
+    located: Located,
+    axis: Any,
+    code: str,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    operands = (located.operand(0, axis),)
+    finding = Finding(code, message, located.place, call.op, axis_text(axis), operands, facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+
+
+def _give(result: Any, call: _Call, type: TensorType, tag: Tag | None) -> None:
+    """Tag the result; an axis whose placement changed originates here."""
+    if not isinstance(result, torch.Tensor):
+        return
+    before = None if tag is None else tag.type
+    if result is call.x and before is type:
+        return
+    site = user_site(2)
+    origins = []
+    for axis, place in zip(type.axes, type.placements, strict=True):
+        parent = None if tag is None else tag.origin_of(axis)
+        if before is not None and before.get(axis) is place:
+            origins.append(parent)
+        else:
+            origins.append(Origin(site, f"{_SINCE.get(repr(place), 'unknown')} over {axis!r} since this {call.op}"))
+    set_tag(result, Tag(type, tuple(origins)))
+    if result is call.x and isinstance(result, torch.Tensor) and before is not None:
+        # An in-place collective: views of the tensor follow.
+        from shardwise.interop.tagging import set_type
+
+        set_tag(result, tag)
+        set_type(result, type, tuple(origins))

@@ -1,0 +1,102 @@
+"""What may be written where? The type of the destination of an in-place or ``out=`` call.
+
+The destination takes the functional result's type. It may have had no type or been a constant; a destination of another
+type is an error, except that a replicate or invariant one outside autograd may become varying. Views of the
+destination follow, through the alias cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.finding import Finding
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import set_type, type_of
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .report import Located, axis_text
+
+
+def settle(
+    session: Session, op: str, destination: Any, result: TensorType, operands: Sequence[tuple[str, Any]]
+) -> list[tuple[torch.Tensor, TensorType]]:
+    """The types that the destination's tensors will have; conflicts are reported. Call it before the op runs."""
+    many = destination if isinstance(destination, (list, tuple)) else (destination,)
+    settled = []
+    for tensor in many:
+        if isinstance(tensor, torch.Tensor):
+            before = type_of(tensor)
+            after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
+            for axis in conflicts:
+                _refuse(session, op, tensor, before, result, axis, operands)
+            settled.append((tensor, after))
+    return settled
+
+
+def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
+    """Give the destination's tensors their types, after the op has run."""
+    for tensor, type in settled:
+        if type_of(tensor) is not type:
+            set_type(tensor, type, origin)
+
+
+def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[Any]]:
+    """The destination's type after a write of ``result``, and the axes on which the two contradict each other."""
+    if result.ground is Ground.UNKNOWN:
+        return before, []
+    if result.ground.is_constant:
+        if not before.axes and not requires_grad:
+            return result, []
+        conflicts = [axis for axis in before.axes if before.get(axis) is P and result.ground is not Ground.ZERO]
+        return before, conflicts
+    if not result.axes:
+        return before, []  # nothing is known of what is written: the declared type is trusted
+    if before.ground is not Ground.ABSENT and not requires_grad:
+        return result, []
+    changes: dict[Any, Placement] = {}
+    conflicts = []
+    for axis, new in zip(result.axes, result.placements, strict=True):
+        old = before.get(axis)
+        if old is new or new is UNKNOWN:
+            continue
+        if old is None or old is UNKNOWN or (new is V and old in (R, I) and not requires_grad):
+            changes[axis] = new
+        elif {old, new} == {R, I}:
+            # Equal bits: a destination outside autograd follows, a parameter keeps its declared flavour.
+            if not requires_grad:
+                changes[axis] = new
+        else:
+            conflicts.append(axis)
+    return (before.with_placements(changes) if changes else before), conflicts
+
+
+def _refuse(
+    session: Session,
+    op: str,
+    tensor: torch.Tensor,
+    before: TensorType,
+    result: TensorType,
+    axis: Any,
+    operands: Sequence[tuple[str, Any]],
+) -> None:
+    located = Located(op, [("destination", tensor), *operands])
+    old, new = before.get(axis), result.get(axis, R)
+    finding = Finding(
+        "SW120",
+        f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",
+        place=located.place,
+        op=op,
+        axis=axis_text(axis),
+        operands=tuple(located.operand(position, axis) for position in range(len(operands) + 1)),
+        facts=(
+            ("it takes part in autograd, so even R to V would change what its gradient means",)
+            if tensor.requires_grad and new is V
+            else ()
+        ),
+        help=(f"write into a new tensor: {located.name(0)} = {op}(...)",),
+    )
+    session.report(SpmdTypeError(finding.message, code="SW120", help=finding.help, finding=finding))

@@ -1,0 +1,106 @@
+"""Which handler takes a call? Decided once per callable, by its name and its row in the rule book."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.finding import Finding
+from shardwise.interop.op_names import OpName, op_name
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.rules.row import Kind, Row
+from shardwise.rules.table import lookup
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.tensor_type import UNKNOWN_TYPE
+
+from . import loss, special
+from .calls import Op
+from .classes import is_dtensor_call
+from .collective import collective
+from .ordinary import Handler, ordinary
+from .partial import partial_contraction
+from .raw import raw_handler
+from .report import Located
+from .session import CheckSession
+
+_PROPERTY_GETTERS = {"grad": special.gradient}
+_BY_KIND = {
+    Kind.CONSTANT: special.factory,
+    Kind.ZERO: special.factory,
+    Kind.EMPTY: special.factory,
+    Kind.RANDOM: special.random_op,
+    Kind.VALUE: special.value_read,
+}
+
+
+def handler_for(func: Any) -> Handler:
+    """The handler for ``func``."""
+    ours = getattr(func, "__shardwise_op__", None)
+    if ours is not None:
+        return partial_contraction(ours.removeprefix("partial_")) if ours.startswith("partial_") else collective(ours)
+    raw = raw_handler(func)
+    if raw is not None:
+        return raw
+    if func is torch.Tensor.backward or func is torch.autograd.backward:
+        return loss.backward
+    if func is torch.autograd.grad:
+        return loss.grad
+    name = op_name(func)
+    if name.prop is not None:
+        return _property(name)
+    if name.shown == "__deepcopy__":
+        return special.copied
+    row = name.find(lookup)
+    if row is None:
+        return no_rule(name.shown)
+    return handler_of_row(name, row)
+
+
+def handler_of_row(name: OpName, row: Row) -> Handler:
+    """The handler for a spelling of the operator that ``row`` describes."""
+    if row.kind is Kind.METADATA:
+        return special.pass_through
+    if row.kind is Kind.OPTIMIZER:
+        return special.optimizer
+    make = _BY_KIND.get(row.kind, ordinary)
+    return make(Op(name, row))
+
+
+def _property(name: OpName) -> Handler:
+    if name.prop == "set":
+        row = lookup("copy_")
+        if name.shown == "data" and row is not None:
+            return ordinary(Op(OpName(("copy_",), in_place=True), row))
+        return special.pass_through
+    if name.shown in _PROPERTY_GETTERS:
+        return _PROPERTY_GETTERS[name.shown]
+    row = lookup(name.shown)
+    return special.pass_through if row is None else handler_of_row(OpName(name.candidates), row)
+
+
+def no_rule(op: str) -> Handler:
+    """The handler for an operator that the rule book does not know: never a guess."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        if is_dtensor_call(args, kwargs) or not any(type_of(tensor).axes for tensor in tensors):
+            return func(*args, **kwargs)
+        if session.collector is not None:
+            session.collector.count_no_rule(op)
+        if session.strict:
+            located = Located(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
+            message = f"the rule book has no row for {op}"
+            help_lines = (
+                "wrap the call in a torch.autograd.Function with spmd_typecheck, or in local_map(out_types=...)",
+            )
+            operands = tuple(located.operand(at) for at in range(len(tensors)))
+            finding = Finding("SW301", message, located.place, op, "", operands, (), help_lines)
+            session.report(SpmdTypeError(message, code="SW301", help=help_lines, finding=finding))
+        result = func(*args, **kwargs)
+        for item in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(item, torch.Tensor):
+                set_tag(item, Tag(UNKNOWN_TYPE))
+        return result
+
+    return handle

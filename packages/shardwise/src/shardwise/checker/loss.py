@@ -1,0 +1,101 @@
+"""From which losses may backward start? Only from those whose seed gradient of 1 on every rank is right.
+
+A backward pass that is not told otherwise starts with 1.0 on each rank. That is the dual of P (the losses of the ranks
+are summed) and of I (every rank repeats one computation), and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.finding import Finding
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import R, V
+from shardwise.types.tensor_type import Ground
+
+from .report import Located, axis_argument, axis_text
+from .session import CheckSession
+
+
+def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``Tensor.backward`` and ``torch.autograd.backward``."""
+    given = dict(zip(("tensors", "gradient"), args, strict=False)) | dict(kwargs)
+    seeds = given.get("gradient", given.get("grad_tensors"))
+    _check_roots(session, given.get("tensors", given.get("self")), seeds)
+    return func(*args, **kwargs)
+
+
+def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``torch.autograd.grad``: its results have the duals of the inputs' types."""
+    given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
+    _check_roots(session, given.get("outputs"), given.get("grad_outputs"))
+    results = func(*args, **kwargs)
+    inputs = given.get("inputs")
+    for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
+        type = type_of(x) if isinstance(x, torch.Tensor) else None
+        if isinstance(result, torch.Tensor) and type is not None and type.axes:
+            set_tag(result, Tag(type.backward_type()))
+    return results
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _check_roots(session: CheckSession, roots: Any, seeds: Any) -> None:
+    seeds = _as_list(seeds)
+    for position, root in enumerate(_as_list(roots)):
+        seed = seeds[position] if position < len(seeds) else None
+        if isinstance(root, torch.Tensor) and seed is None:
+            _check_root(session, root)
+
+
+def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
+    type = type_of(loss)
+    mesh = current_entry()
+    if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
+        return
+    session.checked += 1
+    located = Located("backward", [("loss", loss)])
+    name = located.name(0)
+    if not type.axes:
+        if session.strict:
+            message = f"backward starts from {name}, which has no type"
+            help_lines = (f'assert_type({name}, {{"dp": P, "tp": I}}) says what it is on every axis',)
+            _report(session, located, "SW603", None, message, (), help_lines)
+        return
+    for axis, place in zip(type.axes, type.placements, strict=True):
+        where = axis_argument(axis)
+        if place is R:
+            message = f"backward starts from {name}, which is replicate over {axis_text(axis)}"
+            fact = f"each of the {axis.size()} ranks seeds a gradient of 1, and they are summed: {axis.size()} times too much"
+            help_lines = (
+                f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
+                f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
+            )
+            _report(session, located, "SW601", axis, message, (fact,), help_lines)
+        elif place is V:
+            message = f"backward starts from {name}, which varies over {axis_text(axis)}"
+            fact = "a list of different losses has no gradient; their sum has one"
+            help_lines = (
+                f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
+            )
+            _report(session, located, "SW602", axis, message, (fact,), help_lines)
+
+
+def _report(
+    session: CheckSession,
+    located: Located,
+    code: str,
+    axis: Any,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, located.place, "backward", shown, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

@@ -1,0 +1,34 @@
+"""What sees every torch call? A ``TorchFunctionMode``; it finds the callable's handler and gets out of the way.
+
+While a handler runs, PyTorch has taken the mode off the stack, so whatever an operator does inside itself (a composite
+in ``torch.nn.functional``, a whole backward pass) is not seen call by call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from .dispatch import handler_for
+from .ordinary import Handler
+from .session import CheckSession
+
+_handlers: dict[Any, Handler] = {}
+_NO_KWARGS: dict[str, Any] = {}
+
+
+class CheckMode(TorchFunctionMode):
+    """Checks the calls of one thread for ``session``."""
+
+    def __init__(self, session: CheckSession) -> None:
+        super().__init__()
+        self.session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.session.paused:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        handler = _handlers.get(func)
+        if handler is None:
+            handler = _handlers.setdefault(func, handler_for(func))
+        return handler(self.session, func, args, kwargs or _NO_KWARGS)

@@ -1,0 +1,313 @@
+"""How is a call of an ordinary operator checked? The hot path of the checker, and the slow one behind it.
+
+The hot path builds a key from the operands' interned types, finds the verdict in the operator's own dictionary, runs
+the operator and hands the type on. Whatever it does not understand (typed scalars, nested containers, new tensor
+classes, ``out=``, refusals) goes the slow path, which also fills the dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of
+from shardwise.interop.tracing import is_tracing
+from shardwise.mesh.entry import current_entry
+from shardwise.types.placement import P
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+from .calls import Op, has_scalar, unwrap
+from .classes import PLAIN, TENSORS, is_dtensor_call, learn
+from .destination import settle, write
+from .infer import Bound, Outcome, infer
+from .report import refuse
+from .session import CheckSession
+from .tracelog import log_result, typed_shape
+
+Handler = Callable[[CheckSession, Any, Sequence[Any], Mapping[str, Any]], Any]
+Tags = Sequence[Tag | None]
+
+
+class Verdict:
+    """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
+    tag the result can carry on as it is."""
+
+    __slots__ = ("checked", "reuse", "sources", "type")
+
+    def __init__(self, type: TensorType, sources: tuple[int | None, ...], checked: bool) -> None:
+        self.checked = checked
+        self.type = type
+        self.sources = sources
+        self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
+
+
+SPLIT = Verdict(UNTYPED, (), False)
+"""Marks a key whose answer also depends on which operands can receive a gradient."""
+
+
+def ordinary(op: Op) -> Handler:
+    """The handler for operator ``op``."""
+    verdicts: dict[tuple[Any, ...], Verdict] = {}
+    is_view = op.row.view
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        mesh = current_entry()
+        key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
+        tags: list[Tag | None] = []
+        # The loop over args is written out, because this is where a checked call spends its time.
+        for value in args:
+            cls = value.__class__
+            if cls in TENSORS:
+                tag = getattr(value, ATTRIBUTE, None)
+                tags.append(tag)
+                if tag is None:
+                    key.append(UNTYPED)
+                elif tag.__class__ is Tag:
+                    key.append(tag.type if tag.cell is None else tag.current())
+                else:
+                    return slow(session, func, args, kwargs)
+            elif cls is int or cls is float:
+                key.append(value == 0)
+            elif cls in PLAIN:
+                key.append(None)
+            elif not (cls is tuple or cls is list) or not _extend(value, key, tags):
+                return slow(session, func, args, kwargs)
+        if kwargs and ("out" in kwargs or "inplace" in kwargs or not _extend_named(kwargs, key, tags)):
+            return slow(session, func, args, kwargs)
+        found = tuple(key)
+        verdict = verdicts.get(found)
+        if verdict is SPLIT:
+            found = (*found, *_gradient_bits(args, kwargs))
+            verdict = verdicts.get(found)
+        if verdict is None:
+            return slow(session, func, args, kwargs, found)
+        result = func(*args, **kwargs)
+        type = verdict.type
+        if verdict.checked:
+            session.checked += 1
+        else:
+            session.unchecked += 1
+            if type is UNTYPED:
+                return result
+        if result.__class__ is torch.Tensor and not is_view:
+            reuse = verdict.reuse
+            if reuse is None:
+                result._shardwise = Tag(type, _origin(verdict.sources, tags))
+                return result
+            tag = tags[reuse]
+            if tag.cell is None and tag.type is type:  # type: ignore[union-attr]
+                result._shardwise = tag
+            else:
+                result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr]
+            return result
+        tag_results(result, args, type, _origin(verdict.sources, tags), is_view)
+        return result
+
+    def slow(
+        session: CheckSession,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: tuple[Any, ...] | None = None,
+    ) -> Any:
+        learn((*args, *kwargs.values()))
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        if outcome.refusals:
+            refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+        elif key is not None:
+            _remember(verdicts, key, op, operands, values, outcome, args, kwargs)
+        return run(session, op, func, args, kwargs, values, outcome)
+
+    return slow if op.in_place else handle
+
+
+def judge(
+    session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Bound], list[Any], Outcome, str | None]:
+    """The operands, their values, the outcome, and why the linear law is blocked (None: it is not)."""
+    operands, values = op.bind(args, kwargs)
+    blocked = None
+    guard = op.row.guard
+    if guard is not None and any(isinstance(o.type, TensorType) and P in o.type.placements for o in operands):
+        blocked = guard(op.static(args, kwargs, operands, values))
+    return operands, values, infer(op.row, operands, current_entry(), session.strict, blocked=blocked), blocked
+
+
+def run(
+    session: CheckSession,
+    op: Op,
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Sequence[Any],
+    outcome: Outcome,
+) -> Any:
+    """Run a call that has been judged and give its results their types; the destination is checked first."""
+    # Read before the call, because an in-place call changes its operands.
+    tags = [tag_of(value) for value in values]
+    origin = _origin(outcome.sources, tags)
+    destination = _destination(op, args, kwargs)
+    settled = []
+    if destination is not None:
+        settled = settle(session, op.name, destination, outcome.type, [(op.param_at(0), v) for v in values[:2]])
+    if has_scalar(args, kwargs):
+        args = [unwrap(value) for value in args]
+        kwargs = {name: unwrap(value) for name, value in kwargs.items()}
+    shown = [typed_shape(value) for value in values if isinstance(value, torch.Tensor)] if is_tracing() else []
+    result = func(*args, **kwargs)
+    if outcome.checked:
+        session.checked += 1
+    else:
+        session.unchecked += 1
+    if destination is not None:
+        write(settled, origin)
+    else:
+        tag_results(result, args, outcome.type, origin, op.row.view)
+    if is_tracing():
+        log_result(op.name, shown, result)
+    return result
+
+
+def _remember(
+    verdicts: dict[tuple[Any, ...], Verdict],
+    key: tuple[Any, ...],
+    op: Op,
+    operands: Sequence[Bound],
+    values: Sequence[Any],
+    outcome: Outcome,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Cache an outcome without refusals, unless it depends on more than the key can say."""
+    if is_tracing() or has_scalar(args, kwargs) or (outcome.blockable and op.row.guard is not None):
+        return
+    # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
+    by_gradient = outcome.grad_matters or any(
+        isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in operands
+    )
+    if by_gradient and not _has_gradient_bits(key):
+        verdicts[key] = SPLIT
+        key = (*key, *_gradient_bits(args, kwargs))
+    tensors = [value for value in _flat(args, kwargs) if value.__class__ in TENSORS]
+    sources = tuple(
+        None if source is None else next((at for at, tensor in enumerate(tensors) if tensor is values[source]), None)
+        for source in outcome.sources
+    )
+    verdicts[key] = Verdict(outcome.type, sources, outcome.checked)
+
+
+_GRADIENT = object()
+
+
+def _gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which tensors of the call can receive a gradient, after a marker."""
+    if not torch.is_grad_enabled():
+        return (_GRADIENT,)
+    flat = _flat(args, kwargs)
+    return (_GRADIENT, *(value.requires_grad for value in flat if value.__class__ in TENSORS))
+
+
+def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments in the order in which the hot path meets them, lists and tuples opened once."""
+    flat: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        if value.__class__ is tuple or value.__class__ is list:
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return flat
+
+
+def _has_gradient_bits(key: tuple[Any, ...]) -> bool:
+    return any(part is _GRADIENT for part in key)
+
+
+def _extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by the items of a flat list or tuple; False if it holds something unusual."""
+    key.append(len(items))
+    for item in items:
+        cls = item.__class__
+        if cls in TENSORS:
+            tag = getattr(item, ATTRIBUTE, None)
+            tags.append(tag)
+            if tag is None:
+                key.append(UNTYPED)
+            elif tag.__class__ is Tag:
+                key.append(tag.current())
+            else:
+                return False
+        elif cls is int or cls is float:
+            key.append(item == 0)
+        elif cls is slice:
+            if item.start.__class__ in TENSORS or item.stop.__class__ in TENSORS or item.step.__class__ in TENSORS:
+                return False
+        elif cls not in PLAIN:
+            return False
+    return True
+
+
+def _extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by keyword arguments; False if one holds something unusual."""
+    for name, value in kwargs.items():
+        key.append(name)
+        if value.__class__ is tuple or value.__class__ is list:
+            if not _extend(value, key, tags):
+                return False
+        elif not _extend((value,), key, tags):
+            return False
+    return True
+
+
+def _destination(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The tensor (or tensors) that the call writes into; None if it makes a new one."""
+    if kwargs.get("out") is not None:
+        return kwargs["out"]
+    if op.in_place or kwargs.get("inplace") is True:
+        return args[0] if args else kwargs.get("input", kwargs.get("self"))
+    return None
+
+
+def _origin(sources: Sequence[int | None], tags: Tags) -> Any:
+    """The provenance of the result: per axis, that of the tensor which gave the placement."""
+    if not sources:
+        return None
+    axis_origins = []
+    for at, source in enumerate(sources):
+        tag = tags[source] if source is not None else None
+        origin = None if tag is None else tag.origin
+        axis_origins.append((at, tag, origin))
+    first = axis_origins[0][2]
+    if not isinstance(first, tuple) and all(origin is first for _, _, origin in axis_origins):
+        return first
+    return tuple(
+        origin if not isinstance(origin, tuple) else _aligned(tag, origin, at, len(sources))
+        for at, tag, origin in axis_origins
+    )
+
+
+def _aligned(tag: Tag | None, origin: tuple[Any, ...], at: int, count: int) -> Any:
+    """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
+    return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
+
+
+def tag_results(result: Any, args: Sequence[Any], type: TensorType, origin: Any, is_view: bool) -> None:
+    """Give every tensor in ``result`` the type; views share memory with the first operand."""
+    if type is UNTYPED:
+        return
+    if isinstance(result, torch.Tensor):
+        base = args[0] if args else None
+        if result is base:
+            return
+        if is_view and isinstance(base, torch.Tensor) and result._is_view():
+            alias(result, base, type, origin)
+        else:
+            set_tag(result, Tag(type, origin))
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            tag_results(item, args, type, origin, is_view)
+    elif isinstance(result, dict):
+        for item in result.values():
+            tag_results(item, args, type, origin, is_view)

@@ -1,0 +1,176 @@
+"""How is a raw ``torch.distributed`` call checked? By its row in ``rules/raw_comms.py``, before it runs.
+
+The functional collectives of ``torch.ops._c10d_functional`` have rows of their own: they return their result. A call on
+a group of one rank is nobody's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import axes_inside
+from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .classes import is_dtensor_call
+from .ordinary import Handler
+from .report import Located, axis_argument, axis_text, placement_text
+from .session import CheckSession
+
+_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
+_QUIET = {"barrier", "monitored_barrier", "wait_tensor", "get_rank", "get_world_size"}
+
+
+def raw_handler(func: Any) -> Handler | None:
+    """The handler for a raw collective; None if ``func`` is not one."""
+    if isinstance(func, (OpOverload, OpOverloadPacket)):
+        qualified = func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", "")
+        namespace, _, name = qualified.partition("::")
+        if namespace not in _NAMESPACES:
+            return None
+        name = name.split(".")[0]
+        return _wait if name == "wait_tensor" else _raw(name, FUNCTIONAL)
+    if getattr(func, "__module__", "") == dist.all_reduce.__module__:
+        return _raw(func.__name__, RAW)
+    return None
+
+
+def _wait(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Waiting for a functional collective changes nothing about its result's type."""
+    result = func(*args, **kwargs)
+    tag = tag_of(args[0]) if args else None
+    if tag is not None and isinstance(result, torch.Tensor):
+        set_tag(result, Tag(tag.current(), tag.origin))
+    return result
+
+
+def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs) or name in _QUIET:
+            return func(*args, **kwargs)
+        row = rows.get(name)
+        if row is None:
+            return _no_row(session, name, func, args, kwargs)
+        given = dict(zip(row.params.split(), args, strict=False)) | dict(kwargs)
+        if not _is_sum(given):
+            row = rows.get(f"{name}/other", row)
+        axis = _axis_of(given.get("group") or given.get("group_name"))
+        if axis is None or axis.size() == 1:
+            result = func(*args, **kwargs)
+            if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
+                set_tag(result, Tag(tag.current(), tag.origin))
+            return result
+        sent = [value for value in _tensors(given.get(row.sent))]
+        types = [_check(session, row, name, axis, tensor) for tensor in sent]
+        result = func(*args, **kwargs)
+        session.checked += 1
+        source = types[0] if types else None
+        received = [result] if row.functional else _tensors(given.get(row.received))
+        for at, tensor in enumerate(received):
+            if isinstance(tensor, torch.Tensor):
+                base = types[at] if row.sent == row.received else source
+                _receive(tensor, base, axis, row, name)
+        return result
+
+    return handle
+
+
+def _is_sum(given: Mapping[str, Any]) -> bool:
+    op = given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
+    return op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, "sum", "avg")
+
+
+def _axis_of(group: Any) -> MeshAxis | None:
+    if isinstance(group, str):
+        group = group_named(group)
+    if group is None:
+        group = dist.group.WORLD
+    if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    return MeshAxis.of(group)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor) -> TensorType:
+    """The sent tensor's type; a placement that the row does not admit is reported."""
+    type = type_of(tensor)
+    if type.ground is not Ground.ABSENT:
+        return type
+    axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+    located = None
+    if not axes and session.strict and type.axes:
+        located = Located(name, [(row.sent, tensor)])
+        text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
+        help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
+        _report(session, located, "SW207", name, axis, text, (), help_lines)
+    for one in axes:
+        place = type.get(one)
+        if place is UNKNOWN or repr(place) in row.admits:
+            continue
+        located = Located(name, [(row.sent, tensor)])
+        words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
+        text = (
+            f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
+        )
+        if place is P and "P" not in row.admits:
+            fact = f"{row.law}: a pending sum does not survive that"
+            code, help_lines = "SW210", (f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first",)
+        else:
+            fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
+            code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
+        _report(session, located, code, name, one, text, (fact,), help_lines)
+    return type
+
+
+def _receive(tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow, name: str) -> None:
+    """Give a received tensor its type: what was sent, with the collective's result along ``axis``."""
+    if base is None or base.ground is Ground.UNKNOWN:
+        base = type_of(tensor)
+    if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
+        return
+    axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
+    place = PerMeshAxisLocalSpmdType(row.gives)
+    type = TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)})
+    origin = Origin(user_site(2), f"{row.gives} over {axis!r} since this {name}")
+    set_type(tensor, type, origin)
+
+
+def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A collective without a row: fine on tensors that have no type."""
+    typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
+    if typed and session.strict:
+        located = Located(name, [("tensor", typed[0])])
+        text = f"torch.distributed.{name} has no typing rule, and {located.name(0)} has a type"
+        help_lines = ("use shardwise.all_reduce, all_gather, reduce_scatter or all_to_all",)
+        _report(session, located, "SW210", name, None, text, (), help_lines)
+    return func(*args, **kwargs)
+
+
+def _report(
+    session: CheckSession,
+    located: Located,
+    code: str,
+    op: str,
+    axis: Any,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, located.place, op, shown, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

@@ -1,0 +1,210 @@
+"""How is a refusal told? Builds findings from outcomes: names of the operands, facts with numbers, tried repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
+from shardwise.diagnostics.operands import locate
+from shardwise.diagnostics.source import Site, user_frame
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import tag_of, type_of
+from shardwise.mesh.current import current_entry
+from shardwise.rules.row import Row
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.notation import TypedShape
+
+from .infer import AxisRefusal, Bound, Outcome
+from .repair import repairs
+
+WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
+
+
+def axis_text(axis: Any) -> str:
+    """An axis as messages name it."""
+    return repr(axis)
+
+
+def axis_argument(axis: Any) -> str:
+    """An axis as a pasteable argument: its name in the current mesh, quoted, if it has one."""
+    entry = current_entry()
+    for name, known in entry.names.items() if entry is not None else ():
+        if known == axis:
+            return f'"{name}"'
+    return repr(axis)
+
+
+class Located:
+    """The call being made in the user's program, and the operands as the source writes them."""
+
+    def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
+        self.values = [value for _, value in operands]
+        frame = user_frame(2)
+        self.place: Place | None = None
+        self.names = [(label, None) for label, _ in operands]
+        if frame is not None:
+            self.place = Site(frame.f_code, frame.f_lasti).place()
+            self.names = locate(frame, op, operands)
+
+    def name(self, position: int) -> str:
+        return self.names[position][0]
+
+    def operand(self, position: int, axis: Any = None) -> Operand:
+        """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
+        name, place = self.names[position]
+        value = self.values[position]
+        return Operand(name, describe_value(value), place, provenance(value, axis))
+
+
+def describe_value(value: Any) -> str:
+    """The full typed shape of an operand, or the number it is."""
+    if isinstance(value, torch.Tensor):
+        return str(TypedShape(str(value.dtype), tuple(value.shape), type_of(value)))
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
+    """Where ``value`` got its placement on ``axis`` (None: on any axis), nearest first, at most two hops."""
+    tag = tag_of(value)
+    if tag is None:
+        return ()
+    axes = [axis] if axis is not None else list(tag.type.axes)
+    hops: list[Hop] = []
+    for one in axes:
+        origin = tag.origin_of(one)
+        while origin is not None and len(hops) < 2:
+            if origin.site is not None:
+                hop = Hop(origin.text, origin.site.place())
+                if hop not in hops:
+                    hops.append(hop)
+            origin = origin.parent
+    return tuple(hops)
+
+
+def refuse(
+    session: Session,
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    values: Sequence[Any],
+    outcome: Outcome,
+    *,
+    blocked: str | None = None,
+) -> None:
+    """Report every refusal of ``outcome``; returns only if the session collects."""
+    located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
+    for refusal in outcome.refusals:
+        finding = _finding(op, row, operands, located, refusal, blocked)
+        session.report(SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding))
+
+
+def _finding(
+    op: str, row: Row, operands: Sequence[Bound], located: Located, at: AxisRefusal, blocked: str | None
+) -> Finding:
+    refusal = at.refusal
+    # Positions in a per-axis refusal count the operands on that axis; elsewhere they count the call's operands.
+    spots = at.positions or tuple(range(len(operands)))
+    culprits = [spots[position] for position in refusal.culprits]
+    others = [spots[position] for position in refusal.others]
+    axis = axis_text(at.axis) if at.axis is not None else ""
+    message, facts = _tell(op, row, operands, located, at, culprits, others, axis)
+    help_lines = []
+    for repair in repairs(row, at.givens, blocked=blocked) if at.givens else ():
+        name = located.name(spots[repair.position])
+        step = repair.transition
+        help_lines.append(
+            f"{step.call}({name}, {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) before {op}"
+            f" ({step.cost})"
+        )
+    if refusal.code in ("SW102", "SW103"):
+        want = axis_argument(at.axis) if at.axis is not None else '"tp"'
+        help_lines.append(
+            f"assert_type({located.name(culprits[0])}, {{{want}: R}}) where it is made (or I, V, P, S(i))"
+        )
+    shown = list(dict.fromkeys([*culprits, *others]))
+    return Finding(
+        code=refusal.code,
+        message=message,
+        place=located.place,
+        op=op,
+        axis=axis,
+        operands=tuple(located.operand(position, at.axis) for position in shown),
+        facts=tuple(facts),
+        help=tuple(help_lines),
+    )
+
+
+def _tell(
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    located: Located,
+    at: AxisRefusal,
+    culprits: Sequence[int],
+    others: Sequence[int],
+    axis: str,
+) -> tuple[str, list[str]]:
+    """The message of a refusal and the facts behind it."""
+    code = at.refusal.code
+    name = located.name(culprits[0])
+    size = at.axis.size() if at.axis is not None else 0
+
+    def placed(position: int) -> str:
+        type = operands[position].type
+        place = type.get(at.axis) if hasattr(type, "get") else None
+        return f"{located.name(position)} ({place!r})" if place is not None else located.name(position)
+
+    if code == "SW101":
+        mixed = ", ".join(placed(position) for position in others)
+        return (
+            f"{op} mixes {name}, invariant over {axis}, with {mixed}",
+            [
+                f"the gradient of {name} would be a different partial sum on each of the {size} ranks, not the invariant one"
+            ],
+        )
+    if code == "SW102":
+        other = located.name(others[0]) if others else "the other operands"
+        return f"{name} has no type and meets {other}, which has one, in {op}", []
+    if code == "SW103":
+        return f"the type of {name} says nothing about {axis}, which is in play in {op}", []
+    if code == "SW110":
+        return (
+            f"{op} combines {name}, a partial sum over {axis}, with {located.name(others[0])}, which varies over {axis}",
+            [f"the sum over {axis} is still pending, and a term that differs per rank does not commute with it"],
+        )
+    if code == "SW111":
+        second = located.name(culprits[1])
+        return (
+            f"{op} multiplies two partial sums over {axis}, {name} and {second}",
+            ["(a0 + a1) * (b0 + b1) is not a0*b0 + a1*b1"],
+        )
+    if code == "SW112":
+        why = at.refusal.reason
+        facts = [] if why == "nonlinear" else [why]
+        return f"{op} needs complete values, but {name} is still a partial sum over {axis}", facts
+    if code == "SW113":
+        partial = located.name(others[0])
+        return (
+            f"{op} adds {name} once per rank: {partial} is a partial sum over {axis}, {name} is not",
+            [f"after the sum over {axis} it would have been counted {size} times"],
+        )
+    if code == "SW114":
+        where = operands[culprits[0]].label
+        return f"{name} is a partial sum over {axis} and stands where {op} is not linear ({where})", []
+    if code == "SW121":
+        place = located.operand(culprits[0]).type if culprits else ""
+        return (
+            f"{op} draws different random numbers on each rank of {axis} for {name}, which must be equal there",
+            [f"{name} is {place}"] if place else [],
+        )
+    return f"{op}: {at.refusal.reason}", []
+
+
+def placement_text(place: Any) -> str:
+    """``R (replicate)`` for messages."""
+    return f"{place!r} ({WORDS.get(repr(place), 'unknown')})"

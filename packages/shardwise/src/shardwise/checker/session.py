@@ -1,0 +1,76 @@
+"""What does one running check remember? Its strictness, and where its findings go."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+from shardwise.diagnostics.codes import Severity
+from shardwise.diagnostics.result import Collector
+from shardwise.interop.torch_compat import in_backward
+from shardwise.types.errors import SpmdTypeError
+
+Partials = Literal["infer", "explicit"]
+
+
+class SpmdTypeWarning(UserWarning):
+    """A finding of severity warning, when findings are raised and not collected."""
+
+
+class CheckSession:
+    """The state of one check on one thread; implements ``interop.session.Session``.
+
+    ``strict``      an operand without a type, or without one for an axis in play, is an error.
+    ``local``       only local types are propagated.
+    ``partials``    ``"explicit"``: a contraction over a sharded dim must ask for its partial result.
+    ``collector``   where findings go while ``collecting``; None means that the first finding is raised.
+    ``synchronised`` mesh axes along which random numbers are declared to be equal.
+    ``checked``, ``unchecked``  calls judged, and calls passed over because no operand had a type, since ``flush``.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = True,
+        local: bool = True,
+        partials: Partials = "infer",
+        collector: Collector | None = None,
+    ) -> None:
+        self.strict = strict
+        self.local = local
+        self.partials = partials
+        self.collector = collector
+        self.paused = False
+        self.checked = 0
+        self.unchecked = 0
+        self.synchronised: frozenset[Any] = frozenset()
+
+    @property
+    def collecting(self) -> bool:
+        return self.collector is not None
+
+    def report(self, error: SpmdTypeError) -> None:
+        """Take an error that carries its finding: collect it and return, or raise it.
+
+        Calls made while autograd runs backward are not judged: gradients carry no types yet.
+        """
+        if in_backward():
+            return
+        warning = error.finding.severity is Severity.WARNING
+        if self.collector is not None:
+            self.collector.add(error.finding)
+        elif warning:
+            warnings.warn(error.finding.headline, SpmdTypeWarning, stacklevel=2)
+        else:
+            raise error
+
+    def trust(self, what: str, place: Any) -> None:
+        if self.collector is not None:
+            self.collector.trust(what, place)
+
+    def flush(self) -> None:
+        """Hand the counts of judged and passed-over calls to the collector."""
+        if self.collector is not None:
+            self.collector.count_checked(self.checked)
+            self.collector.count_unchecked(self.unchecked)
+        self.checked = self.unchecked = 0

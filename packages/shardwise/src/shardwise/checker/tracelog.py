@@ -1,0 +1,35 @@
+"""One log line per checked call, when tracing is on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import type_of
+from shardwise.interop.tracing import log_call
+from shardwise.types.notation import TypedShape
+from shardwise.types.tensor_type import UNTYPED
+
+
+def typed_shape(value: Any) -> TypedShape:
+    """The full typed shape of a tensor."""
+    return TypedShape(str(value.dtype).removeprefix("torch."), tuple(value.shape), type_of(value))
+
+
+def log_result(op: str, operands: Sequence[Any], result: Any) -> None:
+    """Log ``op`` with the types its operands had (``TypedShape``s) and those of its result."""
+    first = next((leaf for leaf in _tensors(result)), None)
+    shown = None if first is None else typed_shape(first)
+    if shown is not None and shown.type is UNTYPED and not operands:
+        return
+    log_call(user_site(1), op, operands, shown)
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [leaf for item in result for leaf in _tensors(item)]
+    return []
