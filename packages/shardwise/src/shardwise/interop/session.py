@@ -57,6 +57,11 @@ def current() -> Session | None:
     return None if session is None or session.paused else session
 
 
+def this_thread() -> Session | None:
+    """The session of this thread, paused or not."""
+    return _local.session
+
+
 def enter(session: Session | None) -> Session | None:
     """Make ``session`` this thread's session and return the previous one, to be restored with another call."""
     previous = _local.session

@@ -117,3 +117,50 @@ parse_to: Any = torch._C._nn._parse_to
 # Inside ``with no_torch_function():`` attributes of tensors are read without asking modes and subclasses; the public
 # ``DisableTorchFunctionSubclass`` lets modes in. (2.9 to 2.13)
 no_torch_function = torch._C.DisableTorchFunction
+
+
+def tree_leaves(value: Any) -> list[Any]:
+    """The leaves of nested containers, those registered by users too; None is a leaf. (2.9 to 2.13)"""
+    from torch.utils import _pytree
+
+    return _pytree.tree_leaves(value)
+
+
+def tree_map(function: Any, value: Any) -> Any:
+    """``value`` with every leaf replaced by ``function(leaf)``. (2.9 to 2.13)"""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(function, value)
+
+
+def tree_match(value: Any, other: Any) -> tuple[list[Any], list[Any]]:
+    """The leaves of ``value``, and the parts of ``other`` that stand in their places. (2.9 to 2.13)
+
+    Errors: ValueError if ``other`` is not built like ``value``.
+    """
+    from torch.utils import _pytree
+
+    leaves, structure = _pytree.tree_flatten(value)
+    return leaves, structure.flatten_up_to(other)
+
+
+def tree_structure(value: Any) -> Any:
+    """How ``value`` is nested; structures compare by value and print themselves. (2.9 to 2.13)"""
+    from torch.utils import _pytree
+
+    return _pytree.tree_structure(value)
+
+
+def vmap_module() -> Any:
+    """Where vmap wraps its inputs (``_create_batched_inputs``) and unwraps its outputs (``_unwrap_batched``).
+
+    There is no public hook, and the wrapped tensors are new Python objects without attributes. (2.9 to 2.13)
+    """
+    from torch._functorch import vmap
+
+    return vmap
+
+
+def group_named(name: str) -> Any:
+    """The process group that the functional collectives know as ``name``. (2.9 to 2.13)"""
+    return torch._C._distributed_c10d._resolve_process_group(name)
