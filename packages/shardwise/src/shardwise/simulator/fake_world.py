@@ -75,11 +75,21 @@ class World:
 
 
 @contextlib.contextmanager
-def fake_world(rank: int, world_size: int, *, device: str = "cpu", fake: bool = False) -> Iterator[World]:
+def fake_world(
+    rank: int,
+    world_size: int,
+    *,
+    device: str = "cpu",
+    fake: bool = False,
+    joined: bool = False,
+    on_mesh: Callable[[], None] = lambda: None,
+) -> Iterator[World]:
     """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
 
-    ``device``  where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
-    ``fake``    make fake tensors, so that nothing is allocated and nothing computed.
+    ``device``   where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
+    ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
+    ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
+    ``on_mesh``  called when the program has made a device mesh of its own.
 
     Errors: SW903 for a rank outside the world, or if this process has a process group already.
     """
@@ -90,11 +100,14 @@ def fake_world(rank: int, world_size: int, *, device: str = "cpu", fake: bool = 
         stack.enter_context(environment(world.variables))
         stack.callback(forget_groups)
         stack.enter_context(fake_backend_everywhere())
-        init = _init_process_group(world, dist.init_process_group)
+        if joined:
+            dist.init_process_group("fake", world_size=world.size, rank=world.rank)
+        init = _init_process_group(world, dist.init_process_group, joined)
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
         for module in (dist, device_mesh):
-            stack.enter_context(patched(module, "init_device_mesh", _init_device_mesh(world, module.init_device_mesh)))
+            mesh = _init_device_mesh(world, module.init_device_mesh, on_mesh)
+            stack.enter_context(patched(module, "init_device_mesh", mesh))
         for name in ("broadcast_object_list", "scatter_object_list"):
             replacement = _object_collective(world, name, getattr(dist, name))
             for module in (dist, dist.distributed_c10d):
@@ -105,8 +118,8 @@ def fake_world(rank: int, world_size: int, *, device: str = "cpu", fake: bool = 
         yield world
 
 
-def _init_process_group(world: World, original: Callable[..., None]) -> Callable[..., None]:
-    """``init_process_group`` that takes whatever the script says and joins the fake world."""
+def _init_process_group(world: World, original: Callable[..., None], joined: bool) -> Callable[..., None]:
+    """``init_process_group`` that takes whatever the script says and joins the fake world, unless that has happened."""
 
     @functools.wraps(original)
     def init_process_group(
@@ -130,12 +143,16 @@ def _init_process_group(world: World, original: Callable[..., None]) -> Callable
                 code="SW903",
                 help=(f"shardwise check --rank {rank}", 'take the rank from os.environ["RANK"]'),
             )
+        nonlocal joined
+        if joined:
+            joined = False
+            return
         original("fake", world_size=world.size, rank=world.rank)
 
     return init_process_group
 
 
-def _init_device_mesh(world: World, original: Callable[..., Any]) -> Callable[..., Any]:
+def _init_device_mesh(world: World, original: Callable[..., Any], on_mesh: Callable[[], None]) -> Callable[..., Any]:
     """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
 
     @functools.wraps(original)
@@ -148,7 +165,9 @@ def _init_device_mesh(world: World, original: Callable[..., Any]) -> Callable[..
                 code="SW903",
                 help=(f"shardwise check --world-size {needed}",),
             )
-        return original(device_type, mesh_shape, *rest, **options)
+        mesh = original(device_type, mesh_shape, *rest, **options)
+        on_mesh()
+        return mesh
 
     return init_device_mesh
 

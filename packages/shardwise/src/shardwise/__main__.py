@@ -1,0 +1,5 @@
+"""``python -m shardwise`` is the command ``shardwise``."""
+
+from shardwise.cli.main import main
+
+main()

@@ -1,0 +1,131 @@
+"""``shardwise check``: what is wrong with this program? Reads the options, runs the program, prints the result.
+
+The report goes to stdout; progress, complaints and everything that the program itself prints go to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Literal
+
+import click
+
+from shardwise.diagnostics.result import ExitCode, RunResult
+
+from .mesh_option import MeshParam, MeshShape, world_size_of
+from .program import Program
+
+DEFAULT_WORLD_SIZE = 8
+"""One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""
+
+EPILOG = """\b
+Examples:
+  shardwise check train.py --world-size 8
+  shardwise check train.py --mesh dp=2,tp=4 -- --config small.toml
+  shardwise check -m mypackage.train --fake --format json
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
+@click.option("-m", "module", metavar="MODULE", help="Check a module, as python -m runs it, instead of a script.")
+@click.option(
+    "--mesh",
+    type=MeshParam(),
+    metavar="AXES",
+    help="Axes and sizes, outermost first, e.g. dp=2,tp=4. "
+    "Their product is the world size, and they are the current mesh until the program makes its own.",
+)
+@click.option(
+    "--world-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Ranks in the imagined job (default: the product of --mesh, or {DEFAULT_WORLD_SIZE}).",
+)
+@click.option("--rank", type=click.IntRange(min=0), default=0, metavar="R", help="The rank that is run (default: 0).")
+@click.option(
+    "--strict/--permissive",
+    default=True,
+    help="Whether tensors without a type are errors where typed ones "
+    "are in play, or are passed over (default: strict).",
+)
+@click.option("--fake", is_flag=True, help="Use fake tensors: nothing is allocated and nothing computed.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "meta"]),
+    default="cpu",
+    help="Where tensors live, whatever device the program names (default: cpu).",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
+)
+@click.option("--trace", is_flag=True, help="Log each typed operation to stderr.")
+@click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
+@click.pass_context
+def check(
+    context: click.Context,
+    words: tuple[str, ...],
+    module: str | None,
+    mesh: MeshShape | None,
+    world_size: int | None,
+    rank: int,
+    strict: bool,
+    fake: bool,
+    device: str,
+    form: Literal["text", "json"],
+    color: Literal["auto", "always", "never"],
+    trace: bool,
+    everything: bool,
+) -> ExitCode:
+    """Check a training script: run one rank of it in an imagined job and report every independent mistake.
+
+    The script runs unchanged, as torchrun would start it, in one process and without a GPU. What it prints goes to
+    stderr; the report goes to stdout.
+
+    Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, nothing was checked).
+    """
+    if module is None and not words:
+        raise click.UsageError("say which script to check: shardwise check SCRIPT")
+    program = Program(module=module, arguments=words) if module else Program(path=words[0], arguments=words[1:])
+    size = world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
+    if rank >= size:
+        raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
+    program.require()
+    from .run import Options, check_program
+
+    result = check_program(
+        program,
+        Options(
+            world_size=size,
+            rank=rank,
+            mesh=mesh,
+            strict=strict,
+            device=device,
+            fake=fake,
+            trace=trace,
+            whole_traceback=everything,
+            plain_progress=form == "text",
+        ),
+    )
+    click.echo(_report(result, form, color, everything), color=True)
+    return result.exit_code
+
+
+def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
+    if form == "json":
+        from shardwise.diagnostics.formats import to_json
+
+        return to_json(result)
+    from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
+    from shardwise.diagnostics.text import WIDTH, render_result
+
+    terminal = sys.stdout.isatty()
+    coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
+    width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
+    return render_result(result, color=coloured, width=width, limits=EVERYTHING if everything else DEFAULT)

@@ -1,0 +1,55 @@
+"""Which commands are there, and what does the process exit with? ``shardwise`` and ``python -m shardwise`` start here.
+
+Commands are loaded when they are called for and torch only by those that run a program, so ``--help``, ``--version``
+and ``explain`` answer at once. Exit codes: 0 clean, 1 findings, 2 everything else, our own failure included.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from shardwise import __version__
+from shardwise.diagnostics.result import ExitCode
+
+COMMANDS = {"check": "shardwise.cli.check", "explain": "shardwise.cli.explain"}
+
+
+class FrontDoor(click.Group):
+    """A group whose commands are imported on first use and whose failures exit with 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        home = COMMANDS.get(cmd_name)
+        return None if home is None else getattr(importlib.import_module(home), cmd_name)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except click.ClickException as error:
+            error.show()
+            code = ExitCode.BROKEN
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("shardwise: interrupted before anything was checked", err=True)
+            code = ExitCode.BROKEN
+        except Exception:
+            traceback.print_exc()
+            click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
+            code = ExitCode.BROKEN
+        sys.exit(code)
+
+
+@click.group(cls=FrontDoor, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="shardwise %(version)s")
+def main() -> None:
+    """Check distributed PyTorch programs before they run.
+
+    Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, or nothing was checked).
+    """

@@ -1,0 +1,142 @@
+"""How is a script run as if Python had started it? As ``__main__``, with its own arguments, path and standard output.
+
+What it prints goes to stderr, in every format, so that stdout holds the report and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import multiprocessing.process
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+import click
+
+from shardwise.simulator.patching import patched
+
+
+class StartsProcesses(RuntimeError):
+    """The program under check starts processes of its own, which cannot be followed."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script (``path``) or a module (``module``, as with ``python -m``) and its arguments."""
+
+    path: str = ""
+    module: str = ""
+    arguments: Sequence[str] = field(default=())
+
+    def __str__(self) -> str:
+        return f"-m {self.module}" if self.module else self.path
+
+    def require(self) -> None:
+        """A usage error if there is no such script. Cheap, so that a typing mistake is told at once."""
+        if self.path and not os.path.isfile(self.path):
+            what = "is a folder, not a script" if os.path.isdir(self.path) else "does not exist"
+            raise click.UsageError(f"the script {self.path} {what}")
+
+    def load(self) -> tuple[CodeType, str]:
+        """Its code and file. SyntaxError if it does not parse; a usage error if there is no such program."""
+        if self.module:
+            return _load_module(self.module)
+        file = os.path.abspath(self.path)
+        try:
+            with open(file, "rb") as source:
+                return compile(source.read(), file, "exec", dont_inherit=True), file
+        except OSError as error:
+            raise click.UsageError(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
+
+    def run(self, code: CodeType, file: str) -> None:
+        """Run to the end, with the handlers that it registered for its end."""
+        main = ModuleType("__main__")
+        main.__dict__.update(__file__=file, __builtins__=__builtins__)
+        folder = os.getcwd() if self.module else os.path.dirname(file)
+        handlers: list[Callable[[], Any]] = []
+        with (
+            _entry(sys.modules, "__main__", main),
+            patched(sys, "argv", [file, *self.arguments]),
+            patched(sys, "path", [folder, *sys.path[1:]]),
+            patched(atexit, "register", _register(handlers, os.path.dirname(file))),
+            output_to_stderr(),
+            _no_processes(),
+        ):
+            try:
+                exec(code, main.__dict__)
+            finally:
+                while handlers:
+                    handlers.pop()()
+
+
+def _load_module(name: str) -> tuple[CodeType, str]:
+    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]):
+        try:
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.submodule_search_locations is not None:
+                spec = importlib.util.find_spec(f"{name}.__main__")
+        except ModuleNotFoundError:
+            spec = None
+        get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+        code = get_code(spec.name) if spec is not None and get_code is not None else None
+    if code is None:
+        raise click.UsageError(f"there is no module {name} that can be run; the search starts in this folder")
+    return code, code.co_filename
+
+
+@contextlib.contextmanager
+def _entry(mapping: dict[str, Any], key: str, value: Any) -> Iterator[None]:
+    before = mapping[key]
+    mapping[key] = value
+    try:
+        yield
+    finally:
+        mapping[key] = before
+
+
+def _register(handlers: list[Callable[[], Any]], folder: str) -> Callable[..., Any]:
+    """``atexit.register`` that keeps what the program registers, so that it is run in the program's own world."""
+    original = atexit.register
+
+    def register(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename
+        if not os.path.abspath(file).startswith(folder + os.sep):
+            return original(function, *args, **options)
+        handlers.append(lambda: function(*args, **options))
+        return function
+
+    return register
+
+
+@contextlib.contextmanager
+def output_to_stderr() -> Iterator[None]:
+    """What is written to stdout, by Python or by anything else in this process, goes to stderr."""
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is sys.__stdout__ and sys.__stderr__ is not None:
+            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()
+            kept = os.dup(out)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, out)
+            os.dup2(err, out)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+@contextlib.contextmanager
+def _no_processes() -> Iterator[None]:
+    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed."""
+
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise StartsProcesses(
+            "the program starts processes of its own, and only this one is checked; "
+            "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"
+        )
+
+    with patched(os, "fork", refuse), patched(multiprocessing.process.BaseProcess, "start", refuse):
+        yield
