@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.entry import current_entry
+from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import (
     format_axis,
     normalize_axis,
@@ -39,7 +39,10 @@ from shardwise.types.spmd_type import SpmdType, check_placement
 from shardwise.types.tensor_type import Ground, TensorType
 
 _MEMO_LIMIT = 4096
-_parsed: dict[tuple[Any, ...], TensorType] = {}
+_MESHES_LIMIT = 64
+_Memo = dict[tuple[Any, ...], TensorType]
+_memo_without_mesh: _Memo = {}
+_memos: dict[int, tuple[Any, TensorType, _Memo]] = {}
 _refined: dict[tuple[TensorType, TensorType, bool], TensorType] = {}
 
 
@@ -50,27 +53,42 @@ def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
     SW904 for names that cannot be resolved.
     """
     entry = current_entry()
-    # What a name or a bare type means depends on these two and nothing else of the mesh.
-    mesh = None if entry is None else (entry.ordered_axes, *entry.all_names.items())
+    memo = _memo_without_mesh if entry is None else _memo_of(entry)
     try:
-        key = (mesh, ndim, *[_key(one) for one in types])
-        known = _parsed.get(key)
+        if len(types) == 1 and types[0].__class__ is dict:
+            key = (ndim, *types[0].items())
+        else:
+            key = (ndim, *map(_key, types))
+        known = memo.get(key)
     except (TypeError, AttributeError):
         return _resolve(merge(types), ndim)  # not hashable or of a wrong kind, which merge will say
     if known is None:
         claim = merge(types)
         known = _resolve(claim, ndim)
         if _may_be_kept(claim):
-            if len(_parsed) >= _MEMO_LIMIT:
-                _parsed.clear()
-            _parsed[key] = known
+            if len(memo) >= _MEMO_LIMIT:
+                memo.clear()
+            memo[key] = known
     return known
+
+
+def _memo_of(entry: CurrentMesh) -> _Memo:
+    """What is remembered under this mesh. Names and axes decide what an argument means, and nothing else of a mesh."""
+    names = entry.all_names
+    known = _memos.get(id(names))
+    # The memo keeps the names alive, so an equal id is the same object. It does not keep process groups alive.
+    if known is not None and known[0] is names and known[1] is entry.constant:
+        return known[2]
+    equal = (one for one in _memos.values() if one[1] is entry.constant and one[0] == names)
+    memo = next((one[2] for one in equal), {})
+    if len(_memos) >= _MESHES_LIMIT:
+        _memos.clear()
+    _memos[id(names)] = (names, entry.constant, memo)
+    return memo
 
 
 def _key(one: Any) -> Any:
     kind = one.__class__
-    if kind is dict:
-        return tuple(one.items())
     if kind is SpmdType:
         return kind, tuple(one.local_type.items()), one.partition_spec
     if kind is PartitionSpec:

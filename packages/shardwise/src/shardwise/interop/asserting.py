@@ -33,21 +33,18 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
     makes one finding.
     """
     leaf = x
+    steps = []
     try:
-        if isinstance(x, (list, tuple)):
-            steps = []
-            for leaf in leaves(x):
-                steps.append(_decide(leaf, types, op))
-        else:
-            steps = [_decide(x, types, op)]
+        for leaf in leaves(x) if isinstance(x, (list, tuple)) else (x,):
+            steps.append(_decide(leaf, types, op))
     except SpmdTypeError as error:
         if not settle(error, leaf, op):
             raise
         for leaf in leaves(x):
             _believe(leaf, types)
         return
-    for target, after in steps:
-        commit(target, after, op)
+    for step in steps:
+        _commit(*step, op)
 
 
 def leaves(x: Any) -> Iterator[Any]:
@@ -59,37 +56,40 @@ def leaves(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, TensorType]:
+def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, Tag | None, TensorType]:
+    """``x``, the tag that it has, and the type that it is to get."""
     asserted = asserted_type(types, ndim_of(x))
     tag = tag_of(x)
     if tag is None:
-        return x, asserted
+        return x, None, asserted
     before = tag.current()
     if before is asserted:
-        return x, before
+        return x, tag, before
     gradient_free = not requires_grad(x)
     try:
-        return x, refine(before, asserted, gradient_free=gradient_free)
+        return x, tag, refine(before, asserted, gradient_free=gradient_free)
     except SpmdTypeError:
         # Once more for the words: what the tensor is called is only looked up when something is wrong.
-        return x, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
+        return x, tag, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
 
 
 def commit(x: Any, after: TensorType, op: str) -> None:
     """Give ``x`` the type that was decided on."""
-    tag = tag_of(x)
-    before = None if tag is None else tag.current()
-    if before is not after:
-        site = user_site()
-        if tag is None:
-            set_tag(x, Tag(after, Origin(site, "asserted here")))
-            session = current()
-            if session is not None:
-                session.trust(op, None if site is None else site.place())
-        else:
-            set_type(x, after, _origins(tag, after, site))
+    _commit(x, tag_of(x), after, op)
+
+
+def _commit(x: Any, tag: Tag | None, after: TensorType, op: str) -> None:
+    before = UNTYPED if tag is None else tag.current()
+    if tag is None:
+        site = user_site(2)
+        set_tag(x, Tag(after, Origin(site, "asserted here")))
+        session = current()
+        if session is not None:
+            session.trust(op, None if site is None else site.place())
+    elif before is not after:
+        set_type(x, after, _origins(tag, after, user_site(2)))
     if is_tracing():
-        log_call(user_site(), op, [typed_shape(x, UNTYPED if before is None else before)], typed_shape(x, after))
+        log_call(user_site(2), op, [typed_shape(x, before)], typed_shape(x, after))
 
 
 def _origins(tag: Tag, after: TensorType, site: Site | None) -> tuple[Origin | None, ...]:
