@@ -16,7 +16,7 @@ from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.rules.comms import ALIASES, DEFAULTS, ROUTES, find_move, letter
+from shardwise.rules.comms import ALIASES, DEFAULTS, REDUCTIONS, ROUTES, find_move, letter
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
@@ -61,7 +61,7 @@ class _Call:
     def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         defaults = DEFAULTS.get(op, DEFAULTS.get(ALIASES.get(op, op), {}))
         self.op = op
-        self.x = args[0] if args else kwargs.get("x")
+        self.x: Any = args[0] if args else kwargs.get("x")
         self.axis = args[1] if len(args) > 1 else kwargs.get("axis")
         self.src = kwargs.get("src", defaults.get("src"))
         self.dst = kwargs.get("dst", defaults.get("dst"))
@@ -132,12 +132,7 @@ def _admits(call: _Call, place: Any, type: TensorType, before: TensorType) -> bo
         return True
     if before.ground.is_constant:
         return want is not P or before.ground is Ground.ZERO
-    if (
-        place is V
-        and want is P
-        and call.move is not None
-        and call.op in ("all_reduce", "reduce_scatter", "redistribute")
-    ):
+    if place is V and want is P and call.move is not None and call.move.op in REDUCTIONS:
         return True
     if {place, want} == {R, I}:
         return not (call.x.requires_grad and torch.is_grad_enabled())
@@ -149,11 +144,12 @@ def _check_shard(session: CheckSession, call: _Call, axis: Any, type: TensorType
     known = partition_spec_get_shard(type.spec, axis)
     if known is None or not isinstance(call.src, Shard):
         return
-    said = resolve_dim(call.src.dim, call.x.ndim)
+    said = resolve_dim(call.src, call.x.ndim)
     if said != known.dim:
         located = Located(call.op, [("x", call.x)])
         name = located.name(0)
-        message = f"{call.op} reads {name} as sharded on dim {said} over {axis_text(axis)}, but it is sharded on dim {known.dim}"
+        along = axis_text(axis)
+        message = f"{call.op} reads {name} as sharded on dim {said} over {along}, but it is sharded on dim {known.dim}"
         help_lines = (f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})",)
         _report(session, call, located, axis, "SW212", message, (), help_lines)
 

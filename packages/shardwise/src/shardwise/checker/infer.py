@@ -1,7 +1,7 @@
 """What is the type of a call's result? Applies a row's local rule on every mesh axis in play; pure.
 
-The answer, an ``Outcome``, always has a type: where an axis was refused it is unknown there, so that a run can go on and
-report every independent mistake and no echoes.
+The answer, an ``Outcome``, always has a type: where an axis was refused it is unknown there, so that a run can go on
+and report every independent mistake and no echoes.
 """
 
 from __future__ import annotations

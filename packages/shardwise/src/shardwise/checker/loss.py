@@ -62,6 +62,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
     session.checked += 1
     located = Located("backward", [("loss", loss)])
     name = located.name(0)
+    help_lines: tuple[str, ...]
     if not type.axes:
         if session.strict:
             message = f"backward starts from {name}, which has no type"
@@ -72,7 +73,8 @@ def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
         where = axis_argument(axis)
         if place is R:
             message = f"backward starts from {name}, which is replicate over {axis_text(axis)}"
-            fact = f"each of the {axis.size()} ranks seeds a gradient of 1, and they are summed: {axis.size()} times too much"
+            size = axis.size()
+            fact = f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much"
             help_lines = (
                 f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",

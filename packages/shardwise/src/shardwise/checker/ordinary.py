@@ -93,13 +93,13 @@ def ordinary(op: Op) -> Handler:
         if result.__class__ is torch.Tensor and not is_view:
             reuse = verdict.reuse
             if reuse is None:
-                result._shardwise = Tag(type, _origin(verdict.sources, tags))
+                result._shardwise = Tag(type, _origin(verdict.sources, tags))  # type: ignore[attr-defined]
                 return result
             tag = tags[reuse]
             if tag.cell is None and tag.type is type:  # type: ignore[union-attr]
-                result._shardwise = tag
+                result._shardwise = tag  # type: ignore[attr-defined]
             else:
-                result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr]
+                result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
             return result
         tag_results(result, args, type, _origin(verdict.sources, tags), is_view)
         return result
@@ -206,8 +206,7 @@ def _gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any,
     """Which tensors of the call can receive a gradient, after a marker."""
     if not torch.is_grad_enabled():
         return (_GRADIENT,)
-    flat = _flat(args, kwargs)
-    return (_GRADIENT, *(value.requires_grad for value in flat if value.__class__ in TENSORS))
+    return (_GRADIENT, *(value.requires_grad for value in _flat(args, kwargs) if isinstance(value, torch.Tensor)))
 
 
 def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -32,7 +32,8 @@ def partial_contraction(kind: str) -> Handler:
     """The handler for ``shardwise.linear``, ``matmul``, ``einsum`` or ``sum``; ``kind`` is that name."""
     row = lookup(kind)
     added = lookup("add")
-    assert row is not None and added is not None, f"the rule book has no row for {kind} or add"
+    assert row is not None, f"the rule book has no row for {kind}"
+    assert added is not None, "the rule book has no row for add"
     op = Op(OpName((kind,)), row)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -86,8 +87,8 @@ def _claim(
     if not still:
         return P
     located = Located(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
-    name = located.name(still[0])
-    message = f"{kind} is asked for a partial sum over {axis_text(axis)}, but {name} is {placement_text(places[still[0]])} there"
+    name, place = located.name(still[0]), placement_text(places[still[0]])
+    message = f"{kind} is asked for a partial sum over {axis_text(axis)}, but {name} is {place} there"
     facts = ("only a contraction whose operands are both sharded over the axis leaves a pending sum",)
     operands = tuple(located.operand(at, axis) for at in range(len(bound)))
     finding = Finding("SW135", message, located.place, kind, axis_text(axis), operands, facts)
@@ -111,13 +112,12 @@ def _add_bias(
 
 def _give(result: Any, type: TensorType, claimed: Mapping[Any, Any], values: Sequence[Any], kind: str) -> None:
     site = user_site(2)
-    origins = []
+    origins: list[Origin | None] = []
     for axis in type.axes:
         if claimed.get(axis) is P:
             origins.append(Origin(site, f"partial over {axis!r} since this {kind}"))
         else:
-            tags = [tag_of(value) for value in values]
-            origins.append(
-                next((tag.origin_of(axis) for tag in tags if tag and tag.type.get(axis) is type.get(axis)), None)
-            )
+            tags = [tag for tag in map(tag_of, values) if tag is not None]
+            same = [tag for tag in tags if tag.type.get(axis) is type.get(axis)]
+            origins.append(same[0].origin_of(axis) if same else None)
     set_tag(result, Tag(type, tuple(origins)))

@@ -70,7 +70,7 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
             if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
                 set_tag(result, Tag(tag.current(), tag.origin))
             return result
-        sent = [value for value in _tensors(given.get(row.sent))]
+        sent = _tensors(given.get(row.sent))
         types = [_check(session, row, name, axis, tensor) for tensor in sent]
         result = func(*args, **kwargs)
         session.checked += 1

@@ -43,7 +43,7 @@ class Located:
         self.values = [value for _, value in operands]
         frame = user_frame(2)
         self.place: Place | None = None
-        self.names = [(label, None) for label, _ in operands]
+        self.names: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
         if frame is not None:
             self.place = Site(frame.f_code, frame.f_lasti).place()
             self.names = locate(frame, op, operands)
@@ -163,9 +163,7 @@ def _tell(
         mixed = ", ".join(placed(position) for position in others)
         return (
             f"{op} mixes {name}, invariant over {axis}, with {mixed}",
-            [
-                f"the gradient of {name} would be a different partial sum on each of the {size} ranks, not the invariant one"
-            ],
+            [f"the gradient of {name} would be a different addend on each of the {size} ranks, not the invariant one"],
         )
     if code == "SW102":
         other = located.name(others[0]) if others else "the other operands"
@@ -174,7 +172,7 @@ def _tell(
         return f"the type of {name} says nothing about {axis}, which is in play in {op}", []
     if code == "SW110":
         return (
-            f"{op} combines {name}, a partial sum over {axis}, with {located.name(others[0])}, which varies over {axis}",
+            f"{op} combines {name}, a partial sum over {axis}, with {located.name(others[0])}, which varies there",
             [f"the sum over {axis} is still pending, and a term that differs per rank does not commute with it"],
         )
     if code == "SW111":

@@ -1,8 +1,8 @@
 """What does a raw ``torch.distributed`` collective do to types? Data, one row per function.
 
 ``tensors`` names the parameter whose tensor is sent, ``results`` the one that receives (the same one for in-place
-collectives; empty for functional ones, which return a new tensor). ``admits`` are the placements that the sent tensor may
-have, ``gives`` is what the result is afterwards. A reduction other than a sum has its own row key, ``name/other``.
+collectives; empty for functional ones, which return a new tensor). ``admits`` are the placements that the sent tensor
+may have, ``gives`` is what the result is afterwards. A reduction other than a sum has its own row key, ``name/other``.
 Source: the specification, api section 4.14; functions as documented by torch.distributed.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One raw collective. ``params`` are its positional parameters in order; ``functional`` ones return their result."""
+    """One raw collective. ``params`` are its positional parameters in order; ``functional``: it returns its result."""
 
     name: str
     params: str
@@ -39,12 +39,12 @@ RAW_ROWS: tuple[RawRow, ...] = (
     RawRow("reduce_scatter/other", "output input op group", "input", "output", "VRI", "V", "a piece of the maximum"),
     RawRow("all_to_all", "output_tensor_list input_tensor_list group", "input_tensor_list", "output_tensor_list", "VRI",
            "V", "pieces exchanged"),
-    RawRow("all_to_all_single", "output input output_split_sizes input_split_sizes group", "input", "output", "VRI", "V",
-           "pieces exchanged"),
+    RawRow("all_to_all_single", "output input output_split_sizes input_split_sizes group", "input", "output", "VRI",
+           "V", "pieces exchanged"),
     RawRow("broadcast", "tensor src group", "tensor", "tensor", "VRI", "R", "one rank's value, on every rank"),
     RawRow("reduce", "tensor dst op group", "tensor", "tensor", "PV", "V", "only one rank has the sum"),
-    RawRow("gather", "tensor gather_list dst group", "tensor", "gather_list", "VRI", "V", "only one rank has the pieces"),
-    RawRow("scatter", "tensor scatter_list src group", "scatter_list", "tensor", "VRI", "V", "one piece for each rank"),
+    RawRow("gather", "tensor gather_list dst group", "tensor", "gather_list", "VRI", "V", "one rank has the pieces"),
+    RawRow("scatter", "tensor scatter_list src group", "scatter_list", "tensor", "VRI", "V", "one piece each"),
     RawRow("send", "tensor dst group", "tensor", "", "VRI", "", "nothing is received here"),
     RawRow("isend", "tensor dst group", "tensor", "", "VRI", "", "nothing is received here"),
     RawRow("recv", "tensor src group", "", "tensor", "", "V", "what one other rank sent"),
@@ -58,7 +58,7 @@ FUNCTIONAL_ROWS: tuple[RawRow, ...] = (
     RawRow("all_reduce/other", "input op group", "input", "", "VRI", "R", "one value from all", functional=True),
     RawRow("all_reduce_", "input op group", "input", "input", "PV", "R", "the sum, on every rank"),
     RawRow("all_gather_into_tensor", "input size group", "input", "", "VRI", "R", "all pieces", functional=True),
-    RawRow("reduce_scatter_tensor", "input op size group", "input", "", "PV", "V", "a piece of the sum", functional=True),
+    RawRow("reduce_scatter_tensor", "input op size group", "input", "", "PV", "V", "a piece of it", functional=True),
     RawRow("all_to_all_single", "input out_splits in_splits group", "input", "", "VRI", "V", "pieces exchanged",
            functional=True),
     RawRow("broadcast", "input src group", "input", "", "VRI", "R", "one rank's value", functional=True),
