@@ -1,0 +1,95 @@
+"""Every code is listed, emitted, explained and tested: this ties the four together."""
+
+import linecache
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import shardwise
+import torch
+import torch.distributed as dist
+from shardwise.diagnostics import explain
+from shardwise.diagnostics.codes import CODES, Severity
+from shardwise.types.errors import SpmdTypeError
+
+SOURCE = Path(shardwise.__file__).parent
+PAGES = SOURCE / "diagnostics" / "explain"
+OF_THE_RUN = {"SW910", "SW911", "SW912"}
+"""Codes that say how a run ended: no exception, so their programs run under ``shardwise check``."""
+SILENT = [code for code in CODES if code not in OF_THE_RUN]
+
+
+def emitted():
+    """Codes that the package's source uses, outside of the table itself and of what only describes codes."""
+    aside = {SOURCE / "diagnostics" / name for name in ("codes.py", "text.py", "explain.py")}
+    files = [path for path in SOURCE.rglob("*.py") if path not in aside]
+    return {code for path in files for code in re.findall(r"\"(SW\d{3})\"", path.read_text(encoding="utf-8"))}
+
+
+def test_every_code_has_a_page_and_every_page_a_code():
+    assert {path.stem for path in PAGES.glob("SW*.md")} == set(CODES)
+
+
+def test_every_code_is_emitted_and_every_emitted_code_is_listed():
+    assert emitted() == set(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_says_what_it_must(code):
+    page = explain.page(code)
+    assert page.text.startswith(f"# {code} {CODES[code].name}\n")
+    assert page.sentence.endswith(".")
+    assert "\n" not in page.sentence
+    assert len(page.why) > 100
+    assert re.search(r"\d|one|two", page.why), "the arithmetic on two ranks"
+    assert explain.marked_line(page.fails, code)
+    assert "# SW" not in page.repaired
+    assert max(map(len, page.text.splitlines())) <= 120
+
+
+def test_names_are_offences_in_kebab_case_and_used_once():
+    names = [code.name for code in CODES.values()]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _processes():
+    torch.set_num_threads(1)
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def run(program, name):
+    filename = f"<{name}>"
+    linecache.cache[filename] = (len(program), None, program.splitlines(keepends=True), filename)
+    try:
+        exec(compile(program, filename, "exec"), {"__name__": "__main__"})
+    finally:
+        linecache.cache.pop(filename)
+
+
+@pytest.mark.parametrize("code", SILENT)
+def test_the_failing_program_is_reported_with_this_code_on_the_marked_line(code):
+    program = explain.runnable(explain.page(code).fails)
+    line = explain.marked_line(program, code)
+    if CODES[code].severity is Severity.WARNING:
+        with pytest.warns(UserWarning, match=code) as caught:
+            run(program, f"{code} fails")
+        assert [type(warning.message).__name__ for warning in caught] == ["SpmdTypeWarning"]
+        assert caught[0].lineno == line
+        return
+    with pytest.raises(SpmdTypeError) as raised:
+        run(program, f"{code} fails")
+    finding = raised.value.finding
+    assert (finding.code, raised.value.code) == (code, code)
+    assert (finding.place.file, finding.place.line) == (f"<{code} fails>", line)
+
+
+@pytest.mark.parametrize("code", SILENT)
+def test_the_repaired_program_passes(code):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(explain.runnable(explain.page(code).repaired), f"{code} repaired")
