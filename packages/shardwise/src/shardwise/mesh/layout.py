@@ -62,7 +62,7 @@ class Layout:
         return _ranks(self.atoms)
 
     def __contains__(self, rank: object) -> bool:
-        return isinstance(rank, int) and self._digits(rank) is not None
+        return isinstance(rank, int) and rank >= 0 and self._digits(rank) is not None
 
     def _digits(self, rank: int) -> list[int] | None:
         # Greedy is exact: a smaller digit would leave more than the inner atoms can span.
@@ -107,10 +107,13 @@ class Layout:
         return _from_atoms(rest)
 
     def compose(self, selection: Layout) -> Layout | None:
-        """The ranks of this layout at the positions in ``selection``; None if they do not form a layout."""
+        """The ranks of this layout at the positions in ``selection``; None if one is out of range or a step carries
+        from one atom of this layout into the next, so that the ranks need not form a layout."""
         picked: list[Atom] = []
+        room = [size - 1 for size in self.sizes]
         for size, step in selection.atoms:
-            for whole_size, whole_stride in reversed(self.atoms):
+            for index in reversed(range(len(self.sizes))):
+                whole_size, whole_stride = self.atoms[index]
                 if step >= whole_size:
                     step, uneven = divmod(step, whole_size)
                     if uneven:
@@ -119,15 +122,14 @@ class Layout:
                 here = min(size, -(-whole_size // step))
                 if size % here or (here < size and whole_size != step * here):
                     return None
+                room[index] -= (here - 1) * step
                 picked.append((here, whole_stride * step))
                 size, step = size // here, 1
                 if size == 1:
                     break
             if size > 1:
                 return None
-        # Digits that would carry leave atoms that overlap or too few ranks; such a set is no layout.
-        atoms = sorted_atoms(picked)
-        return _from_atoms(atoms) if are_orthogonal(atoms) else None
+        return _from_atoms(picked) if all(left >= 0 for left in room) else None
 
     def complement(self, world_size: int) -> Layout | None:
         """The layout that completes this one to all of ``range(world_size)``; None if copies cannot tile it."""

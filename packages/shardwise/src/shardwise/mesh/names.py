@@ -89,7 +89,7 @@ def _flattened(axis: MeshAxis) -> str | None:
     entry = current_entry()
     named = {other for other in tuple(_names_of) if other.size() > 1}
     if entry is not None:
-        named |= entry.axes
+        named |= set(entry.names.values())
     named.discard(axis)
     factors = _factors(axis.layout, _by_inner_stride(named), {})
     if factors is None:

@@ -7,7 +7,16 @@ inside an operator and tries the reflected one. Calls that are wrong whatever th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+_make_finding: Callable[[SpmdTypeError], Any] | None = None
+
+
+def set_finding_maker(make: Callable[[SpmdTypeError], Any]) -> None:
+    """Called once by the diagnostics room, which knows how to tell an error that no boundary has seen."""
+    global _make_finding
+    _make_finding = make
 
 
 class SpmdTypeError(RuntimeError):
@@ -15,7 +24,9 @@ class SpmdTypeError(RuntimeError):
 
     ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
     ``help``     remedies, each a call that can be pasted.
-    ``finding``  the structured finding (place, operands, repairs); None until a boundary attaches it.
+    ``attached`` the finding that a boundary gave it, or None.
+    ``finding``  the structured finding (place, operands, repairs): the attached one, else one made on first use from
+                 the traceback; None while the diagnostics room is not loaded.
     ``context``  the offending call with its operands, printed under the message; may be set later.
     ``note``     a remark on how the error is shown, printed before the context; may be set later.
     """
@@ -33,8 +44,18 @@ class SpmdTypeError(RuntimeError):
         self.code = code
         self.help = tuple(help)
         self.context = context
-        self.finding = finding
+        self.attached = finding
         self.note = ""
+
+    @property
+    def finding(self) -> Any:
+        if self.attached is None and self.__traceback__ is not None and _make_finding is not None:
+            self.attached = _make_finding(self)
+        return self.attached
+
+    @finding.setter
+    def finding(self, finding: Any) -> None:
+        self.attached = finding
 
     @property
     def message(self) -> str:

@@ -87,6 +87,9 @@ class _Unknown:
     def __repr__(self) -> str:
         return "?"
 
+    def __reduce__(self) -> str:
+        return "UNKNOWN"
+
 
 UNKNOWN: Final = _Unknown()
 
