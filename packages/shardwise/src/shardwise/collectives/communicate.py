@@ -18,7 +18,7 @@ from shardwise.types.placement import P, Shard, V
 from torch import Tensor
 
 from .dtypes import freeze_options
-from .functions import TransitionInPlace, frozen_sizes, perform, recipe_for
+from .functions import frozen_sizes, perform, perform_in_place, recipe_for
 
 
 @typed_call("all_reduce")
@@ -53,13 +53,7 @@ def all_reduce(
             code="SW208",
             help=("all_reduce(x, axis, dst=R, op_dtype=...) without inplace",),
         )
-    return _all_reduce_in_place(x, recipe, communicator(axis))
-
-
-def _all_reduce_in_place(x: Tensor, recipe: Any, comm: Any) -> Tensor:
-    if recipe.narrow is not None and x.requires_grad and torch.is_grad_enabled():
-        perform(x, recipe, comm)  # refuses, and says why
-    return TransitionInPlace.apply(x, recipe, comm)  # type: ignore[no-any-return,no-untyped-call]
+    return perform_in_place(x, recipe, communicator(axis))
 
 
 @typed_call("all_gather")

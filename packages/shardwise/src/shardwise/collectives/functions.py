@@ -10,19 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from shardwise.interop import wire
 from shardwise.interop.process_groups import Communicator
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe
-from .sizes import check_sizes
 
 _recipes: dict[tuple[Any, ...], Recipe] = {}
 
 
 def recipe_for(axis: Any, *key: Any) -> Recipe:
     """``make_recipe`` of the same arguments, made once per kind of call; ``axis`` serves error texts only."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return make_recipe(axis, *key)
     try:
         return _recipes[key]
@@ -35,19 +36,32 @@ def recipe_for(axis: Any, *key: Any) -> Recipe:
 
 def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) -> Tensor:
     """Check the operand's sizes, then run the recipe; through autograd if ``x`` takes part in it."""
-    check_sizes(x, recipe, comm, sizes)
+    if recipe.check is not None:
+        recipe.check(x, recipe, comm, sizes)
     if x.requires_grad and torch.is_grad_enabled():
         if recipe.narrow is not None:
             raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
-        if recipe.options is not None and x.is_leaf and recipe.defers_backward:
-            recipe = recipe.waiting
-        return Transition.apply(x, recipe, comm, sizes)  # type: ignore[no-any-return,no-untyped-call]
-    result = run(x, recipe, comm, sizes)
+        if recipe.options is not None and x.is_leaf:
+            recipe = recipe.for_leaf
+        return Transition.apply(x, (recipe, comm, sizes))  # type: ignore[no-any-return,no-untyped-call]
+    result = run(x, (recipe, comm, sizes))
     return result if result is not x else x.view_as(x)
 
 
-def run(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> Tensor:
+def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
+    """The recipe of an all_reduce, its result written into ``x``."""
+    if recipe.narrow is not None and x.requires_grad and torch.is_grad_enabled():
+        raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+    return TransitionInPlace.apply(x, (recipe, comm, None))  # type: ignore[no-any-return,no-untyped-call]
+
+
+Step = tuple[Recipe, Communicator, Any]
+"""A recipe, the communicator that it runs on, and the ranks' uneven sizes or None."""
+
+
+def run(x: Tensor, step: Step) -> Tensor:
     """The recipe on the local tensor, outside autograd."""
+    recipe, comm, sizes = step
     if recipe.casts:
         return recipe.kernel(x.to(recipe.op_dtype), comm, recipe, sizes).to(recipe.out_dtype)
     return recipe.kernel(x, comm, recipe, sizes)
@@ -59,18 +73,19 @@ class Transition(torch.autograd.Function):
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> Tensor:
-        ctx.recipe, ctx.comm, ctx.sizes = recipe, comm, sizes
-        return run(x, recipe, comm, sizes)
+    def forward(ctx: Any, x: Tensor, step: Step) -> Tensor:
+        ctx.step = recipe, comm, sizes = step
+        return run(x, step) if recipe.casts else recipe.kernel(x, comm, recipe, sizes)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        recipe, sizes = ctx.recipe.partner, ctx.sizes
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        recipe, comm, sizes = ctx.step
         if sizes is not None and recipe.move.op == "all_to_all":
             sizes = (sizes[1], sizes[0])
+        recipe = recipe.partner
         if grad.requires_grad and torch.is_grad_enabled():
-            return Transition.apply(grad, recipe, ctx.comm, sizes), None, None, None  # type: ignore[no-untyped-call]
-        return run(grad, recipe, ctx.comm, sizes), None, None, None
+            return Transition.apply(grad, (recipe.with_partner(), comm, sizes)), None  # type: ignore[no-untyped-call]
+        return run(grad, (recipe, comm, sizes)) if recipe.casts else recipe.kernel(grad, comm, recipe, sizes), None
 
 
 class TransitionInPlace(torch.autograd.Function):
@@ -79,16 +94,12 @@ class TransitionInPlace(torch.autograd.Function):
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
-        from shardwise.interop import wire
-
-        ctx.recipe, ctx.comm, ctx.sizes = recipe, comm, None
+    def forward(ctx: Any, x: Tensor, step: Step) -> Tensor:
+        ctx.step = step
         ctx.mark_dirty(x)
-        return wire.all_reduce_(x, comm)
+        return wire.all_reduce_(x, step[1])
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return Transition.backward(ctx, grad)[:3]
+    backward = Transition.backward
 
 
 def frozen_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:

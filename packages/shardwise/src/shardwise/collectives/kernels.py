@@ -21,7 +21,7 @@ class Plan(Protocol):
 
     dim: int
     other_dim: int
-    deferred: bool
+    way: int
 
 
 Kernel = Callable[[Tensor, Communicator, Any, Any], Tensor]
@@ -34,12 +34,12 @@ def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
 
 def summed(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
     """The sum over ranks."""
-    return wire.all_reduce(x, comm, plan.deferred)
+    return wire.all_reduce(x, comm, plan.way)
 
 
 def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
     """The ranks' tensors, stacked along a new dim."""
-    whole = wire.all_gather(x.unsqueeze(0), comm, plan.deferred and plan.dim == 0)
+    whole = wire.all_gather(x.unsqueeze(0), comm, _way(plan, plan.dim == 0))
     return whole if plan.dim == 0 else whole.movedim(0, plan.dim).contiguous()
 
 
@@ -51,16 +51,16 @@ def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int]
         longest = max(sizes)
         padded = x.new_zeros((*x.shape[:dim], longest, *x.shape[dim + 1 :]))
         padded.narrow(dim, 0, x.shape[dim]).copy_(x)
-        pieces = wire.all_gather(padded.unsqueeze(0), comm).unbind(0)
+        pieces = wire.all_gather(padded.unsqueeze(0), comm, _way(plan, False)).unbind(0)
         return torch.cat([piece.narrow(dim, 0, size) for piece, size in zip(pieces, sizes, strict=True)], dim)
     if dim == 0:
-        return wire.all_gather(x, comm, plan.deferred)
-    return _join(wire.all_gather(x.unsqueeze(0), comm), dim)
+        return wire.all_gather(x, comm, plan.way)
+    return _join(wire.all_gather(x.unsqueeze(0), comm, _way(plan, False)), dim)
 
 
 def own_entry_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
     """This rank's entry along a dim with one entry per rank, of the sum; the dim is dropped."""
-    return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.deferred).squeeze(0)
+    return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.way).squeeze(0)
 
 
 def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
@@ -70,28 +70,27 @@ def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[
         padded = x.new_zeros((comm.size, *x.shape[:dim], max(sizes), *x.shape[dim + 1 :]))
         for slot, piece, size in zip(padded.unbind(0), x.split(list(sizes), dim), sizes, strict=True):
             slot.narrow(dim, 0, size).copy_(piece)
-        own = wire.reduce_scatter(padded, comm).squeeze(0)
+        own = wire.reduce_scatter(padded, comm, _way(plan, False)).squeeze(0)
         return own.narrow(dim, 0, sizes[comm.rank]).contiguous()
     if dim == 0:
-        return wire.reduce_scatter(x, comm, plan.deferred)
-    return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.deferred).squeeze(0)
+        return wire.reduce_scatter(x, comm, plan.way)
+    return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way).squeeze(0)
 
 
 def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
     """Entry j along ``dim`` goes to rank j; what arrives is stacked along ``other_dim``."""
-    arrived = wire.all_to_all(x.movedim(plan.dim, 0), comm, deferred=plan.deferred and plan.other_dim == 0)
+    arrived = wire.all_to_all(x.movedim(plan.dim, 0), comm, way=_way(plan, plan.other_dim == 0))
     return arrived if plan.other_dim == 0 else arrived.movedim(0, plan.other_dim).contiguous()
 
 
 def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
     """Piece j along ``dim`` goes to rank j; what arrives is joined along ``other_dim``."""
-    deferred = plan.deferred and plan.other_dim == 0
+    way = _way(plan, plan.other_dim == 0)
     if sizes is not None:
-        return wire.all_to_all(x, comm, *sizes, deferred=deferred)
+        return wire.all_to_all(x, comm, *sizes, way=way)
     if plan.dim == 0 and plan.other_dim == 0:
-        return wire.all_to_all(x, comm, deferred=deferred)
-    arrived = wire.all_to_all(_cut(x, plan.dim, comm.size), comm)
-    return _join(arrived, plan.other_dim)
+        return wire.all_to_all(x, comm, way=way)
+    return _join(wire.all_to_all(_cut(x, plan.dim, comm.size), comm, way=way), plan.other_dim)
 
 
 def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
@@ -127,6 +126,11 @@ def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Te
     return x.clone() if comm.rank == 0 else torch.zeros_like(x)
 
 
+def _way(plan: Plan, as_it_arrives: bool) -> int:
+    """How to issue the collective: a result that has to be laid out anew is needed at once."""
+    return wire.EAGER if plan.way == wire.DEFERRED and not as_it_arrives else plan.way
+
+
 def _own_span(total: int, comm: Communicator, sizes: Sequence[int] | None) -> tuple[int, int]:
     if sizes is None:
         size = total // comm.size
@@ -141,7 +145,7 @@ def _cut(x: Tensor, dim: int, count: int) -> Tensor:
 
 def _join(pieces: Tensor, dim: int) -> Tensor:
     """[n, .., m, ..] to [.., n * m, ..], ``dim`` counted without the leading one."""
-    return pieces.movedim(0, dim).flatten(dim, dim + 1).contiguous()
+    return pieces.flatten(0, 1) if dim == 0 else pieces.movedim(0, dim).flatten(dim, dim + 1).contiguous()
 
 
 KERNELS: dict[tuple[str, str, str], Kernel] = {

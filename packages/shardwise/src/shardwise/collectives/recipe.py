@@ -6,16 +6,20 @@ byte moves. A recipe knows nothing of groups, so it stays valid for ever; ``part
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
+from shardwise.interop import wire
 from shardwise.rules.comms import MOVES, REDUCTIONS, Move, find_move, letter
 from shardwise.rules.refusals import refusal
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import Shard
+from torch.compiler import is_compiling
 
 from .dtypes import Options, is_narrow, resolve_dtypes
 from .kernels import KERNELS, identity
+from .sizes import CHECKS
 
 _SHRINKING = frozenset({("convert", whole, part) for whole in "RI" for part in "VS"})
 
@@ -25,13 +29,14 @@ class Recipe:
 
     ``dim``, ``other_dim``   as the kernel reads them, counted from the front.
     ``given``                the operand's dtype; ``op_dtype`` the one the kernel runs in; ``out_dtype`` the result's.
-    ``deferred``             the result may be waited for at its first use.
+    ``way``                  how the collective is issued, see interop/wire.py.
     ``narrow``               the dtype that would be summed in unasked in backward, or None.
+    ``partner``              the recipe that the gradient goes through.
     """
 
     __slots__ = (
-        "_partner", "_waiting", "casts", "deferred", "dim", "given", "kernel", "move", "narrow", "op_dtype", "options",
-        "other_dim", "out_dtype",
+        "_waiting", "casts", "check", "dim", "given", "kernel", "move", "narrow", "op_dtype", "options",
+        "other_dim", "out_dtype", "partner", "way",
     )  # fmt: skip
 
     def __init__(
@@ -42,64 +47,67 @@ class Recipe:
         given: torch.dtype,
         op_dtype: torch.dtype | None,
         out_dtype: torch.dtype | None,
-        deferred: bool,
+        async_op: bool,
         options: Options | None,
     ) -> None:
         shrinks = move.op in REDUCTIONS or (move.op, move.src, move.dst) in _SHRINKING
         self.move = move
         self.kernel = KERNELS.get((move.op, move.src, move.dst), identity)
+        self.check = CHECKS.get(self.kernel)
         self.dim, self.other_dim = dim, other_dim
         self.given = given
         self.op_dtype, self.out_dtype = resolve_dtypes(given, op_dtype, out_dtype, shrinks=shrinks)
         self.casts = not (self.given == self.op_dtype == self.out_dtype)
-        self.deferred = deferred
+        # A recipe made while torch.compile traces is not used outside that trace.
+        self.way = wire.TRACED if is_compiling() else wire.DEFERRED if async_op else wire.EAGER
         self.options = options
         self.narrow = self._summed_unasked()
-        self._partner: Recipe | None = None
+        self.partner: Recipe | None = None
         self._waiting: Recipe | None = None
 
     def _summed_unasked(self) -> torch.dtype | None:
-        if self.move.backward[0] not in REDUCTIONS or (self.options and dict(self.options).get("op_dtype")):
+        if self.move.backward[0] not in REDUCTIONS or self._option("op_dtype") is not None:
             return None
         return next((dtype for dtype in (self.op_dtype, self.out_dtype, self.given) if is_narrow(dtype)), None)
 
-    @property
-    def partner(self) -> Recipe:
+    def _option(self, name: str) -> Any:
+        return next((value for key, value in self.options or () if key == name), None)
+
+    def with_partner(self) -> Recipe:
+        """This recipe, with ``partner`` made: the table is a cycle, so partners are made one step ahead."""
+        if self.partner is None:
+            self.partner = self._make_partner(bool(self._option("async_op")))
+        return self
+
+    def _make_partner(self, async_op: bool) -> Recipe:
         """What the gradient goes through. It arrives in this recipe's out dtype and leaves in its input's."""
-        if self._partner is None:
-            options = dict(self.options or ())
-            exchange = self.move.op == "all_to_all"
-            self._partner = Recipe(
-                MOVES[self.move.backward],
-                self.other_dim if exchange else self.dim,
-                self.dim if exchange else self.other_dim,
-                self.out_dtype,
-                options.get("op_dtype"),
-                options.get("out_dtype") or self.given,
-                bool(options.get("async_op")),
-                options.get("backward_options"),
-            )
-        return self._partner
+        turned = self.move.op == "all_to_all"
+        return Recipe(
+            MOVES[self.move.backward],
+            self.other_dim if turned else self.dim,
+            self.dim if turned else self.other_dim,
+            self.out_dtype,
+            self._option("op_dtype"),
+            self._option("out_dtype") or self.given,
+            async_op,
+            self._option("backward_options"),
+        )
+
+    @property
+    def for_leaf(self) -> Recipe:
+        """The same recipe with a backward that waits: a leaf's gradient is stored, and nothing would wait for it."""
+        assert self.partner is not None, "recipes for calls are made with their partners"
+        if self.partner.way != wire.DEFERRED:
+            return self
+        if self._waiting is None:
+            self._waiting = copy.copy(self)
+            self._waiting.partner = self._make_partner(False)
+        return self._waiting
 
     @property
     def is_noop(self) -> bool:
         """The call hands its operand back: no change of placement, and no cast asked for."""
         return self.move.is_noop and not self.casts and self.options is None
-
-    @property
-    def defers_backward(self) -> bool:
-        return self.options is not None and bool(dict(self.options).get("async_op"))
-
-    @property
-    def waiting(self) -> Recipe:
-        """The same recipe with a backward that waits: a leaf's gradient is stored, and nothing would wait for it."""
-        if self._waiting is None:
-            options = tuple((key, value) for key, value in self.options or () if key != "async_op")
-            asked_op, asked_out = self.op_dtype, self.out_dtype
-            self._waiting = Recipe(
-                self.move, self.dim, self.other_dim, self.given, asked_op, asked_out, self.deferred, options
-            )
-        return self._waiting
 
 
 def make_recipe(
@@ -124,7 +132,7 @@ def make_recipe(
     move = find_move(op, src, dst)
     assert move is not None, "a pair that is not refused has a row"
     first, second = _dims(op, src, dst, ndim, dim, other_dim)
-    return Recipe(move, first, second, dtype, op_dtype, out_dtype, bool(async_op), options)
+    return Recipe(move, first, second, dtype, op_dtype, out_dtype, async_op, options).with_partner()
 
 
 def _dims(op: str, src: Any, dst: Any, ndim: int, dim: int | None, other_dim: int | None) -> tuple[int, int]:

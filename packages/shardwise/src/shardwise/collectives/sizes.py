@@ -1,5 +1,5 @@
 """Do the operand's sizes fit the move? Checked before any communication, because a rank that stops later leaves the
-others waiting.
+others waiting. SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit the number of ranks.
 """
 
 from __future__ import annotations
@@ -12,33 +12,25 @@ from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from torch import Tensor
 
 from . import kernels
-from .recipe import Recipe
 
 
-def check_sizes(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
-    """SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit the number of ranks."""
-    check = _CHECKS.get(recipe.kernel)
-    if check is not None:
-        check(x, recipe, comm, sizes)
-
-
-def _one_entry_per_rank(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     if x.shape[recipe.dim] != comm.size:
         raise SpmdTypeError(_entry_text(x, recipe, comm), code="SW206", help=(_entry_help(recipe),))
 
 
-def _entry_text(x: Tensor, recipe: Recipe, comm: Communicator) -> str:
+def _entry_text(x: Tensor, recipe: Any, comm: Communicator) -> str:
     return (
         f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
         f"its size is {x.shape[recipe.dim]}, the axis has {comm.size} ranks"
     )
 
 
-def _entry_help(recipe: Recipe) -> str:
+def _entry_help(recipe: Any) -> str:
     return f"use S({recipe.dim}) in place of V to cut the dim into pieces"
 
 
-def _whole_cut(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     length = x.shape[recipe.dim]
     if sizes is not None:
         _count(sizes, comm)
@@ -56,7 +48,7 @@ def _whole_cut(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> Non
         )
 
 
-def _own_piece(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     if sizes is not None:
         _count(sizes, comm)
         if x.shape[recipe.dim] != sizes[comm.rank]:
@@ -67,7 +59,7 @@ def _own_piece(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> Non
             )
 
 
-def _exchanged(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any) -> None:
+def _exchanged(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     if sizes is None:
         _whole_cut(x, recipe, comm, None)
         return
@@ -93,12 +85,14 @@ def _nearly_even(length: int, count: int) -> list[int]:
     return [length // count + (rank < length % count) for rank in range(count)]
 
 
-def _call(recipe: Recipe) -> str:
+def _call(recipe: Any) -> str:
     move = recipe.move
     return f"{move.op} {move.src} -> {move.dst}".replace("S", f"S({recipe.dim})")
 
 
-_CHECKS: dict[kernels.Kernel, Callable[[Tensor, Recipe, Communicator, Any], None]] = {
+Check = Callable[[Tensor, Any, Communicator, Any], None]
+
+CHECKS: dict[kernels.Kernel, Check] = {
     kernels.own_entry_of_sum: _one_entry_per_rank,
     kernels.own_entry: _one_entry_per_rank,
     kernels.exchanged_entries: _one_entry_per_rank,
@@ -108,3 +102,4 @@ _CHECKS: dict[kernels.Kernel, Callable[[Tensor, Recipe, Communicator, Any], None
     kernels.concatenated: _own_piece,
     kernels.piece_among_zeros: _own_piece,
 }
+"""What each kernel asks of its operand, called as check(x, recipe, communicator, split sizes)."""

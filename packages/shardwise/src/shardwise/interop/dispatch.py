@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import torch
 from shardwise.types.errors import SpmdTypeError
+from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from .boundary import finish
@@ -26,13 +26,13 @@ def typed_call(op: str) -> Callable[[Callable[Params, Result]], Callable[Params,
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         @functools.wraps(function)
-        def public(*args: Any, **kwargs: Any) -> Any:
-            if args and has_torch_function_unary(args[0]):
-                return handle_torch_function(public, args[:1], *args, **kwargs)
+        def public(x: Any, *args: Any, **kwargs: Any) -> Any:
+            if has_torch_function_unary(x):
+                return handle_torch_function(public, (x,), x, *args, **kwargs)
             try:
-                return function(*args, **kwargs)
+                return function(x, *args, **kwargs)  # type: ignore[arg-type]
             except SpmdTypeError as error:
-                if not torch.compiler.is_compiling():
+                if not is_compiling():
                     finish(error, op)
                 raise
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
 from shardwise.mesh.axis import MeshAxis, register_axis_source
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
@@ -65,6 +66,7 @@ def resolve_group(axis: Any) -> Any:
     return communicator(axis).group
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _remember(group: Any) -> Communicator:
     rank, size = backend.current.get_rank(group), backend.current.get_world_size(group)
     if rank < 0:
@@ -89,7 +91,13 @@ def _group_of(axis: Any) -> Any:
         if group is not None:
             return group
     mesh_axis = normalize_axis(axis)
-    group = None if entry is None else entry.groups.get(mesh_axis)
+    if entry is None:
+        group = None
+    elif torch.compiler.is_compiling():
+        # torch.compile reads no mapping with keys other than strings; names lead to the same groups, and are guarded.
+        group = next((entry.named_groups.get(name) for name, own in entry.all_names.items() if own is mesh_axis), None)
+    else:
+        group = entry.groups.get(mesh_axis)
     if group is None and mesh_axis.size() > 1:
         _refuse(axis, entry)
     return group

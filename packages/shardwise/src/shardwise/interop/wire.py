@@ -1,7 +1,8 @@
 """How do the bytes travel? Four collectives on contiguous tensors, always along dim 0, each in three ways.
 
 Eagerly through ``torch.distributed``; through functional collectives while ``torch.compile`` traces or when the caller
-wants a result that waits at its first use; not at all on a group of one rank.
+wants a result that waits at its first use; not at all on a group of one rank. A stand-in set with ``set_dist`` is
+always called eagerly.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 
 from . import backend
 from .process_groups import Communicator
 from .torch_compat import async_tensor, functional_collectives
 
+EAGER, TRACED, DEFERRED = 0, 1, 2
+"""How a collective is issued: at once, into a graph that torch.compile traces, or to be waited for at first use."""
 
-def all_reduce(x: Tensor, comm: Communicator, deferred: bool = False) -> Tensor:
+
+def all_reduce(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     """The sum over ranks, as a new tensor."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
-    if (deferred or is_compiling()) and not backend.is_replaced():
-        return _finish(functional_collectives.all_reduce(_real(x.contiguous()), "sum", comm.name), x, deferred)
+    if way != EAGER and not backend.is_replaced():
+        return _finish(functional_collectives.all_reduce(_real(x.contiguous()), "sum", comm.name), x, way)
     total = x.clone(memory_format=torch.contiguous_format)
     backend.current.all_reduce(total, group=comm.group)
     return total
@@ -38,28 +41,28 @@ def all_reduce_(x: Tensor, comm: Communicator) -> Tensor:
     return x
 
 
-def all_gather(x: Tensor, comm: Communicator, deferred: bool = False) -> Tensor:
+def all_gather(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     """The ranks' tensors, one after the other along dim 0."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
     x = x.contiguous()
-    if (deferred or is_compiling()) and not backend.is_replaced():
+    if way != EAGER and not backend.is_replaced():
         pending = functional_collectives.all_gather_into_tensor(_real(x), comm.size, comm.name)
-        return _finish(pending, x, deferred)
+        return _finish(pending, x, way)
     shape = x.shape
     whole = x.new_empty((comm.size * shape[0], *shape[1:]))
     backend.all_gather(whole, x, group=comm.group)
     return whole
 
 
-def reduce_scatter(x: Tensor, comm: Communicator, deferred: bool = False) -> Tensor:
+def reduce_scatter(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     """This rank's piece along dim 0 of the sum over ranks; the dim is a multiple of the number of ranks."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
     x = x.contiguous()
-    if (deferred or is_compiling()) and not backend.is_replaced():
+    if way != EAGER and not backend.is_replaced():
         pending = functional_collectives.reduce_scatter_tensor(_real(x), "sum", comm.size, comm.name)
-        return _finish(pending, x, deferred)
+        return _finish(pending, x, way)
     shape = x.shape
     piece = x.new_empty((shape[0] // comm.size, *shape[1:]))
     backend.reduce_scatter(piece, x, group=comm.group)
@@ -71,19 +74,19 @@ def all_to_all(
     comm: Communicator,
     received: Sequence[int] | None = None,
     sent: Sequence[int] | None = None,
-    deferred: bool = False,
+    way: int = EAGER,
 ) -> Tensor:
     """Piece j along dim 0 goes to rank j. ``received`` and ``sent`` are sizes along dim 0 per rank; None means even."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
     x = x.contiguous()
     rows = x.shape[0] if received is None else sum(received)
-    if (deferred or is_compiling()) and not backend.is_replaced():
+    if way != EAGER and not backend.is_replaced():
         even = [x.shape[0] // comm.size] * comm.size
         pending = functional_collectives.all_to_all_single(
             _real(x), even if received is None else list(received), even if sent is None else list(sent), comm.name
         )
-        return _finish(pending, x, deferred)
+        return _finish(pending, x, way)
     arrived = x.new_empty((rows, *x.shape[1:]))
     backend.current.all_to_all_single(
         arrived, x, None if received is None else list(received), None if sent is None else list(sent), group=comm.group
@@ -96,8 +99,8 @@ def _real(x: Tensor) -> Tensor:
     return torch.view_as_real(x) if x.is_complex() else x
 
 
-def _finish(pending: Tensor, x: Tensor, deferred: bool) -> Tensor:
-    if deferred and not is_compiling() and not x.is_complex():
+def _finish(pending: Tensor, x: Tensor, way: int) -> Tensor:
+    if way == DEFERRED and not x.is_complex():
         return async_tensor(pending)
     done: Tensor = functional_collectives.wait_tensor(pending)
     return torch.view_as_complex(done) if x.is_complex() else done
