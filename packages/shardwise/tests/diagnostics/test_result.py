@@ -25,6 +25,7 @@ CTRL_C = Stop(StopReason.INTERRUPTED)
         (RunResult(stopped=CRASH), ExitCode.BROKEN, "script-error", "SW910"),
         (RunResult((ERROR,), checked_ops=3, stopped=CRASH), ExitCode.FINDINGS, "findings", "SW910"),
         (RunResult(checked_ops=3, stopped=CTRL_C), ExitCode.BROKEN, "interrupted", "SW912"),
+        (RunResult((ERROR,), checked_ops=3, stopped=CTRL_C), ExitCode.BROKEN, "interrupted", "SW912"),
     ],
 )
 def test_the_exit_code_follows_from_what_was_found(result, exit_code, verdict, ending):

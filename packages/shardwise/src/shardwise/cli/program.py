@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -23,6 +24,15 @@ from shardwise.simulator.patching import patched
 
 class StartsProcesses(RuntimeError):
     """The program under check starts processes of its own, which cannot be followed."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program's code, its file and, for a module, where it was found."""
+
+    code: CodeType
+    file: str
+    spec: ModuleSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -42,39 +52,43 @@ class Program:
             what = "is a folder, not a script" if os.path.isdir(self.path) else "does not exist"
             raise click.UsageError(f"the script {self.path} {what}")
 
-    def load(self) -> tuple[CodeType, str]:
-        """Its code and file. SyntaxError if it does not parse; a usage error if there is no such program."""
+    def load(self) -> Loaded:
+        """Its code. SyntaxError if it does not parse; a usage error if there is no such program."""
         if self.module:
             return _load_module(self.module)
         file = os.path.abspath(self.path)
         try:
             with open(file, "rb") as source:
-                return compile(source.read(), file, "exec", dont_inherit=True), file
+                return Loaded(compile(source.read(), file, "exec", dont_inherit=True), file)
         except OSError as error:
             raise click.UsageError(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
 
-    def run(self, code: CodeType, file: str) -> None:
+    def run(self, loaded: Loaded) -> None:
         """Run to the end, with the handlers that it registered for its end."""
         main = ModuleType("__main__")
-        main.__dict__.update(__file__=file, __builtins__=__builtins__)
-        folder = os.getcwd() if self.module else os.path.dirname(file)
+        main.__dict__.update(__file__=loaded.file, __builtins__=__builtins__)
+        own = os.path.dirname(loaded.file)
+        folder = own
+        if loaded.spec is not None:
+            main.__dict__.update(__spec__=loaded.spec, __package__=loaded.spec.parent, __loader__=loaded.spec.loader)
+            folder = os.getcwd()
         handlers: list[Callable[[], Any]] = []
         with (
             _entry(sys.modules, "__main__", main),
-            patched(sys, "argv", [file, *self.arguments]),
+            patched(sys, "argv", [loaded.file, *self.arguments]),
             patched(sys, "path", [folder, *sys.path[1:]]),
-            patched(atexit, "register", _register(handlers, os.path.dirname(file))),
+            patched(atexit, "register", _register(handlers, own)),
             output_to_stderr(),
             _no_processes(),
         ):
             try:
-                exec(code, main.__dict__)
+                exec(loaded.code, main.__dict__)
             finally:
                 while handlers:
                     handlers.pop()()
 
 
-def _load_module(name: str) -> tuple[CodeType, str]:
+def _load_module(name: str) -> Loaded:
     with patched(sys, "path", [os.getcwd(), *sys.path[1:]]):
         try:
             spec = importlib.util.find_spec(name)
@@ -86,7 +100,7 @@ def _load_module(name: str) -> tuple[CodeType, str]:
         code = get_code(spec.name) if spec is not None and get_code is not None else None
     if code is None:
         raise click.UsageError(f"there is no module {name} that can be run; the search starts in this folder")
-    return code, code.co_filename
+    return Loaded(code, code.co_filename, spec)
 
 
 @contextlib.contextmanager

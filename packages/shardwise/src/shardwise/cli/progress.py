@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 QUIET_S = 2.0
 PLAIN_EVERY_S = 10.0
@@ -17,14 +18,14 @@ MOVING_EVERY_S = 0.25
 
 
 @contextlib.contextmanager
-def progress(status: Callable[[], str], *, plain: bool = True) -> Iterator[None]:
-    """Show ``status()`` while the ``with`` block runs; ``plain`` allows lines where stderr is no terminal."""
-    moving = sys.stderr.isatty()
+def progress(status: Callable[[], str], *, plain: bool = True, stream: TextIO | None = None) -> Iterator[None]:
+    """Show ``status()`` on ``stream`` (stderr) while the block runs; ``plain`` says whether to where it is no terminal."""
+    stream = stream if stream is not None else sys.stderr
+    moving = stream.isatty()
     if not moving and not plain:
         yield
         return
     done = threading.Event()
-    stream = sys.stderr
     started_s = time.monotonic()
 
     def text() -> str:
@@ -34,7 +35,7 @@ def progress(status: Callable[[], str], *, plain: bool = True) -> Iterator[None]
         if done.wait(QUIET_S):
             return
         if moving:
-            _move(text, done)
+            _move(text, done, stream)
             return
         while True:
             print(text(), file=stream, flush=True)
@@ -50,14 +51,14 @@ def progress(status: Callable[[], str], *, plain: bool = True) -> Iterator[None]
         thread.join()
 
 
-def _move(text: Callable[[], str], done: threading.Event) -> None:
+def _move(text: Callable[[], str], done: threading.Event, stream: TextIO) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
 
     spinner = Spinner("dots", text())
     # Redirecting is off: it would outlive the program's own redirection and swallow the report.
-    console = Console(stderr=True)
+    console = Console(file=stream)
     with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
         while not done.wait(MOVING_EVERY_S):
             spinner.update(text=text())

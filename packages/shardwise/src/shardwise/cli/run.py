@@ -20,9 +20,10 @@ import click
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.checker.typecheck import checking
+from shardwise.checker.activation import checking
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, RunResult, StopReason
 from shardwise.diagnostics.source import Site, add_internal_prefix, is_internal
 from shardwise.interop.tracing import trace
@@ -57,15 +58,15 @@ def check_program(program: Program, options: Options) -> RunResult:
     collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank)
     interrupted = threading.Event()
     with _ending(collector, interrupted, options.whole_traceback):
-        code, file = program.load()
+        loaded = program.load()
         with (
-            progress(lambda: _status(collector), plain=options.plain_progress),
             _ctrl_c(interrupted),
             _world(options),
             trace(options.trace),
-            checking(strict=options.strict, collect=collector),
+            checking(strict=options.strict, collect=collector) as session,
+            progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
         ):
-            program.run(code, file)
+            program.run(loaded)
     return collector.result()
 
 
@@ -73,9 +74,8 @@ def _shown_mesh(options: Options) -> str:
     return str(options.mesh).replace(",", ", ") if options.mesh is not None else ""
 
 
-def _status(collector: Collector) -> str:
-    result = collector.result()
-    return f"{result.checked_ops} operations checked, {len(result.findings)} findings"
+def _status(checked_ops: int, collector: Collector) -> str:
+    return f"{counted(checked_ops, 'operation')} checked, {counted(len(collector.result().findings), 'finding')}"
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ class ExitCode(enum.IntEnum):
     CLEAN = 0
     """Operations were checked and none is wrong; warnings do not count."""
     FINDINGS = 1
-    """At least one error was found, whatever happened afterwards: it is often the reason for a later crash."""
+    """At least one error was found, also if the program crashed afterwards: the error is often the reason."""
     BROKEN = 2
-    """No error, and no verdict either: wrong usage, the program crashed, was interrupted, or nothing was checked."""
+    """No verdict: wrong usage, the program crashed without an error, was interrupted, or nothing was checked."""
 
 
 class StopReason(enum.Enum):
@@ -104,15 +104,20 @@ class RunResult:
         return None
 
     @property
+    def interrupted(self) -> bool:
+        """True if a person ended the run: what was found is told, and there is no verdict."""
+        return self.stopped is not None and self.stopped.reason is StopReason.INTERRUPTED
+
+    @property
     def exit_code(self) -> ExitCode:
-        if self.errors:
+        if self.errors and not self.interrupted:
             return ExitCode.FINDINGS
         return ExitCode.CLEAN if self.ending is None else ExitCode.BROKEN
 
     @property
     def verdict(self) -> str:
         """One word: ``clean``, ``findings``, or why there is no verdict."""
-        if self.errors:
+        if self.errors and not self.interrupted:
             return "findings"
         return "clean" if self.ending is None else self.ending.name
 

@@ -1,0 +1,182 @@
+"""``shardwise check``: verdicts and exit codes, acceptance-tested on tiny projects."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CLEAN = """
+with set_current_mesh(mesh):
+    x = assert_type(torch.randn(6, 16, device="cuda"), {"dp": V, "tp": P})
+    y = torch.relu(all_reduce(x, "tp", dst=R))
+"""
+BROKEN = """
+with set_current_mesh(mesh):
+    x = assert_type(torch.randn(6, 16), {"dp": V, "tp": P})
+    y = torch.relu(x)
+    z = torch.sigmoid(x)
+"""
+
+
+def test_a_right_program_exits_0(project):
+    result = project.check_source(CLEAN)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith("clean; ")
+
+
+def test_every_independent_mistake_is_reported_in_one_run_and_exits_1(project):
+    result = project.check_source(BROKEN)
+    assert result.exit_code == 1
+    headlines = [line for line in result.stdout.splitlines() if line.startswith("SW")]
+    assert [line.split(":")[0] for line in headlines] == ["SW112 partial-sum-in-nonlinear-op"] * 2
+    assert " --> train.py:9:9" in result.stdout
+    assert "\n9 |     y = torch.relu(x)\n" in result.stdout
+    assert " --> train.py:10:9" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("2 errors in 2 lines; ")
+
+
+def test_a_program_without_types_is_not_clean(project):
+    result = project.check_source("import torch\ntorch.ones(2) + 1\n", typed=False)
+    assert result.exit_code == 2
+    assert "SW911 nothing-checked" in result.stdout
+
+
+@pytest.mark.parametrize("ending", ["raise ValueError('no such batch')", "sys.exit(3)", "sys.exit('out of data')"])
+def test_a_program_that_fails_exits_2_and_says_what_was_checked_until_then(project, ending):
+    result = project.check_source(f"{CLEAN}\nimport sys\n{ending}\n")
+    assert result.exit_code == 2
+    line = next(line for line in result.stdout.splitlines() if line.startswith("SW910 script-error"))
+    assert ("ValueError: no such batch" in line) if ending.startswith("raise") else ("SystemExit(" in line)
+    assert line.endswith("checked operations")
+    assert "--> train.py:12:" in result.stdout
+
+
+def test_findings_before_a_crash_are_reported(project):
+    result = project.check_source(f"{BROKEN}\nraise ValueError\n")
+    assert result.exit_code == 1
+    assert result.stdout.count("SW112 partial-sum-in-nonlinear-op: ") == 2
+    assert "SW910 script-error: the program raised ValueError" in result.stdout
+
+
+@pytest.mark.parametrize("ending", ["sys.exit()", "sys.exit(0)"])
+def test_a_program_that_exits_with_success_has_ended_normally(project, ending):
+    assert project.check_source(f"{CLEAN}\nimport sys\n{ending}\n").exit_code == 0
+
+
+def test_the_traceback_shows_the_programs_own_frames(project):
+    project.write("import torch\ndef helper():\n    return torch.nn.Linear(2, 2)(torch.ones(3))\n", "helpers.py")
+    result = project.check_source("import helpers\nhelpers.helper()\n")
+    assert result.exit_code == 2
+    frames = [line for line in result.stderr.splitlines() if line.startswith("  File ")]
+    assert len(frames) == 2
+    assert "train.py" in frames[0]
+    assert "helpers.py" in frames[1]
+    assert "frames of torch and shardwise are left out; --all shows them" in result.stderr
+    assert "--> helpers.py:3:" in result.stdout
+    assert "linear.py" in project.check("train.py", "--all").stderr
+
+
+def test_a_script_that_does_not_parse_is_told_with_its_place(project):
+    result = project.check_source("x = (1,\n", typed=False)
+    assert result.exit_code == 2
+    assert "SW910 script-error: the program raised SyntaxError: '(' was never closed" in result.stdout
+    assert "--> train.py:1:5" in result.stdout
+
+
+def test_an_error_of_usage_inside_the_program_is_a_finding_and_ends_it(project):
+    result = project.check_source("from shardwise import MeshAxis\nMeshAxis.of('tp')\n")
+    assert result.exit_code == 1
+    assert "--> train.py:7:1" in result.stdout
+    assert "SW910 script-error" in result.stdout
+
+
+def test_a_mesh_too_big_for_the_world_shows_the_arithmetic(project):
+    result = project.check_source(CLEAN, "--world-size", "4")
+    assert result.exit_code == 1
+    assert "SW903 bad-mesh: a mesh of 2 x 4 = 8 ranks does not fit into a world of 4" in result.stdout
+    assert "= help: shardwise check --world-size 8" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n",
+        "import multiprocessing\nmultiprocessing.Process(target=print).start()\n",
+        "import os\nos.fork()\n",
+    ],
+    ids=["spawn", "process", "fork"],
+)
+def test_a_program_that_starts_processes_is_told_what_to_check_instead(project, source):
+    result = project.check_source(source)
+    assert result.exit_code == 2
+    assert "SW910 script-error: the program raised StartsProcesses" in result.stdout
+    assert "check the function that one rank runs" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say which script to check"),
+        (["missing.py"], "the script missing.py does not exist"),
+        (["."], "is a folder, not a script"),
+        (["-m", "no.such.module"], "there is no module no.such.module that can be run"),
+        (["train.py", "--lr", "3"], "No such option"),
+        (["train.py", "--rank", "8"], "--rank 8 is not in a world of 8: ranks go from 0 to 7"),
+        (["train.py", "--mesh", "tp=2", "--rank", "2"], "ranks go from 0 to 1"),
+        (["train.py", "--mesh", "dp=2,tp=4", "--world-size", "6"], "has 2 x 4 = 8 ranks, but --world-size is 6"),
+        (["train.py", "--mesh", "dp2"], "'dp2' in 'dp2' is not an axis with its size"),
+        (["train.py", "--mesh", "dp=two"], "axis dp has size 'two'"),
+        (["train.py", "--mesh", "dp=0"], "axis dp has size '0'"),
+        (["train.py", "--mesh", "dp=2,dp=2"], "axis dp is given twice"),
+        (["train.py", "--world-size", "0"], "--world-size"),
+        (["train.py", "--format", "xml"], "'text', 'json'"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_wrong(project, arguments, words):
+    project.write(CLEAN, typed=True)
+    result = project.check(*arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+def test_a_failure_of_our_own_is_no_verdict(project, monkeypatch):
+    monkeypatch.setattr("shardwise.cli.check._report", lambda *args: 1 / 0)
+    result = project.check_source(CLEAN)
+    assert result.exit_code == 2
+    assert "a failure of shardwise itself" in result.stderr
+
+
+def test_json_alone_is_on_stdout(project):
+    result = project.check_source("print('a word from the script')\n" + BROKEN, "--format", "json")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["exit_code"], report["errors"]) == (1, 1, 2)
+    assert report["script"] == "train.py"
+    assert "a word from the script" in result.stderr
+
+
+def test_what_the_script_prints_goes_to_stderr(project):
+    result = project.check_source("print('a word from the script')\n" + CLEAN)
+    assert "a word" in result.stderr
+    assert "a word" not in result.stdout
+
+
+def test_colour_is_asked_for_or_absent(project):
+    project.write(BROKEN, typed=True)
+    assert "\x1b[" not in project.check("train.py").stdout
+    assert "\x1b[" in project.check("train.py", "--color", "always").stdout
+
+
+def test_trace_logs_each_typed_operation(project, caplog):
+    project.check_source(CLEAN, "--trace")
+    assert "train.py:9  all_reduce(f32[6, 16] {dp: V, tp: P}) -> f32[6, 16] {dp: V, tp: R}" in caplog.messages
+
+
+def test_permissive_passes_over_what_strict_refuses(project):
+    source = """
+    with set_current_mesh(mesh):
+        torch.relu(assert_type(torch.ones(2), {"dp": R, "tp": R})) + torch.randn(2)
+    """
+    assert project.check_source(source).exit_code == 1
+    assert project.check("train.py", "--permissive").exit_code == 0

@@ -1,0 +1,31 @@
+"""``shardwise explain``: a page per code, the list of codes, and help with a typing mistake."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from shardwise.cli.main import main
+from shardwise.diagnostics.codes import CODES
+
+
+def explain(*arguments):
+    return CliRunner().invoke(main, ["explain", *arguments])
+
+
+@pytest.mark.parametrize("query", ["SW112", "sw112", "112", "partial-sum-in-nonlinear-op"])
+def test_a_code_is_found_by_number_or_name(query):
+    result = explain(query)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("# SW112 partial-sum-in-nonlinear-op\n")
+
+
+def test_without_a_code_every_code_is_listed():
+    result = explain()
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(CODES)
+
+
+def test_an_unknown_code_is_a_usage_error_that_names_neighbours():
+    result = explain("SW119")
+    assert result.exit_code == 2
+    assert "no diagnostic code 'SW119'" in result.stderr
+    assert "try shardwise explain SW11" in " ".join(result.stderr.split())

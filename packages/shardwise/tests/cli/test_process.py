@@ -1,0 +1,58 @@
+"""What can only be seen from outside: Ctrl-C, the real standard streams, what is loaded at the start."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import TYPED
+
+BROKEN_THEN_LONG = """
+import time
+with set_current_mesh(mesh):
+    torch.relu(assert_type(torch.ones(2), {"dp": V, "tp": P}))
+"""
+
+
+def start(folder, *arguments):
+    command = [sys.executable, "-m", "shardwise", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("swallowed", [False, True], ids=["not swallowed", "swallowed by the script"])
+def test_ctrl_c_reports_what_was_found_until_then(project, swallowed):
+    wait = 'print("ready", flush=True)\ntime.sleep(60)\n'
+    if swallowed:
+        wait = f"try:\n    {wait.replace(chr(10), chr(10) + '    ').rstrip()}\nexcept KeyboardInterrupt:\n    pass\n"
+    project.write(TYPED + BROKEN_THEN_LONG + wait)
+    with start(project.folder, "check", "train.py", "--format", "json") as process:
+        try:
+            assert process.stderr.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    report = json.loads(out)
+    assert process.returncode == report["exit_code"] == 2, err
+    assert [finding["code"] for finding in report["findings"]] == ["SW112"]
+    assert report["stopped"]["reason"] == "interrupted"
+    assert "Traceback" not in err
+
+
+def test_only_the_report_reaches_stdout_whoever_writes(project):
+    project.write("import os, subprocess\nos.write(1, b'raw ')\nsubprocess.run(['echo', 'child'], check=True)\n")
+    with start(project.folder, "check", "train.py", "--format", "json") as process:
+        out, err = process.communicate(timeout=60)
+    assert json.loads(out)["exit_code"] == process.returncode == 2
+    assert "raw child" in err
+
+
+def test_the_command_starts_without_torch(project):
+    code = "import sys; from shardwise.cli.main import main\ntry:\n main(['--version'])\nexcept SystemExit: pass\n"
+    code += "import shardwise.cli.check, shardwise.cli.explain\nprint('torch' in sys.modules, 'rich' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == ["shardwise 0.1.0", "False False"]
