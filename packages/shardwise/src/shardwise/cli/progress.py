@@ -19,7 +19,7 @@ MOVING_EVERY_S = 0.25
 
 @contextlib.contextmanager
 def progress(status: Callable[[], str], *, plain: bool = True, stream: TextIO | None = None) -> Iterator[None]:
-    """Show ``status()`` on ``stream`` (stderr) while the block runs; ``plain`` says whether to where it is no terminal."""
+    """Show ``status()`` on ``stream`` (stderr) while the block runs; ``plain``: also where it is no terminal."""
     stream = stream if stream is not None else sys.stderr
     moving = stream.isatty()
     if not moving and not plain:
