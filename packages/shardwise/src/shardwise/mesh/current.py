@@ -61,12 +61,11 @@ def set_current_mesh(axes: Any = None, *, local_axes: Sequence[Any] = ()) -> Ite
     out without a current mesh.
     """
     before = current_entry()
-
     entry = mesh_of(axes)
-    if local_axes:
-        entry = replace(entry, local_axes=_local_axes(entry, local_axes))
     set_current_entry(entry)
     try:
+        if local_axes:  # looked up, and printed in errors, by the new mesh's names
+            set_current_entry(replace(entry, local_axes=_local_axes(entry, local_axes)))
         yield
     finally:
         set_current_entry(before)
@@ -78,8 +77,8 @@ def mesh_of(axes: Any) -> CurrentMesh:
         return _again()
     parts = _read(axes)
     kept = frozenset(axis for axis in parts.axes if axis.size() > 1)
-    check_orthogonal(_ordered(kept), "the mesh")
     ordered = _ordered(kept)
+    check_orthogonal(ordered, "the mesh", parts.names)
     return CurrentMesh(
         axes=kept,
         ordered_axes=ordered,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from shardwise.types.errors import SpmdTypeError
@@ -10,8 +10,11 @@ from shardwise.types.errors import SpmdTypeError
 from .axis import MeshAxis
 
 
-def check_orthogonal(axes: Iterable[MeshAxis], where: str) -> None:
-    """Refuse axes that overlap. ``where`` says what they are the axes of. Errors: SW901."""
+def check_orthogonal(axes: Iterable[MeshAxis], where: str, names: Mapping[str, MeshAxis] | None = None) -> None:
+    """Refuse axes that overlap. ``where`` says what they are the axes of, ``names`` what they are called there.
+
+    Errors: SW901.
+    """
     axes = tuple(axes)
     if not axes or axes[0].isorthogonal(*axes[1:]):
         return
@@ -21,17 +24,19 @@ def check_orthogonal(axes: Iterable[MeshAxis], where: str) -> None:
     for one, other in combinations(axes, 2):
         if not one.isorthogonal(other):
             raise SpmdTypeError(
-                f"{_shown(one)} and {_shown(other)} in {where} are not orthogonal: they overlap, and axes must be "
-                f"independent radix dimensions of the ranks",
+                f"{_shown(one, names)} and {_shown(other, names)} in {where} are not orthogonal: they overlap, and axes "
+                f"must be independent radix dimensions of the ranks",
                 code="SW901",
             )
+    listed = ", ".join(_shown(axis, names) for axis in axes)
     raise SpmdTypeError(
-        f"the axes {', '.join(map(_shown, axes))} in {where} are not orthogonal: every two of them are, but together "
-        f"they count some ranks out of order",
+        f"the axes {listed} in {where} are not orthogonal: every two of them are, but together they count some ranks "
+        f"out of order",
         code="SW901",
     )
 
 
-def _shown(axis: MeshAxis) -> str:
-    shown, layout = repr(axis), str(axis.layout)
+def _shown(axis: MeshAxis, names: Mapping[str, MeshAxis] | None) -> str:
+    shown = min((name for name, named in (names or {}).items() if named is axis), default=repr(axis))
+    layout = str(axis.layout)
     return shown if layout in shown else f"{shown} ({layout})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from shardwise.types.errors import SpmdTypeError
@@ -46,12 +47,19 @@ def reinterpret(
     destination = frozenset(axis for axis in destination if axis.size() > 1)
     if wanted is None and all(axis in destination for axis in type.axes):
         return type
+    moved = _moved(type, destination, frozenset(global_axes))
+    if wanted is not None:
+        _compare(moved, {axis: place for axis, place in wanted.items() if axis.size() > 1})
+    return moved
+
+
+# The checker asks for every operand that comes from another mesh; types and axes are interned, so asking is cheap.
+@lru_cache(maxsize=4096)
+def _moved(type: TensorType, destination: frozenset[MeshAxis], global_axes: frozenset[MeshAxis]) -> TensorType:
     groups = match_regions(type.axes, destination)
     placements = {axis: type.get(axis) for axis in type.axes if axis in destination}
     for group in groups:
         placements.update(dict.fromkeys(group.destination, _uniform(type, group)))
-    if wanted is not None:
-        _compare(placements, {axis: place for axis, place in wanted.items() if axis.size() > 1})
     spec = None if type.spec is None else _remap(type.spec, groups, destination, global_axes)
     if spec is not None:
         spec = spec.without({axis for axis, place in placements.items() if place is not V})
@@ -137,14 +145,14 @@ def _uniform(type: TensorType, group: Group) -> Placement:
     return next(iter(places))
 
 
-def _compare(placements: Mapping[MeshAxis, Placement], wanted: Mapping[MeshAxis, Placement]) -> None:
+def _compare(moved: TensorType, wanted: Mapping[MeshAxis, Placement]) -> None:
     for axis, place in wanted.items():
-        if axis not in placements:
+        if axis not in moved:
             raise SpmdTypeError(
                 f"{axis!r} is wanted as {place!r}, but no axis of the tensor's type covers it; {_DEBUG_HINT}",
                 code="SW133",
             )
-        found = placements[axis]
+        found = moved.get(axis)
         if found is not place and found is not UNKNOWN:
             raise SpmdTypeError(f"{axis!r} is wanted as {place!r}, but the tensor is {found!r} there", code="SW133")
 
