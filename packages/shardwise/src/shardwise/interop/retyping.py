@@ -18,7 +18,7 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.spmd_type import check_placement
 from shardwise.types.tensor_type import Ground, TensorType
 
-from .annotating import asserted_type, refine
+from .annotating import asserted_type, overrule, refine
 from .asserting import commit, ndim_of, requires_grad, settle
 from .tagging import type_of
 
@@ -27,6 +27,7 @@ def mutate(x: Any, axis: Any, src: Any, dst: Any) -> None:
     """Overwrite local types of ``x``; see ``mutate_type`` for the forms."""
     ndim = ndim_of(x)
     before = type_of(x)
+    changes: dict[MeshAxis, tuple[Any, Any]] = {}
     try:
         changes = _changes(before, axis, src, dst)
         for one, (old, _) in changes.items():
@@ -35,12 +36,23 @@ def mutate(x: Any, axis: Any, src: Any, dst: Any) -> None:
     except SpmdTypeError as error:
         if not settle(error, x, "mutate_type"):
             raise
-        return
+        after = overrule(before, TensorType.of({one: to_local_type(new) for one, (_, new) in changes.items()}))
     commit(x, after, "mutate_type")
 
 
 def reread(x: Any, axis: Any, dst: Any) -> None:
     """Swap R and I on one axis of an ``x`` without gradient."""
+    try:
+        after = _reread(x, axis, dst)
+    except SpmdTypeError as error:
+        if not settle(error, x, "reinterpret_no_grad"):
+            raise
+        return
+    if after is not None:
+        commit(x, after, "reinterpret_no_grad")
+
+
+def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
     if dst is not R and dst is not I:
         raise SpmdValueError(f"reinterpret_no_grad reads R as I or I as R, got dst={dst!r}", code="SW202")
     if requires_grad(x):
@@ -52,14 +64,14 @@ def reread(x: Any, axis: Any, dst: Any) -> None:
         )
     axis = normalize_axis(axis)
     if axis.size() == 1:
-        return
+        return None
     before = type_of(x)
     place = _place_on(before, axis)
-    if place is not dst and place not in (R, I, UNKNOWN):
+    if place not in (R, I, UNKNOWN):
         raise SpmdTypeError(
             f"reinterpret_no_grad reads R as I or I as R, but the tensor is {place} on axis {axis!r}", code="SW130"
         )
-    commit(x, before.with_placements({axis: dst}) if place is not dst else before, "reinterpret_no_grad")
+    return before if place is dst else before.with_placements({axis: dst})
 
 
 def _changes(before: TensorType, axis: Any, src: Any, dst: Any) -> dict[MeshAxis, tuple[Any, Any]]:
