@@ -1,6 +1,7 @@
 """What does ``shardwise check`` say about a program? Runs the command on each, in a process of its own."""
 
 import contextlib
+import importlib
 import io
 import json
 import multiprocessing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from proof import DP, TP, Job
 
+WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
 SIZES = ["--layers", "1", "--steps", "1"]
 
 
@@ -34,7 +36,9 @@ class Verdict:
 
 def check(jobs: list[Job]) -> list[Verdict]:
     """The verdict on each job."""
-    # Forked, so that torch is imported once; one task each, so that programs do not share their imports.
+    # Forked, so that all but the program is imported once; one task each, so that programs do not share their imports.
+    for name in WARM:
+        importlib.import_module(name)
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
         return pool.map(_check, jobs, chunksize=1)
 

@@ -36,7 +36,7 @@ _NAMES = {
     **listed("shardwise.collectives.dtensor", "spmd_redistribute"),
     # checker
     **listed("shardwise.interop.session", "TYPE_CHECKING is_type_checking"),
-    **listed("shardwise.checker.typecheck", "typecheck"),
+    **listed("shardwise.checker.activation", "typecheck"),
     **listed("shardwise.checker.regions", "local local_map no_typecheck register_no_typecheck"),
     **listed("shardwise.checker.functions", "register_autograd_function register_local_autograd_function"),
     **listed("shardwise.checker.functions", "register_local_backward_hook register_decomposition"),

@@ -1,7 +1,9 @@
 import inspect
 
+import pytest
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Operand, Place
+from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 
 
@@ -42,3 +44,17 @@ def test_a_finding_once_attached_stays():
 
 def test_an_unknown_code_is_a_bad_argument():
     assert attach(SpmdTypeError("no", code="XX000")).code == "SW905"
+
+
+def test_an_error_that_no_boundary_saw_tells_its_place_from_the_traceback():
+    line = inspect.currentframe().f_lineno + 1
+    with pytest.raises(SpmdTypeError) as caught, set_current_mesh(4):
+        pass
+    error = caught.value
+    assert error.attached is None
+    assert (error.finding.code, error.finding.place.line) == ("SW903", line)
+    assert error.finding is error.attached
+
+
+def test_an_error_that_was_never_raised_has_no_finding():
+    assert SpmdTypeError("no").finding is None

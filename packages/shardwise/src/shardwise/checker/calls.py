@@ -112,9 +112,17 @@ def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:
 
 
 def has_scalar(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, Scalar) for value in (*args, *kwargs.values())) or any(
-        isinstance(item, Scalar) for value in args if isinstance(value, (list, tuple)) for item in value
-    )
+    """True if a typed scalar stands among the arguments, also in a list, a tuple or a slice."""
+    return any(_holds_scalar(value) for value in args) or any(_holds_scalar(value) for value in kwargs.values())
+
+
+def _holds_scalar(value: Any) -> bool:
+    cls = value.__class__
+    if cls is list or cls is tuple:
+        return any(_holds_scalar(item) for item in value)
+    if cls is slice:
+        return _holds_scalar(value.start) or _holds_scalar(value.stop) or _holds_scalar(value.step)
+    return cls is Scalar
 
 
 def unwrap(value: Any) -> Any:

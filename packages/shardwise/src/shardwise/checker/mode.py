@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from shardwise.interop.silence import is_silenced, silent_code
+
 from .dispatch import handler_for
 from .ordinary import Handler
 from .session import CheckSession
@@ -26,7 +28,7 @@ class CheckMode(TorchFunctionMode):
         self.session = session
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.session.paused:
+        if self.session.paused or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)
         handler = _handlers.get(func)
         if handler is None:

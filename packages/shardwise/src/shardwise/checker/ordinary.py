@@ -42,6 +42,7 @@ class Verdict:
         self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
 
 
+_BOUNDS = (int, type(None))
 SPLIT = Verdict(UNTYPED, (), False)
 """Marks a key whose answer also depends on which operands can receive a gradient."""
 
@@ -241,7 +242,7 @@ def _extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
         elif cls is int or cls is float:
             key.append(item == 0)
         elif cls is slice:
-            if item.start.__class__ in TENSORS or item.stop.__class__ in TENSORS or item.step.__class__ in TENSORS:
+            if item.start.__class__ not in _BOUNDS or item.stop.__class__ not in _BOUNDS or item.step is not None:
                 return False
         elif cls not in PLAIN:
             return False

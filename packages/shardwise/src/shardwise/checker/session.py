@@ -6,15 +6,27 @@ import warnings
 from typing import Any, Literal
 
 from shardwise.diagnostics.codes import Severity
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.torch_compat import in_backward
 from shardwise.types.errors import SpmdTypeError
+
+_warned: dict[Any, Any] = {}
 
 Partials = Literal["infer", "explicit"]
 
 
 class SpmdTypeWarning(UserWarning):
     """A finding of severity warning, when findings are raised and not collected."""
+
+
+def _warn(finding: Finding) -> None:
+    """A Python warning at the finding's place; like every warning it is shown once per place by default."""
+    place = finding.place
+    if place is None:
+        warnings.warn(finding.headline, SpmdTypeWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(finding.headline, SpmdTypeWarning, place.file, place.line, registry=_warned)
 
 
 class CheckSession:
@@ -60,7 +72,7 @@ class CheckSession:
         if self.collector is not None:
             self.collector.add(error.finding)
         elif warning:
-            warnings.warn(error.finding.headline, SpmdTypeWarning, stacklevel=2)
+            _warn(error.finding)
         else:
             raise error
 

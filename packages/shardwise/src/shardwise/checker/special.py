@@ -22,7 +22,7 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Groun
 
 from .calls import Op, has_scalar, unwrap
 from .classes import is_dtensor_call
-from .infer import AxisRefusal, Outcome
+from .infer import AxisRefusal, Bound, Outcome
 from .ordinary import Handler, judge, run
 from .report import Located, axis_text, refuse
 from .session import CheckSession
@@ -177,10 +177,15 @@ def random_op(op: Op) -> Handler:
             return func(*args, **kwargs)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         draws = op.row.draws is None or op.row.draws(op.static(args, kwargs, operands, values))
-        if draws and not operands and not op.in_place:
+        template = type_of(args[0]) if op.templates and args else UNTYPED
+        if draws and template.axes:
+            operands = [Bound("input", template, label="input")]
+            values = [args[0]]
+            outcome = _like_numbers(session, template)
+        elif draws and not operands and not op.in_place:
             return _numbers(session, func, args, kwargs)
-        if draws:
-            outcome = _drawn(session, outcome, operands, op.in_place)
+        elif draws:
+            outcome = _drawn(session, outcome, operands)
         if outcome.refusals:
             refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
         return run(session, op, func, args, kwargs, values, outcome)
@@ -200,7 +205,16 @@ def _numbers(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> An
     return made
 
 
-def _drawn(session: CheckSession, outcome: Outcome, operands: Sequence[Any], in_place: bool) -> Outcome:
+def _like_numbers(session: CheckSession, template: TensorType) -> Outcome:
+    """Numbers in the shape of a typed tensor: they vary where it varies, and must be equal where it is equal."""
+    if P in template.placements:
+        return Outcome(UNTYPED, checked=False)  # what noise for a pending sum is to be, nobody has said
+    type = template.with_ground(Ground.ABSENT)
+    source = Bound("input", type, label="input")
+    return _drawn(session, Outcome(type, sources=(0,) * len(type.axes)), [source])
+
+
+def _drawn(session: CheckSession, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
     """The outcome with a refusal for every axis along which equal values would get different numbers."""
     type = outcome.type
     if type.ground.is_constant:

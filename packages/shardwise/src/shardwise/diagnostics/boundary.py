@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.types.errors import SpmdTypeError, set_finding_maker
 
 from .codes import CODES
 from .finding import Finding, Operand, Place
-from .source import user_place
+from .source import place_of_traceback, user_place
 
 _FALLBACK = "SW905"
 
@@ -29,15 +29,17 @@ def attach(
     """The finding of ``error``, made now unless it has one.
 
     The message's first line is the headline, further lines become facts. Without ``place`` it is the innermost call
-    in the user's own code.
+    in the user's own code: that of the traceback if the error has left it, else the one that is running.
     """
-    if isinstance(error.finding, Finding):
-        return error.finding
+    if isinstance(error.attached, Finding):
+        return error.attached
+    if place is None:
+        place = place_of_traceback(error.__traceback__) or user_place()
     first, *more = error.message.splitlines() or [""]
     finding = Finding(
         code=error.code if error.code in CODES else _FALLBACK,
         message=first,
-        place=place if place is not None else user_place(),
+        place=place,
         op=op,
         axis=axis,
         operands=tuple(operands),
@@ -46,3 +48,6 @@ def attach(
     )
     error.finding = finding
     return finding
+
+
+set_finding_maker(attach)

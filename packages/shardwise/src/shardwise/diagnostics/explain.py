@@ -45,7 +45,10 @@ def find(query: str) -> Code:
         if code.code == number or code.name == wanted.lower():
             return code
     names = {code.name: code.code for code in CODES.values()}
-    near = difflib.get_close_matches(number, CODES, n=3, cutoff=0.7)
+    stem = next(
+        (number[:length] for length in (4, 3) if any(code.startswith(number[:length]) for code in CODES)), number
+    )
+    near = [code for code in CODES if code.startswith(stem)][:5]
     near += [names[name] for name in difflib.get_close_matches(wanted.lower(), names, n=3)]
     raise SpmdValueError(
         f"no diagnostic code {query!r}, known are {', '.join(CODES)}",

@@ -6,17 +6,18 @@ nothing is formatted before a finding exists.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import itertools
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 from .finding import Place
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_internal_prefixes: list[str] = [_PACKAGE]
+_internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__]
 _CONSUMERS = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "GET_ITER", "FORMAT_", "UNPACK_", "UNARY_NOT", "LIST_EXTEND")
 _is_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of its instructions
 
@@ -29,7 +30,7 @@ def add_internal_prefix(prefix: str) -> None:
 
 
 def is_internal(code: CodeType) -> bool:
-    """True for frames that belong to shardwise, torch or the import machinery."""
+    """True for frames that belong to shardwise, torch, ``contextlib`` or the import machinery."""
     name = code.co_filename
     known = _is_internal.get(name)
     if known is None:
@@ -102,4 +103,15 @@ def user_site(depth: int = 1) -> Site | None:
 
 def user_place(depth: int = 1) -> Place | None:
     site = user_site(depth + 1)
+    return None if site is None else site.place()
+
+
+def place_of_traceback(traceback: TracebackType | None) -> Place | None:
+    """The innermost call in the user's own code that an exception came through; None if it has not reached any."""
+    site = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_internal(code):
+            site = Site(code, traceback.tb_lasti)
+        traceback = traceback.tb_next
     return None if site is None else site.place()

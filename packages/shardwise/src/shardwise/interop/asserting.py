@@ -20,6 +20,7 @@ from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from .annotating import asserted_type, overrule, refine
+from .hook_run import see
 from .session import current
 from .tagging import Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from .torch_compat import no_torch_function
@@ -58,6 +59,7 @@ def leaves(x: Any) -> Iterator[Any]:
 
 def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, Tag | None, TensorType]:
     """``x``, the tag that it has, and the type that it is to get."""
+    see(x)
     asserted = asserted_type(types, ndim_of(x))
     tag = tag_of(x)
     if tag is None:
@@ -122,7 +124,7 @@ def _believe(x: Any, types: tuple[Any, ...]) -> None:
 
 def settle(error: SpmdTypeError, x: Any, op: str) -> bool:
     """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
-    if error.finding is None:
+    if error.attached is None:
         attach(error, op=op, operands=[_operand(x, op)])
     session = current()
     if session is None or not session.collecting:

@@ -31,6 +31,7 @@ IN_PLACE_DUNDERS = {
     "__irshift__": "bitwise_right_shift",
 }  # fmt: skip
 
+_REFLECTED = {"rsub": "sub", "rdiv": "div", "rpow": "pow", "rmatmul": "matmul", "rfloor_divide": "floor_divide"}
 _PREFIXES = ("linalg", "fft", "special")
 
 
@@ -52,7 +53,8 @@ class OpName:
     @property
     def shown(self) -> str:
         """The name for messages."""
-        return self.candidates[0].removeprefix("torch.")
+        name = self.candidates[0].removeprefix("torch.")
+        return _REFLECTED.get(name, name)
 
     def find(self, lookup: Any) -> Row | None:
         """The first row that ``lookup`` knows among the candidates."""

@@ -93,6 +93,9 @@ class Scalar:
     def __int__(self) -> int:
         return int(self._value)  # type: ignore[arg-type]
 
+    def __index__(self) -> int:
+        return operator.index(self._value)  # type: ignore[arg-type]
+
     def __float__(self) -> float:
         return float(self._value)  # type: ignore[arg-type]
 

@@ -14,6 +14,8 @@ import torch
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.types.errors import SpmdTypeError
 
+from .silence import is_silenced, silent_code
+
 # Call sites are looked for in the user's program; torch's own frames are not it.
 add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
 
@@ -54,7 +56,9 @@ _local = _Local()
 def current() -> Session | None:
     """The session that checks this thread now; None when checking is off or paused."""
     session = _local.session
-    return None if session is None or session.paused else session
+    if session is None or session.paused or (silent_code and is_silenced()):
+        return None
+    return session
 
 
 def this_thread() -> Session | None:

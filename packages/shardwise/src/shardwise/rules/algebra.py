@@ -100,7 +100,9 @@ def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placem
     named = {factor.lstrip("*^") for term in row.terms for factor in term.factors}
     outside = tuple(position for position in partial if operands[position].param not in named)
     if outside:
-        return Refusal("SW114", "nonlinear argument", outside)
+        main = operands[outside[0]].param == row.parameters[0].lstrip("*~")
+        return Refusal("SW112" if main else "SW114", "nonlinear" if main else "nonlinear argument", outside)
+    alone: tuple[int, ...] | None = None
     for product in products(row, operands):
         if any(operands[position].place is Weak.ZERO for position in product):
             continue
@@ -108,8 +110,8 @@ def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placem
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
         if not factors:
-            return Refusal("SW113", "added per rank", product, partial)
-    return P
+            alone = product
+    return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
 
 def products(row: Row, operands: Sequence[Given]) -> list[tuple[int, ...]]:

@@ -108,14 +108,15 @@ ROWS = (
         source="torch.lerp: input + weight * (end - input)",
     ),
     Row(
-        "where",
+        "torch.where",
         "condition input other",
         "input + other",
         law="a mask that is equal on every rank picks from both pending sums alike",
         source="torch.where",
     ),
+    # The method's order of operands: ``x.where(condition, other)``.
     Row(
-        "Tensor.where",
+        "where",
         "input condition other",
         "input + other",
         law="a mask that is equal on every rank picks from both pending sums alike",

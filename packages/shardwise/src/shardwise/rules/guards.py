@@ -11,7 +11,7 @@ from typing import Any
 
 Guard = Callable[[Mapping[str, Any]], "str | None"]
 
-_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "short", "int", "long")
+_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "byte", "char", "short", "int", "long")
 _INTEGER_CLASSES = ("ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor")
 
 
@@ -44,7 +44,8 @@ def casts(*parameters: str, source: str = "input") -> Guard:
 
     def guard(static: Mapping[str, Any]) -> str | None:
         dtypes: Mapping[str, Any] = static.get("dtypes", {})
-        targets = tuple(dtypes.get(name, static.get(name)) for name in parameters)
+        given = {name: static.get(name) for name in parameters}
+        targets = tuple(dtypes.get(name, getattr(value, "dtype", value)) for name, value in given.items())
         return cast_to(dtypes.get(source, "float32"), targets)
 
     return guard

@@ -80,6 +80,7 @@ _FAMILIES: dict[str, str] = {
     " col_indices_copy ccol_indices_copy row_indices_copy sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor"
     " sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor",
     "calls a Python function on each element": "map_ map2_",
+    "is internal to functionalisation": "slice_inverse values_copy _values_copy",
 }
 
 ROWS = tuple(

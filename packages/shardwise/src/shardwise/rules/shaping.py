@@ -36,7 +36,6 @@ _VIEWS = (
     ("Tensor.unfold", "dimension size step"),
     ("as_strided", "size stride storage_offset"),
     ("values", ""),
-    ("rename", "names", "refine_names", "align_to", "align_as"),
 )
 _COPIES = (
     ("flip", "dims", "fliplr", "flipud", "__reversed__"),
@@ -53,12 +52,11 @@ _COPIES = (
     ("pixel_shuffle", "upscale_factor"),
     ("pixel_unshuffle", "downscale_factor"),
     ("channel_shuffle", "groups", "native_channel_shuffle"),
-    ("slice_inverse", "src"),
 )
 _COPIED_VIEWS = (
     "as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy slice_copy split_copy"
-    " split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy values_copy"
-    " _values_copy view_copy view_as_complex_copy view_as_real_copy _reshape_alias_copy"
+    " split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy"
+    " view_as_complex_copy view_as_real_copy _reshape_alias_copy"
 )
 _TEMPLATED = ("view_as", "reshape_as", "expand_as")
 # The list's tensors are laid side by side.
@@ -74,7 +72,6 @@ _JOINED = (
     ("broadcast_tensors",),
     ("meshgrid",),
     ("atleast_1d", "atleast_2d", "atleast_3d"),
-    ("align_tensors",),
 )
 
 
@@ -85,7 +82,9 @@ def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
 
 def _joined(op: str, *spellings: str) -> Row:
     view = op in ("broadcast_tensors", "meshgrid", "atleast_1d")
-    return Row(op, "*tensors", "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
+    # Only these two take a dim after the list; the others take the tensors one by one, or nothing more.
+    params = "*tensors dim" if op in ("cat", "stack") else "*tensors"
+    return Row(op, params, "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
 
 
 ROWS = (

@@ -1,0 +1,82 @@
+"""What are the types of vmap's tensors, inside and outside? The mapped dim is one more dim, orthogonal to the mesh.
+
+Local types are the same on both sides. A spec loses the entry of the mapped dim on the way in and gets it back, at the
+place where the dim goes, on the way out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
+from shardwise.interop.torch_compat import tree_leaves
+from shardwise.types.placement import V
+from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.tensor_type import TensorType
+
+
+class _Local(threading.local):
+    """Per running vmap level: how the mapped dim is sharded, if all mapped arguments say the same."""
+
+    def __init__(self) -> None:
+        self.mapped: dict[int, Any] = {}
+
+
+_local = _Local()
+
+
+def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], level: int, made: Any) -> None:
+    """Type the tensors that the mapped function sees; each shares memory with the argument it wraps."""
+    entries = []
+    for dim, arg, inner in zip(in_dims, args, tree_leaves(made), strict=True):
+        tag = tag_of(arg)
+        if dim is None or tag is None or inner is arg or not isinstance(inner, torch.Tensor):
+            continue
+        type = tag.current()
+        if type.spec is None:
+            entries.append(None)
+            alias(inner, arg, type, tag.origin)
+        else:
+            entries.append(type.spec[dim])
+            alias(inner, arg, type.with_spec(_without(type.spec, dim)), tag.origin)
+    agreed = entries and all(entry == entries[0] for entry in entries)
+    _local.mapped[level] = entries[0] if agreed else None
+
+
+def type_outputs(inner: Any, out_dims: Any, level: int, made: Any) -> None:
+    """Type the results of vmap by the types that were computed inside."""
+    entry = _local.mapped.pop(level, None)
+    inside, outside = tree_leaves(inner), tree_leaves(made)
+    dims = tree_leaves(out_dims)
+    if len(dims) == 1:
+        dims *= len(outside)
+    for dim, before, after in zip(dims, inside, outside, strict=True):
+        tag = tag_of(before)
+        if tag is None or after is before or not isinstance(after, torch.Tensor):
+            continue
+        type = tag.current()
+        if dim is not None:
+            type = type.with_spec(_with(type, before.ndim, dim, entry))
+        set_tag(after, Tag(type, tag.origin))
+
+
+def _without(spec: PartitionSpec, dim: int) -> PartitionSpec | None:
+    entries = list(spec)
+    del entries[dim]
+    return _spec(entries)
+
+
+def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | None:
+    """The spec with the mapped dim back at ``dim``, sharded as it was if the result still varies over those axes."""
+    entries = list(type.spec or [None] * ndim)
+    kept = entry if all(type.get(axis) is V for axis in entry_axes(entry)) else None
+    entries.insert(dim if dim >= 0 else ndim + 1 + dim, kept)
+    return _spec(entries)
+
+
+def _spec(entries: list[Any]) -> PartitionSpec | None:
+    return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None

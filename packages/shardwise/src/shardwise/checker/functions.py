@@ -1,0 +1,250 @@
+"""How is a call of a user's ``autograd.Function`` checked? By the declaration that its author made.
+
+In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
+writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
+Anything else is opaque: an error in strict mode, an untyped result in permissive mode.
+Source: api section 3.9.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.session import this_thread
+from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
+from shardwise.mesh.entry import current_entry
+from shardwise.rules.row import Row
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
+from .classes import is_dtensor_call
+from .destination import settle, write
+from .hooks import HOOK, HookCall
+from .infer import Bound, infer
+from .pausing import paused
+from .report import refuse
+from .session import CheckSession
+
+FORWARD = "typecheck_forward"
+INTERNAL = "__shardwise_internal__"
+"""A true attribute of this name marks our own functions, which collectives and coercions check themselves."""
+
+Class = TypeVar("Class", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+Run = Callable[[], Any]
+
+_local: weakref.WeakSet[type] = weakref.WeakSet()
+_typed_forward: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def register_local_autograd_function(cls: Class) -> Class:
+    """Declare that ``cls`` neither communicates nor looks at ranks: on R it gives R, on V it gives V; P is refused."""
+    _local.add(_function_class(cls, "register_local_autograd_function"))
+    return cls
+
+
+def register_autograd_function(cls: Class) -> Class:
+    """Declare that ``cls`` brings its own typing: either ``typecheck_forward`` or ``spmd_typecheck``.
+
+    Errors: TypeError if it has neither, both, or one that cannot be called.
+    """
+    _function_class(cls, "register_autograd_function")
+    present = [name for name in (FORWARD, HOOK) if getattr(cls, name, None) is not None]
+    if len(present) != 1:
+        has = "both" if present else "neither"
+        raise SpmdArgumentError(
+            f"register_autograd_function needs exactly one of {FORWARD} and {HOOK}, {cls.__qualname__} has {has}",
+            code="SW304",
+        )
+    if not callable(getattr(cls, present[0])):
+        raise SpmdArgumentError(
+            f"{cls.__qualname__}.{present[0]} must be callable, got {getattr(cls, present[0])!r}", code="SW304"
+        )
+    if present[0] == FORWARD:
+        _typed_forward.add(cls)
+    return cls
+
+
+def register_decomposition(cls: Any, ref_impl: Any = None) -> Any:
+    """Type ``cls`` by a plain PyTorch function that computes the same: it is checked on tensors without data.
+
+    Returns ``ref_impl``; without it, a decorator.
+    """
+    _function_class(cls, "register_decomposition")
+    if ref_impl is None:
+        return lambda function: register_decomposition(cls, function)
+    if not callable(ref_impl):
+        raise SpmdArgumentError(f"register_decomposition takes a function, got {ref_impl!r}", code="SW304")
+
+    def typecheck_forward(*args: Any) -> Any:
+        return _decomposed(cls, ref_impl, args)
+
+    cls.typecheck_forward = staticmethod(typecheck_forward)
+    _typed_forward.add(cls)
+    return ref_impl
+
+
+def register_local_backward_hook(hook: Function) -> Function:
+    """Declare that a module's full backward hook (or pre-hook) changes no gradient's type.
+
+    Errors: TypeError for something that is not a function of its own.
+    """
+    try:
+        if callable(hook):
+            getattr(hook, "__func__", hook).__shardwise_local_hook__ = True  # type: ignore[attr-defined]
+            return hook
+    except AttributeError:
+        pass  # built in, without room for an attribute
+    raise SpmdArgumentError(
+        f"register_local_backward_hook takes a function, got {hook!r} of type {type(hook).__name__}", code="SW303"
+    )
+
+
+def _function_class(cls: Any, caller: str) -> type:
+    if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
+        raise SpmdArgumentError(f"{caller} takes a subclass of torch.autograd.Function, got {cls!r}", code="SW304")
+    return cls
+
+
+def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
+    run = functools.cache(run)  # a refusal after the kernel has run must not run it again
+    tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        with paused(session):
+            return run()
+    try:
+        if getattr(cls, HOOK, None) is not None:
+            return _by_rule(session, cls, args, kwargs, run)
+        if cls in _typed_forward:
+            with paused(session):
+                return cls.typecheck_forward(*args, **kwargs)  # type: ignore[attr-defined]
+        if is_dtensor_call(args, kwargs):
+            with paused(session):
+                return run()
+        treatment = Treatment.LOCAL if cls in _local else treatment_of(cls)
+        if treatment is Treatment.REGION:
+            return run_region(session, cls, args)
+        if treatment is Treatment.IDENTITY:
+            with paused(session):
+                return pass_types_on(tensors, run())
+        if treatment is Treatment.UNTOUCHED:
+            with paused(session):
+                return run()
+        if treatment is Treatment.LOCAL:
+            return _as_local(session, cls, args, kwargs, run)
+        if session.strict:
+            raise _unregistered(cls)
+    except SpmdTypeError as error:
+        if error.attached is not None:
+            raise  # an operator inside was refused and has said so
+        attach(error, op=cls.__name__)
+        session.report(error)
+        return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
+    return _run_as(session, cls.__name__, UNTYPED, run, tensors)
+
+
+def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    if kwargs:
+        raise SpmdArgumentError(
+            f"{cls.__qualname__}.apply was called with keyword arguments {', '.join(kwargs)}; with a rule "
+            f"({HOOK}) all arguments are positional",
+            code="SW304",
+        )
+    call = HookCall(cls, args, local=session.local, strict=session.strict)
+    call.before()
+    with paused(session):
+        results = run()
+    call.after(results)
+    session.checked += 1
+    return results
+
+
+def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    """An operator that is not linear in anything, over all tensors among the arguments."""
+    row = Row(cls.__name__)
+    operands, values = [], []
+    for label, value in (*((f"args[{at}]", arg) for at, arg in enumerate(args)), *kwargs.items()):
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor):
+                grad = leaf.requires_grad and torch.is_grad_enabled()
+                operands.append(Bound(label, type_of(leaf), None, grad, label))
+                values.append(leaf)
+    outcome = infer(row, operands, current_entry(), session.strict)
+    if outcome.refusals:
+        refuse(session, cls.__name__, row, operands, values, outcome)
+    session.checked += outcome.checked
+    session.unchecked += not outcome.checked
+    return _run_as(session, cls.__name__, outcome.type, run, values)
+
+
+def _run_as(session: CheckSession, name: str, type: TensorType, run: Run, tensors: Sequence[torch.Tensor]) -> Any:
+    """Run unchecked and give every tensor in the result ``type``; an operand handed back was written into."""
+    with paused(session):
+        results = run()
+    if type is not UNTYPED:
+        origin = Origin(user_site(), f"made by {name} here")
+        for leaf in tree_leaves(results):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            if any(leaf is tensor for tensor in tensors):
+                write(settle(session, name, leaf, type, ()), origin)
+            else:
+                set_tag(leaf, Tag(type, origin))
+    return results
+
+
+def _unregistered(cls: type) -> SpmdTypeError:
+    name = cls.__qualname__
+    return SpmdTypeError(
+        f"{name} is not registered for SPMD type checking: nothing is known about the types of its results",
+        code="SW302",
+        help=(
+            f"register_local_autograd_function({name}) if it neither communicates nor looks at ranks",
+            f"def {HOOK}(*, ...) as a static method of {name}, with rules operators, if it does",
+            "with no_typecheck(): ... or @no_typecheck(out_types=...) around this one call",
+        ),
+    )
+
+
+def _decomposed(cls: type, ref_impl: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Check ``ref_impl`` on stand-ins without data, run the real function, copy the types leaf by leaf."""
+    session = this_thread()
+    if session is None:
+        raise SpmdTypeError(f"the decomposition of {cls.__qualname__} needs type checking to be active", code="SW304")
+    with paused(session):
+        stand_ins = tree_map(_without_data, tuple(args))
+    with paused(session, False):
+        typed = ref_impl(*stand_ins)
+    with paused(session):
+        results = cls.apply(*args)  # type: ignore[attr-defined]
+    found, expected = tree_structure(results), tree_structure(typed)
+    if found != expected:
+        raise SpmdTypeError(
+            f"the decomposition of {cls.__qualname__} does not give what the function gives\n"
+            f"function: {found}\ndecomposition: {expected}",
+            code="SW304",
+        )
+    for real, stand_in in zip(tree_leaves(results), tree_leaves(typed), strict=True):
+        if isinstance(real, torch.Tensor) and isinstance(stand_in, torch.Tensor):
+            tag = tag_of(stand_in)
+            if tag is not None:
+                set_type(real, tag.current(), tag.origin)
+    return results
+
+
+def _without_data(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = torch.empty_like(value, device="meta").requires_grad_(value.requires_grad)
+    set_tag(made, tag_of(value))
+    return made

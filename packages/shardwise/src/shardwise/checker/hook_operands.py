@@ -1,0 +1,95 @@
+"""What does a type operator of a rule know about its operand? Its type on the current mesh, its name, and the mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from shardwise.interop.hook_run import current_run, see
+from shardwise.interop.session import current
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.entry import CurrentMesh, current_entry
+from shardwise.mesh.regions import reinterpret as reinterpret_type
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .ndim import NdimWithSpmdType
+
+
+def is_local_mode() -> bool:
+    """True where shard dims are not followed: in the rule that runs, else in the running check, else always."""
+    run = current_run()
+    return run.local if run is not None else bool(getattr(current(), "local", True))
+
+
+def is_strict() -> bool:
+    """True if an operand must say something about every axis in play."""
+    run = current_run()
+    if run is not None:
+        return run.strict
+    session = current()
+    return session is not None and session.strict
+
+
+def is_global(axis: Any) -> bool:
+    """True if shard dims over ``axis`` are followed."""
+    entry = current_entry()
+    return not is_local_mode() and (entry is None or axis not in entry.local_axes)
+
+
+def without_local_axes(spec: PartitionSpec | None) -> PartitionSpec | None:
+    """What a result's spec keeps: nothing of the axes whose shard dims are not followed."""
+    return None if spec is None else spec.without({a for a in spec.axes_with_partition_spec() if not is_global(a)})
+
+
+def check_operand(x: Any, op: str) -> None:
+    """Note that the rule has seen ``x``. Errors: TypeError if it is neither a tensor nor a stand-in for one."""
+    if not isinstance(x, (torch.Tensor, NdimWithSpmdType)):
+        raise SpmdArgumentError(
+            f"rules.{op} takes tensors and NdimWithSpmdType, got {x!r} of type {type(x).__name__}", code="SW304"
+        )
+    see(x)
+
+
+def name_of(x: Any, fallback: str) -> str:
+    """What messages call ``x``: the argument of forward that it is, or what it came out of."""
+    run = current_run()
+    named = run.name_of(x) if run is not None else None
+    return named or getattr(x, "described", "") or fallback
+
+
+def owner() -> str:
+    """Whose rule is running, as the start of a message."""
+    run = current_run()
+    return f"the rule of {run.owner}" if run is not None else "this rule"
+
+
+def can_receive_gradient(x: Any) -> bool:
+    """Nothing is known about what a stand-in stands for, so it counts as if it could."""
+    return bool(x.requires_grad) and torch.is_grad_enabled()
+
+
+def type_here(x: Any, name: str, entry: CurrentMesh | None) -> TensorType:
+    """The type of ``x`` as read on the current mesh. Errors: SW133 if its axes do not fit that mesh."""
+    type = type_of(x)
+    if entry is None or type.ground is not Ground.ABSENT or all(axis in entry.axes for axis in type.axes):
+        return type
+    try:
+        return reinterpret_type(type, entry.axes)
+    except SpmdTypeError as error:
+        raise SpmdTypeError(
+            f"{name} is not on the current mesh: {error.message}", code="SW133", help=error.help
+        ) from None
+
+
+def sorted_axes(axes: Iterable[Any]) -> list[Any]:
+    """Outermost first."""
+    return sorted(axes, key=lambda axis: axis.sort_key)
+
+
+def is_unknown(type: TensorType, axis: Any) -> bool:
+    return type.ground is Ground.UNKNOWN or type.get(axis) is UNKNOWN

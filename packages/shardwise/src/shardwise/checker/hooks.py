@@ -1,0 +1,189 @@
+"""How is a hand-written rule of an ``autograd.Function`` run? The protocol of ``spmd_typecheck``.
+
+Two shapes: a rule with keyword-only parameters returns the types of the results and is asked before the kernel runs;
+a rule whose first parameter is positional receives the results and puts types on them. Either must look at every
+tensor among forward's arguments and leave no result untyped.
+Source: api section 3.12.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from shardwise.interop.hook_run import HookRun, running
+from shardwise.interop.session import current
+from shardwise.interop.tagging import tag_of
+from shardwise.interop.torch_compat import tree_leaves
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+
+from . import hook_ops
+
+HOOK = "spmd_typecheck"
+Shape = Literal["return", "imperative"]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class HookCall:
+    """One call of the rule of ``cls`` for forward's arguments ``args``: ``before`` the kernel and ``after`` it.
+
+    ``local``   shard dims are not followed.
+    ``strict``  operands must say something about every axis in play.
+    """
+
+    def __init__(self, cls: type, args: Sequence[Any], *, local: bool = True, strict: bool = True) -> None:
+        self.hook = _hook(cls)
+        self.shape = hook_shape(cls)
+        self.kwargs = hook_kwargs(cls, args)
+        bound = bind_forward_args(cls, args)
+        self.run = HookRun(cls.__qualname__, _named_tensors(bound), local=local, strict=strict)
+        self.typed: Any = None
+
+    def before(self) -> None:
+        """Ask a rule that returns its types. Errors: what the rule raises, SW304 if it left an argument out."""
+        if self.shape == "return":
+            with running(self.run):
+                self.typed = self.hook(**self.kwargs)
+            self._check_coverage()
+
+    def after(self, results: Any) -> None:
+        """Put types on the results. Errors: SW304 if one has none afterwards."""
+        with running(self.run):
+            if self.shape == "imperative":
+                self.hook(results, **self.kwargs)
+                self._check_coverage()
+            elif self.typed is not None:
+                hook_ops.output(results, self.typed)
+            elif any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(results)):
+                raise SpmdTypeError(
+                    f"the rule of {self.run.owner} returns None, expected the type of each result",
+                    code="SW304",
+                    help=("return what a rules operator gives, e.g. return rules.einsum(...)",),
+                )
+        self._check_results(results)
+
+    def _check_coverage(self) -> None:
+        missing = self.run.unseen
+        if missing:
+            names = ", ".join(missing)
+            raise SpmdTypeError(
+                f"the rule of {self.run.owner} never looks at {names}, so a wrong type there would pass",
+                code="SW304",
+                help=(
+                    f"rules.ignore({names}) if the result's type does not depend on it",
+                    f"assert_type({missing[0]}, ...) or a rules operator if it does",
+                ),
+            )
+
+    def _check_results(self, results: Any) -> None:
+        for index, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, torch.Tensor) and tag_of(leaf) is None:
+                    raise SpmdTypeError(
+                        f"the rule of {self.run.owner} leaves output {index} without a type",
+                        code="SW304",
+                        help=("rules.output(out, typed) or assert_type(out, ...) in the rule",),
+                    )
+
+
+def run_typecheck(cls: type, args: Sequence[Any], results: Any) -> None:
+    """Run the rule of ``cls`` after a call of forward with ``args`` that gave ``results``, and type the results."""
+    session = current()
+    local = True if session is None else bool(getattr(session, "local", True))
+    call = HookCall(cls, args, local=local, strict=session is not None and session.strict)
+    call.before()
+    call.after(results)
+
+
+def hook_shape(cls: type) -> Shape:
+    """``"imperative"`` if the rule takes the results as its first, positional parameter, else ``"return"``."""
+    parameters = list(inspect.signature(_hook(cls)).parameters.values())
+    for parameter in parameters[1:]:
+        if parameter.kind in _POSITIONAL or parameter.kind is parameter.VAR_POSITIONAL:
+            raise SpmdArgumentError(
+                f"{cls.__qualname__}.{HOOK}: parameter {parameter.name!r} must be keyword-only; only the results may "
+                f"be positional",
+                code="SW304",
+                help=(f"def {HOOK}(out, *, {parameter.name}, ...)",),
+            )
+    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        raise SpmdArgumentError(f"{cls.__qualname__}.{HOOK} cannot take *{parameters[0].name}", code="SW304")
+    return "imperative" if parameters and parameters[0].kind in _POSITIONAL else "return"
+
+
+def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
+    """Those of forward's arguments that the rule asks for by name.
+
+    Errors: TypeError for a name that is no parameter of forward and has no default.
+    """
+    available = bind_forward_args(cls, args)
+    parameters = list(inspect.signature(_hook(cls)).parameters.values())
+    wanted: dict[str, Any] = {}
+    for parameter in parameters[1:] if hook_shape(cls) == "imperative" else parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            wanted = {**available, **wanted}
+        elif parameter.name in available:
+            wanted[parameter.name] = available[parameter.name]
+        elif parameter.default is parameter.empty:
+            raise SpmdArgumentError(
+                f"{cls.__qualname__}.{HOOK} asks for {parameter.name!r}, which is no parameter of forward; available "
+                f"are {', '.join(available) or 'none'}",
+                code="SW304",
+            )
+    return wanted
+
+
+def bind_forward_args(cls: type, args: Sequence[Any]) -> dict[str, Any]:
+    """Forward's arguments by name, ctx left out, defaults filled in; ``*args`` is one tuple.
+
+    Errors: TypeError if forward cannot be called with ``args``.
+    """
+    parameters = list(inspect.signature(cls.forward).parameters.values())  # type: ignore[attr-defined]
+    if not has_setup_context(cls):
+        parameters = parameters[1:]
+    try:
+        bound = inspect.Signature(parameters).bind(*args)
+    except TypeError as error:
+        raise SpmdArgumentError(f"{cls.__qualname__}.apply: {error}", code="SW304") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def has_setup_context(cls: type) -> bool:
+    """True if forward takes no ctx, because ``setup_context`` does."""
+    return cls.setup_context is not torch.autograd.Function.setup_context  # type: ignore[attr-defined]
+
+
+def _hook(cls: type) -> Callable[..., Any]:
+    hook = getattr(cls, HOOK, None)
+    if not callable(hook):
+        raise SpmdArgumentError(f"{cls.__qualname__}.{HOOK} must be a static method, got {hook!r}", code="SW304")
+    return hook  # type: ignore[no-any-return]
+
+
+def _named_tensors(bound: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [found for name, value in bound.items() for found in _reachable(name, value)]
+
+
+def _reachable(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every tensor in ``value`` with how one would write it."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from _reachable(f"{path}[{index}]", item)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _reachable(f"{path}[{key!r}]", item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _reachable(f"{path}.{field.name}", getattr(value, field.name, None))
+    else:
+        leaves = tree_leaves(value)
+        if len(leaves) != 1 or leaves[0] is not value:
+            yield from ((path, leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))

@@ -1,0 +1,45 @@
+"""What stands for a tensor in a rule, where only its number of dims and its type matter? ``NdimWithSpmdType``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.interop.tagging import set_type, type_of
+from shardwise.types.errors import SpmdArgumentError
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+
+class NdimWithSpmdType:
+    """A tensor without data: a number of dims and a type, accepted by the annotation functions and the rules.
+
+    ``requires_grad``   always True: nothing is known of the tensor that it stands for, so R and I stay apart.
+    ``summable``        the mesh axes along which it varies and may be read as a partial sum, because it came out of a
+                        contraction of operands that vary there.
+    ``described``       how messages call it.
+    """
+
+    requires_grad = True
+
+    def __init__(self, ndim: int) -> None:
+        if not isinstance(ndim, int) or isinstance(ndim, bool) or ndim < 0:
+            raise SpmdArgumentError(f"NdimWithSpmdType takes a number of dims, got {ndim!r}", code="SW304")
+        self.ndim = ndim
+        self.summable: frozenset[Any] = frozenset()
+        self.described = ""
+
+    @classmethod
+    def of(
+        cls, ndim: int, type: TensorType = UNTYPED, *, described: str = "", summable: frozenset[Any] = frozenset()
+    ) -> NdimWithSpmdType:
+        """A stand-in that carries ``type``."""
+        made = cls(ndim)
+        set_type(made, type)
+        made.described = described
+        made.summable = summable
+        return made
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def __repr__(self) -> str:
+        return f"NdimWithSpmdType(ndim={self.ndim}, {type_of(self)!r})"

@@ -1,0 +1,118 @@
+"""Which of PyTorch's functions are wrapped while some thread is checking? Three that its function modes do not show.
+
+``autograd.Function.apply`` runs a user's forward without telling anybody what it is; vmap makes new tensors around its
+inputs; a module's backward hooks work through a hidden autograd function. The wrappers are in place as long as any
+thread checks, and pass straight through on threads that do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.hooks
+
+from shardwise.interop.boundary import finish
+from shardwise.interop.session import current
+from shardwise.interop.torch_compat import in_backward, vmap_module
+from shardwise.types.errors import SpmdTypeError
+
+from . import batching
+from .backward_hooks import check_hooks
+from .functions import INTERNAL, checked_apply
+from .session import CheckSession
+
+_lock = threading.Lock()
+_holders = 0
+_undo: list[Callable[[], None]] = []
+
+
+def acquire() -> None:
+    """Put the wrappers in place, if no other thread has."""
+    global _holders
+    with _lock:
+        _holders += 1
+        if _holders == 1:
+            _install()
+
+
+def release() -> None:
+    """Take the wrappers away with the last thread that checks."""
+    global _holders
+    with _lock:
+        _holders -= 1
+        if _holders == 0:
+            while _undo:
+                _undo.pop()()
+
+
+def _install() -> None:
+    _replace(torch.autograd.Function, "apply", _wrap_apply)
+    _replace(torch.utils.hooks.BackwardHook, "__init__", _wrap_backward_hook)
+    vmap = vmap_module()
+    _replace(vmap, "_create_batched_inputs", _wrap_batching)
+    _replace(vmap, "_unwrap_batched", _wrap_unbatching)
+
+
+def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = vars(owner)[name]
+    setattr(owner, name, wrap(original))
+    _undo.append(functools.partial(setattr, owner, name, original))
+
+
+def _session() -> CheckSession | None:
+    """The check of this thread; None during a backward pass, whose gradients carry no types."""
+    session = current()
+    return session if isinstance(session, CheckSession) and not in_backward() else None
+
+
+def _wrap_apply(original: Any) -> Any:
+    plain = original.__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        session = _session()
+        if session is None or getattr(cls, INTERNAL, False):
+            return plain(cls, *args, **kwargs)
+        try:
+            return checked_apply(session, cls, args, kwargs, lambda: plain(cls, *args, **kwargs))
+        except SpmdTypeError as error:
+            finish(error, cls.__name__)
+            raise
+
+    return classmethod(functools.update_wrapper(apply, plain))
+
+
+def _wrap_backward_hook(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def __init__(self: Any, module: Any, user_hooks: Any, user_pre_hooks: Any) -> None:
+        session = _session()
+        if session is not None:
+            check_hooks(session, module, (*user_hooks, *user_pre_hooks))
+        plain(self, module, user_hooks, user_pre_hooks)
+
+    return __init__
+
+
+def _wrap_batching(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def create(in_dims: Any, args: Any, level: Any, structure: Any) -> Any:
+        made = plain(in_dims, args, level, structure)
+        if _session() is not None:
+            batching.type_inputs(in_dims, args, level, made)
+        return made
+
+    return create
+
+
+def _wrap_unbatching(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def unwrap(outputs: Any, out_dims: Any, level: Any, *rest: Any) -> Any:
+        made = plain(outputs, out_dims, level, *rest)
+        if _session() is not None:
+            batching.type_outputs(outputs, out_dims, level, made)
+        return made
+
+    return unwrap

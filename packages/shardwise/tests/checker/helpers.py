@@ -1,0 +1,43 @@
+"""Typed tensors in one word, and the one way in which checker tests look at refusals."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import shardwise as spmd
+import torch
+from shardwise import PerMeshAxisLocalSpmdType as Local
+
+
+def make(place: str, *shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor with placement ``place`` on tp, e.g. ``make("P", 4, 4)``."""
+    shape = shape or (4, 4)
+    x = torch.ones(shape, dtype=dtype).requires_grad_(grad)
+    x.__dict__.clear()  # made by a factory: forget that it is a constant
+    return spmd.assert_type(x, {"tp": Local(place)})
+
+
+def place(x: Any, axis: str = "tp") -> str:
+    """The placement of ``x`` on ``axis`` as a letter; empty if it has none."""
+    found = spmd.maybe_get_axis_local_type(x, axis)
+    return "" if found is None else repr(found)
+
+
+@contextmanager
+def refused(code: str, *words: str) -> Iterator[pytest.ExceptionInfo[spmd.SpmdTypeError]]:
+    """The block raises a type error with this code, placed in the calling test, whose text has these words."""
+    here = inspect.currentframe().f_back.f_back.f_code.co_filename  # type: ignore[union-attr]
+    with pytest.raises(spmd.SpmdTypeError) as caught:
+        yield caught
+    finding = caught.value.finding
+    assert finding is not None, f"no finding on {caught.value}"
+    assert finding.code == code, f"{finding.headline}"
+    assert finding.place is not None
+    assert finding.place.file == here
+    text = str(caught.value)
+    for word in words:
+        assert word in text, f"{word!r} is not in: {text}"

@@ -1,0 +1,211 @@
+"""Section 5.4 of the API: the type of an ordinary call along one axis, as a table, seen through real torch calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import shardwise as spmd
+import torch
+import torch.nn.functional as F
+from shardwise import I, P, R, V
+from shardwise.checker import typecheck
+
+from .helpers import make, place, refused
+
+NONLINEAR = {"R": "R", "I": "I", "V": "V", "P": "SW112"}
+LINEAR = {"R": "R", "I": "I", "V": "V", "P": "P"}
+
+
+@pytest.mark.parametrize("letter", "RIVP")
+@pytest.mark.parametrize(
+    ("call", "table"),
+    [
+        (torch.relu, NONLINEAR),
+        (F.gelu, NONLINEAR),
+        (lambda x: x**2, NONLINEAR),
+        (lambda x: x.abs(), NONLINEAR),
+        (lambda x: x > 0, NONLINEAR),
+        (lambda x: F.layer_norm(x, (4,)), NONLINEAR),
+        (lambda x: x.softmax(-1), NONLINEAR),
+        (lambda x: x.max(), NONLINEAR),
+        (lambda x: x + 1.0, {**LINEAR, "P": "SW113"}),
+        (lambda x: 1.0 - x, {**LINEAR, "P": "SW113"}),
+        (lambda x: x + 0, LINEAR),
+        (lambda x: x * 2.0, LINEAR),
+        (lambda x: 2.0 * x, LINEAR),
+        (lambda x: x / 2, LINEAR),
+        (lambda x: 2 / x, NONLINEAR),
+        (lambda x: -x, LINEAR),
+        (lambda x: x.sum(), LINEAR),
+        (lambda x: x.mean(-1), LINEAR),
+        (lambda x: x.nansum(), NONLINEAR),
+        (lambda x: x[0], LINEAR),
+        (lambda x: x[:, 1:3], LINEAR),
+        (lambda x: x.t(), LINEAR),
+        (lambda x: x.T, LINEAR),
+        (lambda x: x.view(2, 8), LINEAR),
+        (lambda x: x.reshape(-1), LINEAR),
+        (lambda x: x.double(), LINEAR),
+        (lambda x: x.to(torch.bfloat16), LINEAR),
+        (lambda x: x.to(torch.int64), {**LINEAR, "P": "SW112"}),
+        (lambda x: x.cumsum(0), LINEAR),
+        (lambda x: x.cumsum(0, dtype=torch.int64), {**LINEAR, "P": "SW112"}),
+        (lambda x: F.pad(x, (1, 1)), LINEAR),
+        (lambda x: F.pad(x, (1, 1), value=1.0), {**LINEAR, "P": "SW113"}),
+        (lambda x: x.tril(), LINEAR),
+        (lambda x: torch.fft.fft(x), LINEAR),
+        (lambda x: x.div(2, rounding_mode="floor"), {**LINEAR, "P": "SW112"}),
+        (lambda x: x.masked_fill(torch.ones(4, 4).bool(), 0.0), LINEAR),
+        (lambda x: x.masked_fill(torch.ones(4, 4).bool(), 1.0), {**LINEAR, "P": "SW113"}),
+        (lambda x: x.detach(), LINEAR),
+        (lambda x: x.clone(), LINEAR),
+        (lambda x: x.contiguous(), LINEAR),
+        (lambda x: torch.ops.aten.add.Tensor(x, x), LINEAR),
+        (lambda x: torch.stack([x, x]), LINEAR),
+        (lambda x: torch.cat([x, torch.zeros(1, 4)]), LINEAR),
+        (lambda x: torch.cat([x, torch.ones(1, 4)]), {**LINEAR, "P": "SW113"}),
+        (lambda x: F.dropout(x, 0.5, training=False), LINEAR),
+        (lambda x: F.dropout(x, 0.0), LINEAR),
+    ],
+)
+def test_one_operand(tp_mesh: Any, call: Callable[[Any], Any], table: dict[str, str], letter: str) -> None:
+    x = make(letter)
+    with typecheck():
+        if table[letter].startswith("SW"):
+            with refused(table[letter]):
+                call(x)
+        else:
+            assert place(call(x)) == table[letter]
+
+
+@pytest.mark.parametrize(
+    ("call", "pairs"),
+    [
+        (
+            torch.add,
+            "RR:R II:I VV:V PP:P RV:V VR:V RP:SW113 PR:SW113 PV:SW110 VP:SW110 IP:SW101 PI:SW101",
+        ),
+        (torch.mul, "RR:R II:I VV:V PP:SW111 RV:V VR:V RP:P PR:P PV:SW110 VP:SW110 IP:SW101 PI:SW101"),
+        (torch.matmul, "RR:R II:I VV:V PP:SW111 RV:V RP:P PR:P PV:SW110"),
+        (torch.div, "RR:R VV:V PP:SW114 RV:V RP:SW114 PR:P VP:SW110"),
+        (torch.maximum, "RR:R II:I VV:V PP:SW112 RP:SW112 RV:V"),
+        (lambda a, b: torch.einsum("ij,jk->ik", a, b), "RR:R VV:V PP:SW111 RP:P PR:P RV:V"),
+        (lambda a, b: torch.cat([a, b]), "RR:R II:I VV:V PP:P RP:SW113 RV:V"),
+        (lambda a, b: torch.where(torch.ones(4, 4).bool(), a, b), "RR:R PP:P RP:SW113 VV:V PV:SW110"),
+        (lambda a, b: torch.lerp(a, b, 0.5), "RR:R PP:P RP:SW113 VV:V"),
+        (F.linear, "RR:R II:I VV:V PP:SW111 RP:P PR:P RV:V"),
+        (lambda a, b: F.linear(torch.ones(4, 4), a, b[0]), "RR:R PP:P RP:SW113 PR:SW113 VV:V"),
+        (torch.outer, "RR:SW1"),
+    ][:-1],
+)
+def test_two_operands(tp_mesh: Any, call: Callable[[Any, Any], Any], pairs: str) -> None:
+    for pair in pairs.split():
+        letters, _, expected = pair.partition(":")
+        a, b = make(letters[0], grad=True), make(letters[1], grad=True)
+        with typecheck():
+            if expected.startswith("SW"):
+                with refused(expected):
+                    call(a, b)
+            else:
+                assert place(call(a, b)) == expected, pair
+
+
+@pytest.mark.parametrize(
+    ("first", "first_grad", "second", "second_grad", "expected"),
+    [
+        ("I", False, "R", False, "R"),
+        ("I", True, "R", False, "I"),
+        ("I", False, "R", True, "R"),
+        ("I", True, "R", True, "SW101"),
+        ("I", False, "V", True, "V"),
+        ("I", True, "V", False, "SW101"),
+        ("I", True, "V", True, "SW101"),
+        ("I", False, "P", True, "P"),
+        ("I", True, "P", True, "SW101"),
+        ("R", True, "I", False, "R"),
+    ],
+)
+@pytest.mark.parametrize("repeat", [1, 2], ids=["cold", "warm"])
+def test_gradient_free_operands_take_the_flavour_that_is_needed(
+    tp_mesh: Any, first: str, first_grad: bool, second: str, second_grad: bool, expected: str, repeat: int
+) -> None:
+    a, b = make(first, grad=first_grad), make(second, grad=second_grad)
+    with typecheck():
+        for _ in range(repeat):
+            if expected.startswith("SW"):
+                with refused(expected):
+                    a * b
+            else:
+                assert place(a * b) == expected
+
+
+def test_under_no_grad_invariant_and_replicate_mix(tp_mesh: Any) -> None:
+    a, b = make("I", grad=True), make("R", grad=True)
+    with typecheck():
+        with torch.no_grad():
+            assert place(a * b) == "R"
+        with refused("SW101"):
+            a * b
+        with torch.no_grad():
+            assert place(a * b) == "R"
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [("PPR", "P"), ("PRP", "P"), ("PRR", "SW113"), ("RPR", "SW113"), ("RRP", "SW113"), ("RPP", "SW111"), ("RVR", "V")],
+)
+@pytest.mark.parametrize("op", [torch.addmm, torch.baddbmm], ids=["addmm", "baddbmm"])
+def test_a_sum_of_a_term_and_a_product(tp_mesh: Any, op: Callable[..., Any], letters: str, expected: str) -> None:
+    shape = (4, 4) if op is torch.addmm else (2, 4, 4)
+    operands = [make(letter, *shape) for letter in letters]
+    with typecheck():
+        if expected.startswith("SW"):
+            with refused(expected):
+                op(*operands)
+        else:
+            assert place(op(*operands)) == expected
+
+
+@pytest.mark.parametrize("index", ["R", "I", "V"])
+def test_index_tensors_are_no_linear_operands(tp_mesh: Any, index: str) -> None:
+    x, at = make("P"), make(index, 2, dtype=torch.int64)
+    with typecheck():
+        if index == "V":
+            with refused("SW110"):
+                x.index_select(0, at)
+        else:
+            assert place(x.index_select(0, at)) == "P"
+            assert place(x[at]) == "P"
+            assert place(x.gather(0, at.view(1, 2))) == "P"
+
+
+def test_axes_are_judged_one_by_one(mesh: Any) -> None:
+    a = spmd.assert_type(torch.randn(4, 4), {"dp": V, "tp": P})
+    b = spmd.assert_type(torch.randn(4, 4), {"dp": R, "tp": R})
+    with typecheck():
+        c = a * b
+        assert spmd.get_local_type(c) == {spmd.normalize_axis("dp"): V, spmd.normalize_axis("tp"): P}
+        with refused("SW112", "tp") as caught:
+            c.relu()
+    assert "dp" not in caught.value.finding.axis
+
+
+def test_an_i_operand_is_told_to_convert(tp_mesh: Any) -> None:
+    weight, x = make("I", grad=True), make("V", grad=True)
+    with typecheck(), refused("SW101", 'convert(weight, "tp", src=I, dst=R)'):
+        torch.matmul(x, weight)
+
+
+def test_every_line_of_help_makes_the_call_pass(tp_mesh: Any) -> None:
+    x = make("P")
+    with typecheck():
+        with refused("SW112") as caught:
+            torch.relu(x)
+        assert caught.value.finding.help
+        for line in caught.value.finding.help:
+            repaired = eval(
+                line.partition(" before ")[0], {"all_reduce": spmd.all_reduce, "x": x, "P": P, "R": R, "I": I}
+            )
+            assert place(torch.relu(repaired)) in "RI"
