@@ -1,5 +1,6 @@
 """Every code is listed, emitted, explained and tested: this ties the four together."""
 
+import json
 import linecache
 import re
 import warnings
@@ -9,6 +10,8 @@ import pytest
 import shardwise
 import torch
 import torch.distributed as dist
+from click.testing import CliRunner
+from shardwise.cli.main import main
 from shardwise.diagnostics import explain
 from shardwise.diagnostics.codes import CODES, Severity
 from shardwise.types.errors import SpmdTypeError
@@ -55,9 +58,15 @@ def test_names_are_offences_in_kebab_case_and_used_once():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _processes():
+def _one_thread():
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
+    torch.set_num_threads(before)
+    leave_the_world()
+
+
+def leave_the_world():
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -93,3 +102,27 @@ def test_the_repaired_program_passes(code):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(explain.runnable(explain.page(code).repaired), f"{code} repaired")
+
+
+def check(program, folder):
+    """``shardwise check`` in this process: the exit code and the JSON report."""
+    leave_the_world()
+    script = folder / "train.py"
+    script.write_text(program)
+    result = CliRunner().invoke(main, ["check", "--world-size", "4", "--format", "json", str(script)])
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("code", sorted(OF_THE_RUN))
+def test_the_failing_program_ends_its_run_with_this_code(code, tmp_path):
+    program = explain.runnable(explain.page(code).fails)
+    exit_code, report = check(program, tmp_path)
+    assert (exit_code, report["verdict"]) == (2, CODES[code].name)
+    if report["stopped"] is not None:
+        assert report["stopped"]["place"]["line"] == explain.marked_line(program, code)
+
+
+@pytest.mark.parametrize("code", sorted(OF_THE_RUN))
+def test_the_repaired_program_ends_clean(code, tmp_path):
+    exit_code, report = check(explain.runnable(explain.page(code).repaired), tmp_path)
+    assert (exit_code, report["verdict"]) == (0, "clean")

@@ -360,6 +360,10 @@ def test_a_run_ends_with_its_summary():
         (RunResult(), "no verdict; 0 operations checked, 0 unchecked"),
         (
             RunResult((GELU,), checked_ops=9, stopped=Stop(StopReason.INTERRUPTED)),
+            "no verdict, 1 error in 1 line; 9 operations checked, 0 unchecked",
+        ),
+        (
+            RunResult((GELU,), checked_ops=9, stopped=Stop(StopReason.SCRIPT_ERROR)),
             "1 error in 1 line; 9 operations checked, 0 unchecked",
         ),
     ],
