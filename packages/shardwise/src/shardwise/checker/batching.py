@@ -31,7 +31,7 @@ _local = _Local()
 
 def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], level: int, made: Any) -> None:
     """Type the tensors that the mapped function sees; each shares memory with the argument it wraps."""
-    entries = []
+    entries: list[Any] = []
     for dim, arg, inner in zip(in_dims, args, tree_leaves(made), strict=True):
         tag = tag_of(arg)
         if dim is None or tag is None or inner is arg or not isinstance(inner, torch.Tensor):

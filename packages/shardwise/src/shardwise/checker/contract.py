@@ -121,8 +121,8 @@ class Contract:
         unknown = [name for name in self.in_types if self.signature and name not in self.signature.parameters]
         if unknown:
             raise SpmdTypeError(
-                f"{self.name}: in_types pytree structure does not match input: {unknown[0]!r} is no parameter; in_types "
-                f"is a tuple with one entry per positional argument, or a dict from parameter names",
+                f"{self.name}: in_types pytree structure does not match input: {unknown[0]!r} is no parameter; "
+                f"in_types is a tuple with one entry per positional argument, or a dict from parameter names",
                 code="SW140",
                 help=(f"in_types=({self.in_types!r},)",) if len(bound.args) == 1 else (),
             )

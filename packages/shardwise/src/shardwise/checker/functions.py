@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_place, user_site
 from shardwise.interop.session import this_thread
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
@@ -25,6 +25,7 @@ from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
+from .backward_hooks import MARK
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
@@ -100,7 +101,7 @@ def register_local_backward_hook(hook: Function) -> Function:
     """
     try:
         if callable(hook):
-            getattr(hook, "__func__", hook).__shardwise_local_hook__ = True  # type: ignore[attr-defined]
+            setattr(getattr(hook, "__func__", hook), MARK, True)
             return hook
     except AttributeError:
         pass  # built in, without room for an attribute
@@ -147,7 +148,7 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
     except SpmdTypeError as error:
         if error.attached is not None:
             raise  # an operator inside was refused and has said so
-        attach(error, op=cls.__name__)
+        attach(error, op=cls.__name__, place=user_place())
         session.report(error)
         return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
     return _run_as(session, cls.__name__, UNTYPED, run, tensors)

@@ -58,7 +58,7 @@ def all_reduce(x: Any, axis: Any, *, src: Any = DEFAULTS["all_reduce"]["src"], d
 
 
 def all_gather(x: Any, axis: Any, *, src: Any = DEFAULTS["all_gather"]["src"], dst: Any, out: Any = None) -> Any:
-    """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V the pieces are stacked on a new dim 0."""
+    """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0."""
     return _move("all_gather", x, axis, src, dst, out)
 
 

@@ -34,7 +34,7 @@ def _session() -> CheckSession | None:
 
 @contextlib.contextmanager
 def local() -> Iterator[None]:
-    """Check local types only inside the block; results come without a partition spec. No effect if nothing is checked."""
+    """Check local types only inside the block; results come without a partition spec."""
     if _session() is None:
         yield
     else:
