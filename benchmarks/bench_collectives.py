@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import shardwise as spmd
 import torch
 import torch.distributed as dist
-from torch import Tensor
-
-import shardwise as spmd
 from shardwise import I, P, R, S
 from shardwise.interop.torch_compat import fake_world
+from torch import Tensor
 
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -106,7 +105,9 @@ def collectives(rows: int = 64, columns: int = 64, repeats: int = 41, calls: int
         x = torch.randn(rows, columns, requires_grad=True)
         for name, (by_hand, typed) in CASES.items():
             grad = torch.ones_like(by_hand(x, group))
-            pairs = [(_time(by_hand, x, group, grad, calls), _time(typed, x, group, grad, calls)) for _ in range(repeats)]
+            pairs = [
+                (_time(by_hand, x, group, grad, calls), _time(typed, x, group, grad, calls)) for _ in range(repeats)
+            ]
             results[name] = {
                 "by_hand_us": statistics.median(pair[0] for pair in pairs),
                 "typed_us": statistics.median(pair[1] for pair in pairs),
@@ -125,4 +126,6 @@ def _time(function: Callable[[Tensor, Any], Tensor], x: Tensor, group: Any, grad
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for name, medians in collectives().items():
-        print(f"{name:16} {medians['by_hand_us']:8.2f} us by hand {medians['typed_us']:8.2f} us typed  x{medians['ratio']:.3f}")
+        print(
+            f"{name:16} {medians['by_hand_us']:8.2f} us by hand {medians['typed_us']:8.2f} us typed  x{medians['ratio']:.3f}"
+        )

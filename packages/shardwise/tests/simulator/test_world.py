@@ -88,7 +88,7 @@ def test_no_process_is_left_behind_after_failure_and_time_out():
     assert multiprocessing.active_children() == []
 
 
-_CALLER = """
+_CALLER = r"""
 import os, time
 from shardwise.simulator.world import run_processes
 

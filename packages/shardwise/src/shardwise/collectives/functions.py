@@ -6,7 +6,7 @@ backward, and applying it again is the double backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
             raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
         if recipe.options is not None and x.is_leaf:
             recipe = recipe.for_leaf
-        return Transition.apply(x, (recipe, comm, sizes))  # type: ignore[no-any-return,no-untyped-call]
+        return _apply(x, (recipe, comm, sizes))
     result = run(x, (recipe, comm, sizes))
     return result if result is not x else x.view_as(x)
 
@@ -52,7 +52,7 @@ def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
     if recipe.narrow is not None and x.requires_grad and torch.is_grad_enabled():
         raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
-    return TransitionInPlace.apply(x, (recipe, comm, None))  # type: ignore[no-any-return,no-untyped-call]
+    return _apply_in_place(x, (recipe, comm, None))
 
 
 Step = tuple[Recipe, Communicator, Any]
@@ -84,7 +84,7 @@ class Transition(torch.autograd.Function):
             sizes = (sizes[1], sizes[0])
         recipe = recipe.partner
         if grad.requires_grad and torch.is_grad_enabled():
-            return Transition.apply(grad, (recipe.with_partner(), comm, sizes)), None  # type: ignore[no-untyped-call]
+            return _apply(grad, (recipe.with_partner(), comm, sizes)), None
         return run(grad, (recipe, comm, sizes)) if recipe.casts else recipe.kernel(grad, comm, recipe, sizes), None
 
 
@@ -100,6 +100,11 @@ class TransitionInPlace(torch.autograd.Function):
         return wire.all_reduce_(x, step[1])
 
     backward = Transition.backward
+
+
+# The stubs of torch leave ``apply`` untyped.
+_apply: Callable[[Tensor, Step], Tensor] = Transition.apply
+_apply_in_place: Callable[[Tensor, Step], Tensor] = TransitionInPlace.apply
 
 
 def frozen_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:

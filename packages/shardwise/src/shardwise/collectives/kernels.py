@@ -68,7 +68,7 @@ def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[
     dim = plan.dim
     if sizes is not None:
         padded = x.new_zeros((comm.size, *x.shape[:dim], max(sizes), *x.shape[dim + 1 :]))
-        for slot, piece, size in zip(padded.unbind(0), x.split(list(sizes), dim), sizes, strict=True):
+        for slot, piece, size in zip(padded.unbind(0), torch.split(x, list(sizes), dim), sizes, strict=True):
             slot.narrow(dim, 0, size).copy_(piece)
         own = wire.reduce_scatter(padded, comm, _way(plan, False)).squeeze(0)
         return own.narrow(dim, 0, sizes[comm.rank]).contiguous()
@@ -87,7 +87,7 @@ def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> T
     """Piece j along ``dim`` goes to rank j; what arrives is joined along ``other_dim``."""
     way = _way(plan, plan.other_dim == 0)
     if sizes is not None:
-        return wire.all_to_all(x, comm, *sizes, way=way)
+        return wire.all_to_all(x, comm, sizes[0], sizes[1], way)
     if plan.dim == 0 and plan.other_dim == 0:
         return wire.all_to_all(x, comm, way=way)
     return _join(wire.all_to_all(_cut(x, plan.dim, comm.size), comm, way=way), plan.other_dim)
@@ -140,7 +140,7 @@ def _own_span(total: int, comm: Communicator, sizes: Sequence[int] | None) -> tu
 
 def _cut(x: Tensor, dim: int, count: int) -> Tensor:
     """[.., n * m, ..] to [n, .., m, ..]."""
-    return x.unflatten(dim, (count, x.shape[dim] // count)).movedim(dim, 0)
+    return x.reshape(*x.shape[:dim], count, x.shape[dim] // count, *x.shape[dim + 1 :]).movedim(dim, 0)
 
 
 def _join(pieces: Tensor, dim: int) -> Tensor:

@@ -18,8 +18,8 @@ from shardwise.types.placement import Shard
 from torch.compiler import is_compiling
 
 from .dtypes import Options, is_narrow, resolve_dtypes
-from .kernels import KERNELS, identity
-from .sizes import CHECKS
+from .kernels import KERNELS, Kernel, identity
+from .sizes import CHECKS, Check
 
 _SHRINKING = frozenset({("convert", whole, part) for whole in "RI" for part in "VS"})
 
@@ -52,8 +52,8 @@ class Recipe:
     ) -> None:
         shrinks = move.op in REDUCTIONS or (move.op, move.src, move.dst) in _SHRINKING
         self.move = move
-        self.kernel = KERNELS.get((move.op, move.src, move.dst), identity)
-        self.check = CHECKS.get(self.kernel)
+        self.kernel: Kernel = KERNELS.get((move.op, move.src, move.dst), identity)
+        self.check: Check | None = CHECKS.get(self.kernel)
         self.dim, self.other_dim = dim, other_dim
         self.given = given
         self.op_dtype, self.out_dtype = resolve_dtypes(given, op_dtype, out_dtype, shrinks=shrinks)

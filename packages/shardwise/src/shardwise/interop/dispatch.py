@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from shardwise.types.errors import SpmdTypeError
 from torch.compiler import is_compiling
@@ -30,13 +30,13 @@ def typed_call(op: str) -> Callable[[Callable[Params, Result]], Callable[Params,
             if has_torch_function_unary(x):
                 return handle_torch_function(public, (x,), x, *args, **kwargs)
             try:
-                return function(x, *args, **kwargs)  # type: ignore[arg-type]
+                return function(x, *args, **kwargs)
             except SpmdTypeError as error:
                 if not is_compiling():
                     finish(error, op)
                 raise
 
         public.__shardwise_op__ = op  # type: ignore[attr-defined]
-        return public
+        return cast(Callable[Params, Result], public)
 
     return decorate

@@ -54,7 +54,7 @@ def communicator(axis: Any) -> Communicator:
     if known is not None:
         return known
     if isinstance(axis, ProcessGroup):
-        return _remember(axis)
+        return _remember(axis)  # type: ignore[no-any-return]
     group = _group_of(axis)
     if group is None:
         return _ALONE

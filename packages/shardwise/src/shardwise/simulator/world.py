@@ -105,7 +105,7 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
     set_current_entry(None)
     try:
         os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
-        store = dist.FileStore(str(place.folder / "store"), place.size)
+        store = dist.FileStore(str(place.folder / "store"), place.size)  # type: ignore[attr-defined]
         dist.init_process_group(
             "gloo",
             store=store,

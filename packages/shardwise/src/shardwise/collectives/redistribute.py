@@ -1,0 +1,59 @@
+"""How does a tensor get from one placement to another on an axis, whatever it takes? The value is kept.
+
+``redistribute`` picks the op from the table of routes in rules/comms.py. One axis at a time: when several axes shard one
+tensor dim, only the innermost may move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.interop.boundary import boundary
+from shardwise.rules.comms import ROUTES, letter
+from shardwise.rules.refusals import refusal
+from shardwise.types.errors import SpmdValueError
+from torch import Tensor
+
+from .coerce import convert
+from .communicate import all_gather, all_reduce, all_to_all, reduce_scatter
+
+_OPS: dict[str, Callable[..., Tensor]] = {
+    "all_reduce": all_reduce,
+    "all_gather": all_gather,
+    "reduce_scatter": reduce_scatter,
+    "all_to_all": all_to_all,
+    "convert": convert,
+}
+
+
+@boundary
+def redistribute(
+    x: Tensor, axis: Any, *, src: Any, dst: Any, split_sizes: Sequence[int] | None = None, **options: Any
+) -> Tensor:
+    """``x`` in another placement with the same value, with as much communication as that takes.
+
+    Shapes:  those of the op taken; V -> R stacks, P -> V and R/I -> V drop dim 0, S(i) -> R concatenates along i.
+    Types:   src -> dst; the same placement, or V for S(i) and back, returns ``x`` itself.
+    Errors:  SW202 if no op leads from src to dst; those of the op taken. Options are that op's.
+    Source:  rules/comms.py, ROUTES.
+    """
+    from_, to = letter(src), letter(dst)
+    op = ROUTES.get((from_, to))
+    if op is None:
+        refused = refusal("redistribute", src, dst, axis=axis)
+        assert refused is not None, "redistribute has no rows of its own"
+        raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
+    if from_ == to == "S" and src == dst:
+        op = "convert"
+    if split_sizes is not None:
+        if op == "all_to_all":
+            raise SpmdValueError(
+                "redistribute between two dims cuts one and joins the other, so it takes no single split_sizes",
+                code="SW208",
+                help=("all_to_all(x, axis, ..., output_split_sizes=..., input_split_sizes=...)",),
+            )
+        options["split_sizes"] = split_sizes
+    if op == "convert":
+        options["expert_mode"] = True
+    return _OPS[op](x, axis, src=src, dst=dst, **options)
