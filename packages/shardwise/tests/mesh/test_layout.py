@@ -157,6 +157,22 @@ def test_composition_within_a_plain_range_always_exists(pair):
         assert layout.compose(Layout(layout.numel(), 1)) == layout
 
 
+@pytest.mark.parametrize(
+    ("whole", "selection", "expected"),
+    [
+        (Layout(4, 2), Layout(2, 2), Layout(2, 4)),
+        (Layout((2, 2), (8, 1)), Layout(2, 2), Layout(2, 8)),
+        (Layout((2, 4), (10, 1)), Layout((2, 2), (3, 1)), None),  # 1 + 3 carries into the 10s
+        (Layout((2, 4), (10, 1)), Layout(3, 2), None),
+        (Layout(4, 1), Layout((2, 2), (3, 1)), None),  # there is no position 4
+        (Layout(4, 1), Layout(2, 4), None),
+        (Layout(6, 1), Layout(3, 2), Layout(3, 2)),
+    ],
+)
+def test_compositions(whole, selection, expected):
+    assert whole.compose(selection) == expected
+
+
 @given(layouts(), st.integers(1, 100))
 def test_a_complement_tiles_the_world(layout, world_size):
     rest = layout.complement(world_size)

@@ -59,6 +59,8 @@ def test_an_axis_of_one_rank_keeps_its_name_and_makes_no_other_ambiguous():
     register_name(of(4, 1), "tp")
     assert repr(of(1, 1)) == "tp(trivial)"
     assert repr(of(4, 1)) == "tp"
+    register_name(of(2, 1), "tp")
+    assert repr(of(1, 1)) == "tp(trivial)"
 
 
 def test_the_flattening_of_named_axes_is_printed_as_such():

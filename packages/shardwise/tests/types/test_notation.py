@@ -106,6 +106,10 @@ def test_what_is_not_notation_is_refused_at_its_position(text, words):
     assert caught.value.code == "SW905"
 
 
+def test_a_sharding_axis_that_is_not_varying_stays_in_the_braces():
+    assert str(TypedShape("f32", (8,), of({TP: P}, PartitionSpec(TP)))) == "f32[8@tp] {tp: P}"
+
+
 def test_a_spec_of_the_wrong_length_still_prints():
     assert (
         str(TypedShape("f32", (8,), of({TP: V}, PartitionSpec(None, TP)))) == "f32[8] {tp: V} PartitionSpec(None, tp)"

@@ -24,8 +24,8 @@ def check_orthogonal(axes: Iterable[MeshAxis], where: str, names: Mapping[str, M
     for one, other in combinations(axes, 2):
         if not one.isorthogonal(other):
             raise SpmdTypeError(
-                f"{_shown(one, names)} and {_shown(other, names)} in {where} are not orthogonal: they overlap, and axes "
-                f"must be independent radix dimensions of the ranks",
+                f"{_shown(one, names)} and {_shown(other, names)} in {where} are not orthogonal: they overlap, and "
+                f"axes must be independent radix dimensions of the ranks",
                 code="SW901",
             )
     listed = ", ".join(_shown(axis, names) for axis in axes)
