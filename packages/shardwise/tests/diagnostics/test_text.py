@@ -115,6 +115,15 @@ def test_operands_without_a_known_origin_are_labelled_where_they_are_used():
     )
 
 
+def test_a_literal_is_underlined_without_repeating_it():
+    finding = Finding("SW113", "x", place=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
+    assert shown(finding).splitlines()[3:6] == [
+        "10 |         p=0.5,",
+        "   |         ^^^^^ added once per rank",
+        "   |           ---",
+    ]
+
+
 def test_one_expression_used_twice_is_marked_once():
     operands = [Operand("a", "f32[4] {tp: P}", at(8, "a", 0))] * 2
     finding = Finding("SW111", "two pending sums", place=at(8, "a * a"), op="mul", axis="tp", operands=tuple(operands))
@@ -238,11 +247,10 @@ def test_a_label_that_does_not_fit_hangs_below_and_moves_left():
     finding = Finding(
         "SW110", "x", place=at(8, "b"), operands=(Operand("b", "f32[4, 1024] {dp: R, tp: V}", at(8, "b")),)
     )
-    assert shown(finding, width=40).splitlines()[3:8] == [
+    assert shown(finding, width=40).splitlines()[3:7] == [
         "8 |     return y * a * a + b + F.drop...",
         "  |                        ^",
         "  |                        -",
-        "  |                        |",
         "  |       b: f32[4, 1024] {dp: R, tp: V}",
     ]
 

@@ -184,7 +184,7 @@ def _rows(layer: list[_Span], room: int) -> list[Line]:
         underlines.append((last.mark.style, f" {last.mark.label}"))
         hanging.remove(last)
     rows = [underlines]
-    if hanging:
+    if hanging and len(layer) > 1:
         rows.append(_bars(hanging))
     while hanging:
         span = hanging.pop()

@@ -146,6 +146,8 @@ def _limited(notes: Sequence[str], limit: int | None, what: str) -> Iterable[str
 
 def _operand_marks(operand: Operand) -> list[Mark]:
     """An operand is introduced where it got its type; without a known origin, where it is used."""
+    if operand.name == operand.type:
+        return [] if operand.place is None else [Mark(operand.place)]  # a literal says all there is
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
     hops = [hop for hop in operand.origin if source_line(hop.place) is not None]
     if not hops:

@@ -1,0 +1,49 @@
+"""How does a finding appear beside a line of a pull request? Workflow commands of GitHub Actions, one line each.
+
+Source: https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions, "Setting an error message".
+"""
+
+from __future__ import annotations
+
+import os
+
+from .codes import Severity
+from .excerpt import character_column, end_character_column
+from .finding import Finding
+from .printable import safe_str
+from .result import RunResult
+from .text import shown_path
+
+
+def to_github(result: RunResult, *, root: str | None = None) -> str:
+    """One command per finding, and one for a run that ended early; paths are relative to ``root`` (default: here)."""
+    base = os.path.abspath(root if root is not None else os.getcwd())
+    told = [*result.findings, *([result.ending] if result.ending is not None else [])]
+    return "\n".join(_command(finding, base) for finding in told)
+
+
+def _command(finding: Finding, base: str) -> str:
+    properties: dict[str, object] = {}
+    place = finding.place
+    if place is not None:
+        properties["file"] = shown_path(place.file, base)
+        properties["line"] = place.line
+        properties["endLine"] = place.end_line
+        if place.end_line in (None, place.line):
+            properties["col"] = character_column(place)
+            properties["endColumn"] = end_character_column(place)
+    properties["title"] = f"{finding.code} {finding.name}"
+    given = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value is not None)
+    times = [f"{finding.count} times at this place"] if finding.count > 1 else []
+    lines = [finding.message, *finding.facts, *times, *(f"help: {line}" for line in finding.help)]
+    text = "\n".join(safe_str(part) for line in lines for part in str(line).splitlines())
+    kind = "error" if finding.severity is Severity.ERROR else "warning"
+    return f"::{kind} {given}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: object) -> str:
+    return _data(str(value)).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,102 @@
+"""How does a code-scanning service read a run? SARIF 2.1.0, one run with one result per finding.
+
+Source: the OASIS standard, https://docs.oasis-open.org/sarif/sarif/v2.1.0/. Paths are relative to the root that was
+given, columns count characters from 1, and how the run ended is an invocation notification and not a result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+from urllib.parse import quote
+
+from .codes import CODES, Severity
+from .excerpt import character_column, end_character_column
+from .finding import Finding, Operand, Place
+from .printable import safe_str
+from .result import RunResult
+from .text import shown_path
+
+SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -> str:
+    """The run as a SARIF log; paths are relative to ``root`` (default: here)."""
+    base = os.path.abspath(root if root is not None else os.getcwd())
+    used = [code for code in CODES if any(finding.code == code for finding in result.findings)]
+    run = {
+        "tool": {"driver": {"name": "shardwise", **_version(version), "rules": [_rule(code) for code in used]}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {
+                "executionSuccessful": result.ending is None,
+                "exitCode": int(result.exit_code),
+                "toolExecutionNotifications": [] if result.ending is None else [_notification(result.ending, base)],
+            }
+        ],
+        "results": [_result(finding, used.index(finding.code), base) for finding in result.findings],
+    }
+    return json.dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+
+
+def _version(version: str) -> dict[str, str]:
+    return {"version": version} if version else {}
+
+
+def _rule(code: str) -> dict[str, Any]:
+    entry = CODES[code]
+    return {
+        "id": code,
+        "name": entry.name,
+        "shortDescription": {"text": entry.summary},
+        "help": {"text": f"shardwise explain {code}"},
+        "defaultConfiguration": {"level": _level(entry.severity)},
+    }
+
+
+def _level(severity: Severity) -> str:
+    return "error" if severity is Severity.ERROR else "warning"
+
+
+def _result(finding: Finding, rule_index: int, base: str) -> dict[str, Any]:
+    text = "\n".join([safe_str(finding.message), *finding.facts, *(f"help: {line}" for line in finding.help)])
+    origins = [_related(operand, base) for operand in finding.operands]
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": rule_index,
+        "level": _level(finding.severity),
+        "message": {"text": text},
+        "locations": [] if finding.place is None else [{"physicalLocation": _physical(finding.place, base)}],
+        "relatedLocations": [location for locations in origins for location in locations],
+        "occurrenceCount": finding.count,
+    }
+
+
+def _notification(ending: Finding, base: str) -> dict[str, Any]:
+    return {
+        "level": "error",
+        "message": {"text": ending.headline},
+        "locations": [] if ending.place is None else [{"physicalLocation": _physical(ending.place, base)}],
+    }
+
+
+def _related(operand: Operand, base: str) -> list[dict[str, Any]]:
+    typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
+    related = [] if operand.place is None else [(typed, operand.place)]
+    related += [(f"{typed}, {safe_str(hop.text)}", hop.place) for hop in operand.origin]
+    return [{"message": {"text": text}, "physicalLocation": _physical(place, base)} for text, place in related]
+
+
+def _physical(place: Place, base: str) -> dict[str, Any]:
+    region = {
+        "startLine": place.line,
+        "startColumn": character_column(place),
+        "endLine": place.end_line,
+        "endColumn": end_character_column(place),
+    }
+    uri = quote(shown_path(place.file, base).replace(os.sep, "/"))
+    return {
+        "artifactLocation": {"uri": uri},
+        "region": {key: value for key, value in region.items() if value is not None},
+    }
