@@ -16,13 +16,13 @@ def short_table(rows: list[Row]) -> str:
     seen = sum(row.bug.expect is not None for row in bugs)
     lines = [
         f"{len(bugs)} silent bugs, each one change to `examples/gpt` that runs, trains and is wrong on four processes. "
-        f"`shardwise check` names the guilty line of {seen}; the rest need more than local types, and say why.",
+        f"`shardwise check` names the guilty line of {seen}; for the others the table says why it cannot, yet.",
         "",
         "| the bug | first loss off by | worst gradient off by | `shardwise check` |",
         "| --- | ---: | ---: | --- |",
     ]
     for row in bugs:
-        lines.append(f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {_said(row)} |")
+        lines.append(f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {_said(row, width=48)} |")
     return "\n".join(lines)
 
 
@@ -87,11 +87,12 @@ def _diff(bug: Bug) -> list[str]:
     return [line for line in diff if not line.startswith(("---", "+++", "@@"))]
 
 
-def _said(row: Row) -> str:
+def _said(row: Row, width: int = 120) -> str:
     expected = row.bug.expect
     if expected is None:
         return f"not seen: {row.bug.unseen}"
     line = next((error.text for error in row.verdict.errors if error.code == expected.code), expected.line)
+    line = line if len(line) <= width else f"{line[: width - 1]}…"
     return f"`{expected.code}` at `{line}` in {expected.file}"
 
 
@@ -108,4 +109,6 @@ def _gradient(row: Row) -> str:
 def _percent(ratio: float) -> str:
     if ratio < TOLERANCE:
         return "0"
+    if ratio >= 10:
+        return f"{ratio:.0f} times"
     return "< 1 %" if ratio < 0.01 else f"{ratio:.0%}".replace("%", " %")

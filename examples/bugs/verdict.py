@@ -12,6 +12,7 @@ from pathlib import Path
 from proof import DP, TP, Job
 
 WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
+TIMEOUT_S = 300
 SIZES = ["--layers", "1", "--steps", "1"]
 
 
@@ -40,7 +41,7 @@ def check(jobs: list[Job]) -> list[Verdict]:
     for name in WARM:
         importlib.import_module(name)
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        return pool.map(_check, jobs, chunksize=1)
+        return pool.map_async(_check, jobs, chunksize=1).get(timeout=TIMEOUT_S)
 
 
 def _check(job: Job) -> Verdict:

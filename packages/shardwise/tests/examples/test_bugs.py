@@ -8,6 +8,9 @@ from catalogue import apply, load
 from evidence import gather
 from table import BEGIN, END, between_markers, page, short_table
 
+# All cases read one run of all programs, so they belong to one worker (--dist loadgroup).
+pytestmark = pytest.mark.xdist_group("bugs")
+
 ROOT = Path(__file__).resolve().parents[4]
 BUGS = load()
 

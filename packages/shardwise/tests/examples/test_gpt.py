@@ -10,7 +10,7 @@ import pytest
 from catalogue import PROGRAM
 from proof import Job, compare, run_on
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("gpt")]
 
 TRAIN = PROGRAM / "train.py"
 DOUBLE = ("--dtype", "float64", "--steps", "3")
