@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import shardwise as spmd
 import torch
 import torch.distributed as dist
+from torch import Tensor
+
+import shardwise as spmd
 from shardwise import I, P, R, S
 from shardwise.interop.torch_compat import fake_world
-from torch import Tensor
 
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from shardwise.simulator.world import run_processes
 from torch import Tensor
+
+from shardwise.simulator.world import run_processes
 
 DP, TP = 2, 2
 SIZES = {"layers": 2, "width": 32, "heads": 4, "kv-heads": 2, "hidden": 48, "vocab": 128, "batch": 8, "length": 16}

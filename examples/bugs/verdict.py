@@ -46,6 +46,7 @@ def check(jobs: list[Job]) -> list[Verdict]:
 
 def _check(job: Job) -> Verdict:
     import torch
+
     from shardwise.cli.main import main
 
     torch.set_num_threads(1)

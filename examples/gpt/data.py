@@ -4,11 +4,12 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-import shardwise as spmd
 import torch
 from parallel import Parallel
-from shardwise import R, S
 from torch import Tensor
+
+import shardwise as spmd
+from shardwise import R, S
 
 PAD = 0
 LINES = (Path(__file__).parent / "text.txt").read_bytes().splitlines()

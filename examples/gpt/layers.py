@@ -5,12 +5,13 @@ F feed-forward width, V vocabulary, N tokens (B x T). H, K, F and V are this tp 
 between blocks T is this tp rank's share if sequence parallelism is on. Weights are [out, in].
 """
 
-import shardwise as spmd
 import torch
 import torch.nn.functional as F
 from parallel import Init, Parallel
-from shardwise import I, P, R, Scalar, V
 from torch import Tensor, nn
+
+import shardwise as spmd
+from shardwise import I, P, R, Scalar, V
 
 
 class RMSNorm(nn.Module):

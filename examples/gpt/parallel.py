@@ -7,12 +7,13 @@ tp rank; with sequence parallelism it is S(1)@tp, each tp rank holding a piece o
 import os
 from dataclasses import dataclass
 
-import shardwise as spmd
 import torch
 import torch.distributed as dist
-from shardwise import I, P, R, S
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import shardwise as spmd
+from shardwise import I, P, R, S
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 import argparse
 import dataclasses
 
-import shardwise as spmd
 import torch
 import torch.distributed as dist
 from data import PAD, Batch, make_batch
 from layers import vocab_parallel_cross_entropy
 from model import GPT, PRESETS
 from parallel import Init, Parallel, init_mesh
-from shardwise import P, R, V
 from torch import Tensor
+
+import shardwise as spmd
+from shardwise import P, R, V
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 import shardwise
 
 PACKAGE = Path(shardwise.__file__).parent

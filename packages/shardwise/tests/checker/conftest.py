@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import shardwise as spmd
 import torch
-from shardwise.interop.torch_compat import fake_world
 from torch.distributed.device_mesh import init_device_mesh
+
+import shardwise as spmd
+from shardwise.interop.torch_compat import fake_world
 
 torch.set_num_threads(1)
 

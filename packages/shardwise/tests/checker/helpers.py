@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import shardwise as spmd
 import torch
+
+import shardwise as spmd
 from shardwise import PerMeshAxisLocalSpmdType as Local
 
 

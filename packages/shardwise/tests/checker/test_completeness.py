@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import shardwise as spmd
 import torch
 import torch.nn.functional as F
+
+import shardwise as spmd
 from shardwise import R, V
 from shardwise.checker import typecheck
 

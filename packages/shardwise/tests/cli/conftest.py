@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from click.testing import CliRunner
+
 from shardwise.cli.main import main
 
 TYPED = """\

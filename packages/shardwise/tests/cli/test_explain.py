@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
+
 from shardwise.cli.main import main
 from shardwise.diagnostics.codes import CODES
 

@@ -6,6 +6,7 @@ import io
 import time
 
 import pytest
+
 from shardwise.cli import progress as module
 from shardwise.cli.progress import progress
 

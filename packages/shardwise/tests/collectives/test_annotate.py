@@ -7,6 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
 from shardwise.collectives.annotate import assert_local_type, assert_type, mutate_type
 from shardwise.collectives.queries import get_local_type, get_partition_spec, has_local_type, typeof
 from shardwise.diagnostics.finding import Finding
@@ -19,8 +22,6 @@ from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 DP, CP, TP, ONE = MeshAxis.of(2, 8), MeshAxis.of(2, 4), MeshAxis.of(4, 1), MeshAxis.of(1, 1)
 MESH = {"dp": DP, "cp": CP, "tp": TP, "one": ONE}
@@ -169,9 +170,10 @@ def test_what_has_no_dims_is_refused(thing):
 
 
 def test_a_dtensor_is_refused():
-    from shardwise.interop.torch_compat import fake_world
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, distribute_tensor
+
+    from shardwise.interop.torch_compat import fake_world
 
     with fake_world(0, 4):
         x = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (4,)), [Replicate()])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from shardwise.collectives.annotate import (
     assert_local_type,
     assert_local_type_like,

@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Operand, Place
 from shardwise.mesh.current import set_current_mesh

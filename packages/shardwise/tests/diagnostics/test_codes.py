@@ -7,10 +7,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-import shardwise
 import torch
 import torch.distributed as dist
 from click.testing import CliRunner
+
+import shardwise
 from shardwise.cli.main import main
 from shardwise.diagnostics import explain
 from shardwise.diagnostics.codes import CODES, Severity

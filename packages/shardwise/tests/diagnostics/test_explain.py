@@ -1,6 +1,7 @@
 import re
 
 import pytest
+
 from shardwise.diagnostics import explain
 from shardwise.diagnostics.codes import CODES
 from shardwise.types.errors import SpmdTypeError

@@ -4,6 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
 from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
 from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted

@@ -5,6 +5,7 @@ import sys
 import types
 
 import pytest
+
 from shardwise.diagnostics import operands
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.syntax import expression_at

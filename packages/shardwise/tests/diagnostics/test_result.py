@@ -2,6 +2,7 @@ import sys
 import threading
 
 import pytest
+
 from shardwise.diagnostics.finding import Finding, Place
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, Stop, StopReason, group
 from shardwise.diagnostics.source import Site, user_site

@@ -4,6 +4,7 @@ import json
 import linecache
 
 import pytest
+
 from shardwise.diagnostics.annotations import to_github
 from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.result import RunResult, Stop, StopReason

@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import pytest
+
 from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printable import cells, clean, safe_repr, safe_str, window

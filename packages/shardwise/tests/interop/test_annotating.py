@@ -7,6 +7,7 @@ import weakref
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from shardwise.interop import annotating
 from shardwise.interop.annotating import asserted_type, overrule, refine
 from shardwise.mesh.axis import MeshAxis

@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+
 from shardwise.mesh.axis import MeshAxis, _axis_of, flatten_axes, register_axis_source
 from shardwise.mesh.layout import Layout
 from shardwise.mesh.sources import _sources

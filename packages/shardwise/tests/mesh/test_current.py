@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 
 import pytest
+
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import (
     current_entry,

@@ -2,11 +2,12 @@
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
 from shardwise.mesh.axis import MeshAxis, _reset
 from shardwise.mesh.current import current_entry, current_mesh, current_mesh_all_names, set_current_mesh
 from shardwise.mesh.normalize import format_axis, normalize_axis
-from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shardwise.mesh.layout import Layout, layout_of_ranks
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from shardwise.mesh.axis import MeshAxis, _reset, set_printoptions
 from shardwise.mesh.current import set_current_mesh
 from shardwise.mesh.names import register_name

@@ -1,6 +1,7 @@
 """What users write for axes, types and specs becomes axes, and what cannot is refused by its name."""
 
 import pytest
+
 from shardwise.mesh import normalize as n
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh

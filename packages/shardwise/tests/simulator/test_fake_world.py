@@ -8,9 +8,10 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
 from shardwise.simulator.fake_world import World, fake_world
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 EVERY_KIND = pytest.mark.parametrize("kind", [{}, {"fake": True}, {"device": "meta"}], ids=["cpu", "fake", "meta"])
 

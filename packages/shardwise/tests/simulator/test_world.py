@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+
 from shardwise.interop.torch_compat import fake_world
 from shardwise.simulator.world import RankFailure, RankTimeout, run_processes
 

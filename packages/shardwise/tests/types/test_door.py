@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 import shardwise.types
 from shardwise.types.errors import DTensorPropagationError, RedistributeError, SpmdTypeError
 from shardwise.types.infer_marker import Infer

@@ -5,6 +5,7 @@ import dataclasses
 import pickle
 
 import pytest
+
 from shardwise.types import placement as p
 from shardwise.types.errors import SpmdTypeError
 

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+
 from shardwise.types.placement import S
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 

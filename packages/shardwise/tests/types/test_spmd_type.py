@@ -1,6 +1,7 @@
 """An SpmdType keeps what was written and refuses what contradicts itself."""
 
 import pytest
+
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, S, V
 from shardwise.types.spec import PartitionSpec

@@ -4,9 +4,10 @@ import copy
 import pickle
 
 import pytest
+from torch.utils import _pytree as pytree
+
 from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
-from torch.utils import _pytree as pytree
 
 SHARDING = TensorSharding("a", None, ("b", "c"))
 

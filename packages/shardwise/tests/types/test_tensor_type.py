@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import type_of

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from shardwise.interop.scalar import Scalar
 
 TENSORS: set[type] = {torch.Tensor, torch.nn.Parameter}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -67,6 +68,8 @@ class _Call:
         self.dst = kwargs.get("dst", defaults.get("dst"))
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if op == "redistribute" else op
         self.move = find_move(route, self.src, self.dst)
+        if self.move is not None and self.move.expert and op != "redistribute" and not kwargs.get("expert_mode"):
+            self.move = None  # the call itself refuses, and says what was probably meant
 
 
 def _illegal(session: CheckSession, call: _Call, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import set_type, type_of
@@ -65,6 +66,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
             continue
         if old is None or old is UNKNOWN or (new is V and old in (R, I) and not requires_grad):
             changes[axis] = new
+        elif old is V and new in (R, I):
+            continue  # varying claims nothing, so equal values are welcome
         elif {old, new} == {R, I}:
             # Equal bits: a destination outside autograd follows, a parameter keeps its declared flavour.
             if not requires_grad:

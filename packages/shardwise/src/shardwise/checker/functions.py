@@ -29,7 +29,7 @@ from .backward_hooks import MARK
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
-from .hooks import HOOK, HookCall
+from .hooks import HOOK, HookCall, bind_forward_args, named_tensors
 from .infer import Bound, infer
 from .pausing import paused
 from .report import refuse
@@ -125,14 +125,19 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
             return run()
     try:
         if getattr(cls, HOOK, None) is not None:
+            session.trust(f"the rule of {cls.__qualname__}", user_site())
             return _by_rule(session, cls, args, kwargs, run)
         if cls in _typed_forward:
+            session.trust(f"the typed forward of {cls.__qualname__}", user_site())
             with paused(session):
                 return cls.typecheck_forward(*args, **kwargs)  # type: ignore[attr-defined]
         if is_dtensor_call(args, kwargs):
             with paused(session):
                 return run()
-        treatment = Treatment.LOCAL if cls in _local else treatment_of(cls)
+        treatment = treatment_of(cls)
+        if cls in _local:
+            session.trust(f"{cls.__qualname__} is local", user_site())
+            treatment = Treatment.LOCAL
         if treatment is Treatment.REGION:
             return run_region(session, cls, args)
         if treatment is Treatment.IDENTITY:
@@ -173,13 +178,12 @@ def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapp
 def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
     """An operator that is not linear in anything, over all tensors among the arguments."""
     row = Row(cls.__name__)
-    operands, values = [], []
-    for label, value in (*((f"args[{at}]", arg) for at, arg in enumerate(args)), *kwargs.items()):
-        for leaf in tree_leaves(value):
-            if isinstance(leaf, torch.Tensor):
-                grad = leaf.requires_grad and torch.is_grad_enabled()
-                operands.append(Bound(label, type_of(leaf), None, grad, label))
-                values.append(leaf)
+    named = named_tensors(bind_forward_args(cls, args, kwargs))
+    values = [tensor for _, tensor in named]
+    operands = [
+        Bound(name, type_of(tensor), None, tensor.requires_grad and torch.is_grad_enabled(), name)
+        for name, tensor in named
+    ]
     outcome = infer(row, operands, current_entry(), session.strict)
     if outcome.refusals:
         refuse(session, cls.__name__, row, operands, values, outcome)

@@ -41,7 +41,7 @@ class HookCall:
         self.shape = hook_shape(cls)
         self.kwargs = hook_kwargs(cls, args)
         bound = bind_forward_args(cls, args)
-        self.run = HookRun(cls.__qualname__, _named_tensors(bound), local=local, strict=strict)
+        self.run = HookRun(cls.__qualname__, named_tensors(bound), local=local, strict=strict)
         self.typed: Any = None
 
     def before(self) -> None:
@@ -138,7 +138,7 @@ def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
     return wanted
 
 
-def bind_forward_args(cls: type, args: Sequence[Any]) -> dict[str, Any]:
+def bind_forward_args(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Forward's arguments by name, ctx left out, defaults filled in; ``*args`` is one tuple.
 
     Errors: TypeError if forward cannot be called with ``args``.
@@ -147,7 +147,7 @@ def bind_forward_args(cls: type, args: Sequence[Any]) -> dict[str, Any]:
     if not has_setup_context(cls):
         parameters = parameters[1:]
     try:
-        bound = inspect.Signature(parameters).bind(*args)
+        bound = inspect.Signature(parameters).bind(*args, **kwargs or {})
     except TypeError as error:
         raise SpmdArgumentError(f"{cls.__qualname__}.apply: {error}", code="SW304") from None
     bound.apply_defaults()
@@ -166,12 +166,12 @@ def _hook(cls: type) -> Callable[..., Any]:
     return hook  # type: ignore[no-any-return]
 
 
-def _named_tensors(bound: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def named_tensors(bound: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Every tensor that can be reached from these arguments, with how one would write it."""
     return [found for name, value in bound.items() for found in _reachable(name, value)]
 
 
 def _reachable(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor in ``value`` with how one would write it."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, (tuple, list)):

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of
+from shardwise.interop.torch_compat import same_memory
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
@@ -301,7 +303,7 @@ def tag_results(result: Any, args: Sequence[Any], type: TensorType, origin: Any,
         base = args[0] if args else None
         if result is base:
             return
-        if is_view and isinstance(base, torch.Tensor) and result._is_view():
+        if is_view and isinstance(base, torch.Tensor) and (result._is_view() or same_memory(result, base)):
             alias(result, base, type, origin)
         else:
             set_tag(result, Tag(type, origin))

@@ -1,7 +1,8 @@
-"""Which of PyTorch's functions are wrapped while some thread is checking? Three that its function modes do not show.
+"""Which of PyTorch's functions are wrapped while some thread is checking? Four that its function modes do not show.
 
 ``autograd.Function.apply`` runs a user's forward without telling anybody what it is; vmap makes new tensors around its
-inputs; a module's backward hooks work through a hidden autograd function. The wrappers are in place as long as any
+inputs; a module's backward hooks work through a hidden autograd function; ``nn.Parameter`` makes a new tensor object of
+its data. The wrappers are in place as long as any
 thread checks, and pass straight through on threads that do not.
 """
 
@@ -17,8 +18,10 @@ import torch.utils.hooks
 
 from shardwise.interop.boundary import finish
 from shardwise.interop.session import current
+from shardwise.interop.tagging import alias, tag_of
 from shardwise.interop.torch_compat import in_backward, vmap_module
 from shardwise.types.errors import SpmdTypeError
+from shardwise.types.tensor_type import Ground
 
 from . import batching
 from .backward_hooks import check_hooks
@@ -52,6 +55,7 @@ def release() -> None:
 def _install() -> None:
     _replace(torch.autograd.Function, "apply", _wrap_apply)
     _replace(torch.utils.hooks.BackwardHook, "__init__", _wrap_backward_hook)
+    _replace(torch.nn.Parameter, "__new__", _wrap_parameter)
     vmap = vmap_module()
     _replace(vmap, "_create_batched_inputs", _wrap_batching)
     _replace(vmap, "_unwrap_batched", _wrap_unbatching)
@@ -94,6 +98,26 @@ def _wrap_backward_hook(plain: Any) -> Any:
         plain(self, module, user_hooks, user_pre_hooks)
 
     return __init__
+
+
+def _wrap_parameter(original: Any) -> Any:
+    plain = original.__func__
+
+    @functools.wraps(plain)
+    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        made = plain(cls, data, requires_grad)
+        tag = tag_of(data)
+        # A constant is typed for want of anything better; what a parameter made of it is, its owner will say.
+        if (
+            tag is not None
+            and tag_of(made) is None
+            and tag.current().ground is Ground.ABSENT
+            and _session() is not None
+        ):
+            alias(made, data, tag.current(), tag.origin)
+        return made
+
+    return staticmethod(__new__)
 
 
 def _wrap_batching(plain: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
@@ -28,7 +29,7 @@ from .report import Located, axis_argument, axis_text, placement_text
 from .session import CheckSession
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
-_QUIET = {"barrier", "monitored_barrier", "wait_tensor", "get_rank", "get_world_size"}
+_QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
 def raw_handler(func: Any) -> Handler | None:
@@ -39,13 +40,13 @@ def raw_handler(func: Any) -> Handler | None:
         if namespace not in _NAMESPACES:
             return None
         name = name.split(".")[0]
-        return _wait if name == "wait_tensor" else _raw(name, FUNCTIONAL)
+        return _same_value if name in ("wait_tensor", "_wrap_tensor_autograd") else _raw(name, FUNCTIONAL)
     if getattr(func, "__module__", "") == dist.all_reduce.__module__:
         return _raw(func.__name__, RAW)
     return None
 
 
-def _wait(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Waiting for a functional collective changes nothing about its result's type."""
     result = func(*args, **kwargs)
     tag = tag_of(args[0]) if args else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
@@ -100,7 +101,18 @@ def refuse(
     located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for refusal in outcome.refusals:
         finding = _finding(op, row, operands, located, refusal, blocked)
-        session.report(SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding))
+        context = context_block(op, operands, values)
+        session.report(
+            SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding, context=context)
+        )
+
+
+def context_block(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:
+    """The offending call with its operands, one per line, and the mesh it ran under."""
+    lines = [f"    {operand.label}: {describe_value(value)}," for operand, value in zip(operands, values, strict=True)]
+    entry = current_entry()
+    mesh = "" if entry is None else f" under mesh {{{', '.join(map(axis_text, entry.ordered_axes))}}}"
+    return "\n".join([f"  In {op}(", *lines, f"  ){mesh}"])
 
 
 def _finding(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import type_of
 from shardwise.interop.tracing import log_call

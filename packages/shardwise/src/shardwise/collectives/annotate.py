@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
+
 from shardwise.interop import session
 from shardwise.interop.annotating import merge
 from shardwise.interop.asserting import annotate

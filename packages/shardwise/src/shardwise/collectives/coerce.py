@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from shardwise.interop.dispatch import typed_call
 from shardwise.interop.process_groups import communicator
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import I, R, Shard
-from torch import Tensor
 
 from .dtypes import freeze_options
 from .functions import frozen_sizes, perform, recipe_for

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
+from torch.distributed.tensor import Shard as DTensorShard
+
 from shardwise.interop.boundary import boundary
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
-from torch.distributed.tensor import Shard as DTensorShard
 
 from .redistribute import redistribute
 

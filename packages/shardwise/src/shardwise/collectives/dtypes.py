@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 BACKWARD_KEYS = ("op_dtype", "out_dtype", "async_op", "backward_options")

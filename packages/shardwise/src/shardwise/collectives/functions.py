@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from shardwise.interop import wire
-from shardwise.interop.process_groups import Communicator
 from torch import Tensor
 from torch.compiler import is_compiling
+
+from shardwise.interop import wire
+from shardwise.interop.process_groups import Communicator
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
+
 from shardwise.interop import wire
 from shardwise.interop.process_groups import Communicator
-from torch import Tensor
 
 
 class Plan(Protocol):

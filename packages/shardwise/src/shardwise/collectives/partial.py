@@ -12,11 +12,12 @@ import builtins
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from shardwise.interop.dispatch import typed_call
 from shardwise.rules.partial import PartialClaim
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import P, Shard
-from torch import Tensor
 
 
 def linear(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
+
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import user_frame, user_site
 from shardwise.interop import session, tracing

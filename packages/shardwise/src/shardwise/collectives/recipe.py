@@ -10,12 +10,13 @@ import copy
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
+
 from shardwise.interop import wire
 from shardwise.rules.comms import MOVES, REDUCTIONS, Move, find_move, letter
 from shardwise.rules.refusals import refusal
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import Shard
-from torch.compiler import is_compiling
 
 from .dtypes import Options, is_narrow, resolve_dtypes
 from .kernels import KERNELS, Kernel, identity

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from shardwise.interop.boundary import boundary
 from shardwise.rules.comms import ROUTES, letter
 from shardwise.rules.refusals import refusal
 from shardwise.types.errors import SpmdValueError
-from torch import Tensor
 
 from .coerce import convert
 from .communicate import all_gather, all_reduce, all_to_all, reduce_scatter

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.asserting import ndim_of, settle

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from shardwise.interop.process_groups import Communicator
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
-from torch import Tensor
 
 from . import kernels
 

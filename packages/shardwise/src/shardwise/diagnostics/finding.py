@@ -80,6 +80,12 @@ class Finding:
     def severity(self) -> Severity:
         return CODES[self.code].severity
 
+    def __str__(self) -> str:
+        """The whole finding as plain text: headline, source, facts, help."""
+        from .text import render  # the printer needs this module
+
+        return render(self)
+
     @property
     def headline(self) -> str:
         """The first line of the report, which stands alone in a CI log."""

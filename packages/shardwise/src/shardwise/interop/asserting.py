@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Hop, Operand, Place
 from shardwise.diagnostics.operands import locate

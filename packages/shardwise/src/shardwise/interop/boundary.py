@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import torch
+
 from shardwise.diagnostics.boundary import attach
 from shardwise.types.errors import SpmdTypeError
 

@@ -11,9 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from shardwise.types.errors import SpmdTypeError
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from shardwise.types.errors import SpmdTypeError
 
 from .boundary import finish
 

@@ -6,12 +6,13 @@ PyTorch spells one operator many ways: ``torch.add``, ``Tensor.add``, ``Tensor.a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from shardwise.rules.row import Row
+from typing import Any, TypeVar
 
 from .torch_compat import OpOverload, OpOverloadPacket
+
+Found = TypeVar("Found")
 
 DUNDERS = {
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul",
@@ -56,13 +57,9 @@ class OpName:
         name = self.candidates[0].removeprefix("torch.")
         return _REFLECTED.get(name, name)
 
-    def find(self, lookup: Any) -> Row | None:
-        """The first row that ``lookup`` knows among the candidates."""
-        for name in self.candidates:
-            row: Row | None = lookup(name)
-            if row is not None:
-                return row
-        return None
+    def find(self, lookup: Callable[[str], Found | None]) -> Found | None:
+        """What ``lookup`` knows of the first candidate that it knows."""
+        return next((row for name in self.candidates if (row := lookup(name)) is not None), None)
 
 
 def op_name(func: Any) -> OpName:
@@ -113,5 +110,5 @@ def _from_registry(func: Any) -> OpName:
 
 _ATEN = {
     "_softmax": "softmax", "_log_softmax": "log_softmax", "_to_copy": "to", "_unsafe_view": "view", "t": "t",
-    "slice": "narrow", "convolution": "torch.convolution", "embedding": "torch.embedding",
+    "slice": "narrow", "where": "torch.where", "embedding": "torch.embedding",
 }  # fmt: skip

@@ -10,11 +10,12 @@ import weakref
 from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
+
 from shardwise.mesh.axis import MeshAxis, register_axis_source
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.errors import SpmdTypeError
-from torch.distributed import ProcessGroup
 
 from . import backend
 

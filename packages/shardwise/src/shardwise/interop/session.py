@@ -11,6 +11,7 @@ import threading
 from typing import Any, Final, Protocol
 
 import torch
+
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.types.errors import SpmdTypeError
 

@@ -161,6 +161,14 @@ def vmap_module() -> Any:
     return vmap
 
 
+def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if the tensors share a storage, also where autograd does not call one a view (detach). (2.9 to 2.13)"""
+    try:
+        return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return False  # sparse and wrapper tensors have no storage
+
+
 def group_named(name: str) -> Any:
     """The process group that the functional collectives know as ``name``. (2.9 to 2.13)"""
-    return torch._C._distributed_c10d._resolve_process_group(name)
+    return torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]

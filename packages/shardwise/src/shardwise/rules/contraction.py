@@ -23,20 +23,21 @@ def _product(op: str, first: str, second: str, *spellings: str, rest: str = "") 
     )
 
 
-def _accumulating(op: str, first: str, second: str) -> Row:
+def _accumulating(op: str, first: str, second: str, *spellings: str) -> Row:
     return Row(
         op,
         f"input {first} {second} beta alpha",
         f"beta input + alpha {first} {second}",
         law=_AFFINE,
         source=f"torch.{op}: beta * input + alpha * ({first} @ {second})",
+        spellings=spellings,
     )
 
 
 ROWS = (
     _product("matmul", "input", "other", "linalg.matmul"),
     _product("rmatmul", "input", "other"),
-    _product("mm", "input", "mat2", "spmm", "smm", "sparse.mm"),
+    _product("mm", "input", "mat2", "spmm", "smm", "dsmm", "sparse.mm"),
     _product("bmm", "input", "mat2"),
     _product("grouped_mm", "mat_a", "mat_b", "_grouped_mm", rest="offs"),
     _product("mv", "input", "vec"),
@@ -57,7 +58,7 @@ ROWS = (
     _accumulating("addbmm", "batch1", "batch2"),
     _accumulating("baddbmm", "batch1", "batch2"),
     _accumulating("addr", "vec1", "vec2"),
-    _accumulating("sspaddmm", "mat1", "mat2"),
+    _accumulating("sspaddmm", "mat1", "mat2", "saddmm"),
     Row(
         "linear",
         "input weight bias",

@@ -33,7 +33,7 @@ ROWS = (
     _convolves("miopen_convolution_transpose", "padding output_padding stride dilation"),
     _of_input(_AVERAGES, "avg_pool1d", "input kernel_size", "avg_pool2d", "avg_pool3d"),
     _of_input(_AVERAGES, "adaptive_avg_pool1d", "input output_size", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
-    _of_input(_REARRANGES, "unfold", "input kernel_size dilation padding stride", "im2col"),
+    # ``unfold``, which shares its name with a view of Tensor, is in ``shaping.py``.
     _of_input(_REARRANGES, "fold", "input output_size kernel_size dilation padding stride", "col2im"),
     _of_input(_RESIZES, "interpolate", "input size scale_factor mode"),
     _of_input(_RESIZES, "upsample", "input size scale_factor mode", "upsample_nearest", "upsample_bilinear"),

@@ -39,7 +39,7 @@ ROWS = (
     Row("zeros", kind=Kind.ZERO, law="zeros"),
     *(Row(op, kind=Kind.EMPTY, law="uninitialised memory") for op in ("empty", "empty_strided", "empty_permuted")),
     *(Row(op, kind=Kind.EMPTY, law="memory that may hold other data on every rank") for op in _OUTSIDE.split()),
-    *_like(Kind.ZERO, "zeros_like", "new_zeros", "zero_", "zeros_", "new_zeros_like"),
+    *_like(Kind.ZERO, "zeros_like", "new_zeros", "zero_", "zeros_"),
     *_like(Kind.CONSTANT, "ones_like", "new_ones", "ones_", "eye_", "dirac_"),
     *_like(Kind.EMPTY, "empty_like", "new_empty", "new_empty_strided", "new", "resize_", "resize", "sparse_resize_"),
     *_like(Kind.EMPTY, "resize_as", "resize_as_", "resize_as_sparse_", "sparse_resize_and_clear_"),

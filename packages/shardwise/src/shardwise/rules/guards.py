@@ -11,7 +11,21 @@ from typing import Any
 
 Guard = Callable[[Mapping[str, Any]], "str | None"]
 
-_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "byte", "char", "short", "int", "long")
+_INTEGERS = (
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "byte",
+    "char",
+    "short",
+    "int",
+    "long",
+)
 _INTEGER_CLASSES = ("ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor")
 
 

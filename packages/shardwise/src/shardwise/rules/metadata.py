@@ -8,7 +8,7 @@ from __future__ import annotations
 from .row import Kind, Row
 
 _GETTERS = """
-    shape dtype device layout ndim itemsize nbytes name names grad_dtype output_nr
+    shape dtype device layout ndim itemsize nbytes name grad_dtype output_nr
     grad grad_fn _grad _grad_fn requires_grad retains_grad is_leaf volatile _base _cdata _version
     _backward_hooks _post_accumulate_grad_hooks _python_dispatch _has_symbolic_sizes_strides
     is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse is_sparse_csr
@@ -22,12 +22,12 @@ _METHODS = """
     is_set_to is_shared is_signed is_coalesced is_storage is_tensor _is_view
     retain_grad register_hook register_post_accumulate_grad_hook backward record_stream
     sparse_dim dense_dim _dimI _dimV _nnz _coalesced_ _nested_tensor_size _nested_tensor_storage_offsets
-    _nested_tensor_strides _clear_non_serializable_cached_data has_names
+    _nested_tensor_strides _clear_non_serializable_cached_data
     qscheme q_scale q_zero_point q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
     result_type can_cast promote_types broadcast_shapes get_default_dtype is_grad_enabled set_printoptions
     save typename autocast
-    sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum _sym_int _sym_acos _sym_asin _sym_atan _sym_cos
-    _sym_cosh _sym_sin _sym_sinh _sym_tan _sym_tanh sym_size sym_stride sym_numel sym_storage_offset
+    sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum _sym_int _sym_sqrt _sym_acos _sym_asin _sym_atan
+    _sym_cos _sym_cosh _sym_sin _sym_sinh _sym_tan _sym_tanh sym_size sym_stride sym_numel sym_storage_offset
 """
 
 ROWS = tuple(Row(op, kind=Kind.METADATA, law="looks at no value") for op in (*_GETTERS.split(), *_METHODS.split()))

@@ -16,7 +16,8 @@ _FAMILIES: dict[str, str] = {
     "combines bits": "bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift"
     " __and__ __rand__ __iand__ __or__ __ror__ __ior__ __xor__ __rxor__ __ixor__ __invert__ __lshift__ __rlshift__"
     " __ilshift__ __rshift__ __rrshift__ __irshift__ gcd lcm",
-    "clips": "clamp clamp_max clamp_min clip nan_to_num maximum minimum fmax fmin threshold hardtanh relu6 renorm",
+    "clips": "clamp clamp_max clamp_min clip nan_to_num maximum minimum fmax fmin threshold _threshold"
+    " hardtanh relu6 renorm",
     "has a magnitude": "abs absolute angle copysign nextafter frexp polar hypot logaddexp logaddexp2",
     "is a power, exponential or logarithm": "pow rpow float_power square sqrt rsqrt reciprocal exp exp2 expm1 log log2"
     " log10 log1p logit special.exp2 special.expm1 special.log1p special.logit",
@@ -33,8 +34,8 @@ _FAMILIES: dict[str, str] = {
     " special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u"
     " special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h"
     " special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p",
-    "is an activation": "relu elu selu celu gelu silu mish glu prelu leaky_relu logsigmoid softplus softsign"
-    " softshrink hardshrink tanhshrink hardsigmoid hardswish",
+    "is an activation": "relu elu selu celu gelu silu mish glu prelu leaky_relu logsigmoid log_sigmoid softplus"
+    " softsign softshrink hardshrink tanhshrink hardsigmoid hardswish",
     "normalises by a sum of exponentials": "softmax log_softmax softmin logsumexp logcumsumexp _softmax _log_softmax"
     " special.softmax special.log_softmax special.logsumexp",
     "normalises by its own statistics": "normalize local_response_norm cosine_similarity native_layer_norm"
@@ -75,7 +76,7 @@ _FAMILIES: dict[str, str] = {
     " fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight"
     " fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix _wrapped_linear_prepack"
     " _wrapped_quantized_linear_prepacked _rowwise_prune scaled_mm _scaled_mm scaled_grouped_mm",
-    "is sparse": "hspmm sparse_mask _sparse_mask_projection _sparse_broadcast_to_copy indices _indices _values"
+    "is sparse": "hspmm hsmm sparse_mask _sparse_mask_projection _sparse_broadcast_to_copy indices _indices _values"
     " crow_indices col_indices ccol_indices row_indices indices_copy _indices_copy crow_indices_copy"
     " col_indices_copy ccol_indices_copy row_indices_copy sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor"
     " sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor",

@@ -72,7 +72,7 @@ ROWS = (
         "data",
         law="sums or means over segments",
         source="torch.segment_reduce",
-        static=("reduce", "initial"),
+        static=("reduce",),
         guard=only("reduce", "sum", "mean", reason="is not a sum"),
     ),
 )

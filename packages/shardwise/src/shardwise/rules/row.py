@@ -84,8 +84,8 @@ class Row:
 
     def __post_init__(self) -> None:
         named = {factor.lstrip("*^") for term in self.terms for factor in term.factors}
-        known = {name.lstrip("*~") for name in self.parameters}
-        if not named <= known - self.templates:
+        known = {name.lstrip("*") for name in self.parameters}  # a template keeps its mark and is not known
+        if not named <= known:
             raise ValueError(f"row {self.op!r}: the law {self.linear!r} names {sorted(named - known)}, not in params")
         if self.linear and not self.law:
             raise ValueError(f"row {self.op!r}: a linear law needs its one-line reason in law=")

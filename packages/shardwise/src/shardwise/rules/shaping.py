@@ -33,7 +33,7 @@ _VIEWS = (
     ("hsplit", "indices_or_sections", "vsplit", "dsplit"),
     ("unbind", "dim", "__iter__"),
     ("diagonal", "offset dim1 dim2", "linalg.diagonal"),
-    ("Tensor.unfold", "dimension size step"),
+    ("unfold", "dimension size step", "im2col"),
     ("as_strided", "size stride storage_offset"),
     ("values", ""),
 )
@@ -81,7 +81,7 @@ def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
 
 
 def _joined(op: str, *spellings: str) -> Row:
-    view = op in ("broadcast_tensors", "meshgrid", "atleast_1d")
+    view = op == "atleast_1d"
     # Only these two take a dim after the list; the others take the tensors one by one, or nothing more.
     params = "*tensors dim" if op in ("cat", "stack") else "*tensors"
     return Row(op, params, "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)

@@ -15,13 +15,14 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader
+
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.tagging import set_tag, tag_of
 from shardwise.interop.torch_compat import factories, fake_tensor_mode, forget_fakes, is_fake, parse_to
-from torch.distributed.device_mesh import DeviceMesh
-from torch.overrides import TorchFunctionMode
-from torch.utils.data import DataLoader
 
 from .cuda_stand_ins import cuda_stand_ins
 from .patching import patched

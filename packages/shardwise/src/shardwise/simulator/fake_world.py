@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
+
 from shardwise.interop.torch_compat import default_group_exists, fake_backend_everywhere, forget_groups
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
 from shardwise.mesh.entry import set_current_entry
 
 Result = TypeVar("Result")

@@ -63,8 +63,10 @@ class SpmdTypeError(RuntimeError):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        lines = [self.message]
-        lines += [f"  = help: {line}" for line in self.help]
+        if self.attached is not None:
+            lines = [str(self.attached)]
+        else:
+            lines = [self.message, *(f"  = help: {line}" for line in self.help)]
         if self.note:
             lines.append(f"  = note: {self.note}")
         if self.context:

@@ -1,0 +1,91 @@
+"""Section 5.9: where backward may start, for every spelling of backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import shardwise as spmd
+from shardwise import P, R, V
+from shardwise.checker import typecheck
+
+from .helpers import make, place, refused
+
+START: list[Callable[[Any, Any], Any]] = [
+    lambda loss, x: loss.backward(),
+    lambda loss, x: torch.autograd.backward(loss),
+    lambda loss, x: torch.autograd.backward([loss]),
+    lambda loss, x: torch.autograd.grad(loss, x),
+    lambda loss, x: torch.autograd.grad([loss], [x]),
+]
+
+
+@pytest.mark.parametrize("start", START)
+@pytest.mark.parametrize(("letter", "code"), [("I", ""), ("P", ""), ("R", "SW601"), ("V", "SW602")])
+def test_the_loss_must_be_invariant_or_partial(tp_mesh: Any, start: Any, letter: str, code: str) -> None:
+    x = make(letter, grad=True)
+    with typecheck():
+        loss = x.sum()
+        if code:
+            with refused(code, "loss", "tp"):
+                start(loss, x)
+            assert x.grad is None
+        else:
+            start(loss, x)
+
+
+def test_a_gradient_given_by_the_caller_is_the_callers_business(tp_mesh: Any) -> None:
+    x = make("V", grad=True)
+    with typecheck():
+        x.sum().backward(torch.ones(()))
+        y = x.sum()
+        y.backward(gradient=torch.ones(()))
+    assert x.grad is not None
+
+
+def test_an_untyped_loss_is_an_error_in_strict_mode_only(tp_mesh: Any) -> None:
+    x = torch.randn(4, requires_grad=True)
+    with typecheck():
+        loss = x.sum()
+        with refused("SW603", "loss"):
+            loss.backward()
+    with typecheck("permissive"):
+        loss.backward()
+    assert x.grad is not None
+
+
+def test_every_wrong_axis_is_told(mesh: Any) -> None:
+    loss = spmd.assert_type(torch.randn((), requires_grad=True), {"dp": V, "tp": R})
+    with typecheck(), refused("SW602", "dp"):
+        loss.backward()
+
+
+@pytest.mark.parametrize(("letter", "dual"), [("R", "P"), ("I", "I"), ("V", "V"), ("P", "R")])
+def test_gradients_have_the_dual_type(tp_mesh: Any, letter: str, dual: str) -> None:
+    x = make(letter, grad=True)
+    with typecheck():
+        y = spmd.reinterpret(x, "tp", src=R, dst=V, expert_mode=True) if letter == "R" else x
+        loss = y.sum()
+        loss = spmd.reinterpret(loss, "tp", src=V, dst=P) if letter in "RV" else loss
+        (gradient,) = torch.autograd.grad(loss, x)
+        assert place(gradient) == dual
+
+
+def test_a_backward_pass_that_runs_python_is_not_judged_by_the_forward_rules(tp_mesh: Any) -> None:
+    x = make("P", grad=True)
+    weight = make("R", grad=True)
+    with typecheck():
+        y = torch.utils.checkpoint.checkpoint(lambda a: (a * weight) * 2, x, use_reentrant=False)
+        assert place(y) == "P"
+        y.sum().backward()
+    assert x.grad is not None
+
+
+def test_a_mesh_of_one_rank_has_nothing_to_check() -> None:
+    with spmd.set_current_mesh({"tp": spmd.MeshAxis.of(1, 1)}), typecheck():
+        x = spmd.assert_type(torch.randn(4, requires_grad=True), {"tp": V})
+        (x * 2).sum().backward()
+    assert x.grad is not None
