@@ -54,6 +54,8 @@ def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
     """
     entry = current_entry()
     memo = _memo_without_mesh if entry is None else _memo_of(entry)
+    key: tuple[Any, ...] | None = None
+    known: TensorType | None = None
     try:
         if len(types) == 1 and types[0].__class__ is dict:
             key = (ndim, *types[0].items())
@@ -61,11 +63,11 @@ def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
             key = (ndim, *map(_key, types))
         known = memo.get(key)
     except (TypeError, AttributeError):
-        return _resolve(merge(types), ndim)  # not hashable or of a wrong kind, which merge will say
+        key = None  # not hashable or of a wrong kind, which merge will say
     if known is None:
         claim = merge(types)
         known = _resolve(claim, ndim)
-        if _may_be_kept(claim):
+        if key is not None and _may_be_kept(claim):
             if len(memo) >= _MEMO_LIMIT:
                 memo.clear()
             memo[key] = known

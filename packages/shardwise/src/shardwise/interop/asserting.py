@@ -72,8 +72,9 @@ def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, Tag | None, T
     try:
         return x, tag, refine(before, asserted, gradient_free=gradient_free)
     except SpmdTypeError:
-        # Once more for the words: what the tensor is called is only looked up when something is wrong.
-        return x, tag, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
+        pass
+    # Once more for the words: what the tensor is called is only looked up when something is wrong.
+    return x, tag, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
 
 
 def commit(x: Any, after: TensorType, op: str) -> None:
