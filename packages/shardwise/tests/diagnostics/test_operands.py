@@ -220,14 +220,8 @@ class _Module:
 
 
 def report_from_module(x, module):
-    SEEN.append(
-        [
-            (name, text_of(place))
-            for name, place in locate(
-                sys._getframe(2), "layer_norm", [("input", x), ("weight", module.weight), ("other", Probe())]
-            )
-        ]
-    )
+    located = locate(sys._getframe(2), "layer_norm", [("input", x), ("weight", module.weight)])
+    SEEN.append([(name, text_of(place)) for name, place in located])
 
 
 def test_attributes_are_followed_without_running_code():
@@ -254,14 +248,17 @@ def test_reading_never_runs_user_code():
     assert [name for name, _ in frames["named"]] == ["h", "other"]
 
 
-def test_a_module_that_is_called_names_its_parameters_and_guesses_nothing():
+def test_a_module_that_is_called_names_its_parameters():
     norm = _Module(weight=w)
-    assert look("self.norm(h)", self=_Module(norm=norm)) == [
-        [("h", "h"), ("self.norm.weight", "self.norm"), ("other", None)]
-    ]
-    assert look("self.norm(Probe())", self=_Module(norm=norm)) == [
-        [("input", None), ("self.norm.weight", "self.norm"), ("other", None)]
-    ]
+    assert look("self.norm(h)", self=_Module(norm=norm)) == [[("h", "h"), ("self.norm.weight", "self.norm")]]
+
+
+def test_only_a_module_without_children_names_its_arguments_by_position():
+    leaf, parent = _Module(weight=w), _Module(weight=w)
+    parent.__dict__["_modules"]["child"] = _Module(weight=Probe())
+    SEEN.clear()
+    assert look("block(Probe())", block=leaf)[0][0] == ("Probe()", "Probe()")
+    assert look("block(Probe())", block=parent)[0][0] == ("input", None)
 
 
 def test_without_source_labels_remain():

@@ -199,11 +199,12 @@ def test_a_call_over_several_lines_is_underlined_on_its_first_and_gaps_are_elide
           --> model.py:8:28
            |
          5 |     x = self.norm(x)
-           |         ------------ y: f32[4] {tp: R}, replicate since here
+           |         ------------ replicate since here; y follows from it
         ...
          8 |     return y * a * a + b + F.dropout(
            |                            ^^^^^^^^^^ draws different numbers on each rank
          9 |         y,
+           |         - y: f32[4] {tp: R}
         10 |         p=0.5,
            |         ----- p: 0.5
            = more: shardwise explain SW121

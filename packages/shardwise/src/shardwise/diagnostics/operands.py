@@ -35,11 +35,15 @@ _SPELLINGS = {
 
 @dataclass
 class _Slot:
-    """An expression that may stand for an operand: ``keyword`` is its name in the call, ``value`` what it is now."""
+    """An expression that may stand for an operand, or of which it is a part.
+
+    ``keyword`` is its name in the call, ``value`` what it is now, ``suffix`` leads from the expression to the part.
+    """
 
     expression: ast.expr
     keyword: str = ""
     value: Any = _MISSING
+    suffix: str = ""
     positional: bool = True
     taken: bool = False
 
@@ -47,8 +51,9 @@ class _Slot:
 def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> list[tuple[str, Place | None]]:
     """For every ``(label, value)`` of the call that ``frame`` is executing: its name as written, and its span.
 
-    ``op`` is the canonical operator: only if the call is spelled like it do positions count, because a module called
-    by the user runs operators that he did not write. What cannot be told keeps its label and has no place.
+    ``op`` is the canonical operator: only if the call is spelled like it, or is that of a module without children, do
+    positions count, because other calls run operators that the user did not write. What cannot be told keeps its label
+    and has no place.
     """
     named: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
     try:
@@ -58,21 +63,21 @@ def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> li
         slots = list(_slots(found, flatten=not any(isinstance(value, (list, tuple)) for _, value in operands)))
         for slot in slots:
             slot.value = _resolve(slot.expression, frame)
-        matches = _match(slots, operands, by_position=found.is_operand or _is_spelled(found.node, op))
-        for index, match in enumerate(matches):
+        by_position = found.is_operand or _is_spelled(found.node, op) or _is_leaf_module(found.node, frame)
+        parts = _parts(found.node, slots, frame)
+        for index, match in enumerate(_match(slots, parts, operands, by_position=by_position)):
             if match is not None:
-                named[index] = _named(match.expression, frame, operands[index][0])
-        _name_parts(named, found.node, slots, operands, frame)
+                named[index] = _named(match, frame, operands[index][0])
     except Exception:
         # Labels are an extra; a program that confuses us must not lose its finding for them.
         return [(label, None) for label, _ in operands]
     return named
 
 
-def _named(expression: ast.expr, frame: FrameType, label: str, suffix: str = "") -> tuple[str, Place]:
-    text = source_of(expression, frame.f_code.co_filename)
-    name = f"{text}{suffix}" if text and len(text) <= _LONGEST_NAME else label
-    line, end_line, column, end_column = span_of(expression)
+def _named(slot: _Slot, frame: FrameType, label: str) -> tuple[str, Place]:
+    text = source_of(slot.expression, frame.f_code.co_filename)
+    name = f"{text}{slot.suffix}" if text and len(text) <= _LONGEST_NAME else label
+    line, end_line, column, end_column = span_of(slot.expression)
     code = frame.f_code
     return name, Place(code.co_filename, line, end_line, column, end_column, code.co_qualname)
 
@@ -127,7 +132,9 @@ def _indices(index: ast.expr) -> Iterator[ast.expr]:
         yield index
 
 
-def _match(slots: list[_Slot], operands: Sequence[tuple[str, Any]], *, by_position: bool) -> list[_Slot | None]:
+def _match(
+    slots: list[_Slot], parts: list[_Slot], operands: Sequence[tuple[str, Any]], *, by_position: bool
+) -> list[_Slot | None]:
     matches: list[_Slot | None] = [None] * len(operands)
 
     def take(index: int, slot: _Slot | None) -> None:
@@ -139,6 +146,8 @@ def _match(slots: list[_Slot], operands: Sequence[tuple[str, Any]], *, by_positi
         take(index, next((slot for slot in slots if not slot.taken and _is_same(slot.value, value)), None))
     for index, (label, _) in enumerate(operands):
         take(index, next((slot for slot in slots if not slot.taken and slot.keyword == label != ""), None))
+    for index, (_, value) in enumerate(operands):
+        take(index, next((part for part in parts if part.value is value), None))
     if by_position:
         for indices, free in _gaps(matches, slots):
             if len(indices) == len(free):
@@ -155,7 +164,11 @@ def _is_same(one: Any, other: Any) -> bool:
 def _gaps(matches: list[_Slot | None], slots: list[_Slot]) -> list[tuple[list[int], list[_Slot]]]:
     """Runs of unmatched operands, each with the free expressions between its matched neighbours."""
     position = {id(slot): index for index, slot in enumerate(slots)}
-    fixed = [(index, position[id(slot)]) for index, slot in enumerate(matches) if slot is not None and slot.positional]
+    fixed = [
+        (index, position[id(slot)])
+        for index, slot in enumerate(matches)
+        if slot is not None and slot.positional and id(slot) in position
+    ]
     if fixed != sorted(fixed, key=lambda pair: pair[1]):
         return []
     edges = [(-1, -1), *fixed, (len(matches), len(slots))]
@@ -179,29 +192,26 @@ def _is_spelled(node: ast.AST, op: str) -> bool:
     return _plain(name) == _plain(op) != ""
 
 
+def _is_leaf_module(node: ast.AST, frame: FrameType) -> bool:
+    """A module without children hands its arguments to one operator, as LayerNorm does."""
+    state = _own_dict(_resolve(node.func, frame)) if isinstance(node, ast.Call) else {}
+    return "_parameters" in state and state.get("_modules") == {}
+
+
 def _plain(name: str) -> str:
     name = name.rpartition(".")[2].strip("_").lower()
     return _SPELLINGS.get(name, name)
 
 
-def _name_parts(
-    named: list[tuple[str, Place | None]],
-    node: ast.AST,
-    slots: list[_Slot],
-    operands: Sequence[tuple[str, Any]],
-    frame: FrameType,
-) -> None:
-    """Operands that are an element of a list argument, or a parameter of the module that is called."""
-    parts = [(slot.expression, suffix, part) for slot in slots for suffix, part in _elements(slot.value)]
+def _parts(node: ast.AST, slots: list[_Slot], frame: FrameType) -> list[_Slot]:
+    """The elements of list arguments, and the parameters of the module that is called."""
+    parts = [
+        _Slot(slot.expression, value=part, suffix=suffix) for slot in slots for suffix, part in _elements(slot.value)
+    ]
     if isinstance(node, ast.Call):
-        module = _resolve(node.func, frame)
-        parts += [(node.func, suffix, part) for suffix, part in _module_state(module)]
-    for index, (label, value) in enumerate(operands):
-        if named[index][1] is None:
-            for expression, suffix, part in parts:
-                if part is value:
-                    named[index] = _named(expression, frame, label, suffix)
-                    break
+        state = _module_state(_resolve(node.func, frame))
+        parts += [_Slot(node.func, value=part, suffix=suffix) for suffix, part in state]
+    return parts
 
 
 def _elements(value: Any) -> Iterable[tuple[str, Any]]:

@@ -7,6 +7,7 @@ how to see it is decided in ``limits`` alone.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 from .codes import Severity
@@ -145,7 +146,7 @@ def _limited(notes: Sequence[str], limit: int | None, what: str) -> Iterable[str
 
 
 def _operand_marks(operand: Operand) -> list[Mark]:
-    """An operand is introduced where it got its type; without a known origin, where it is used."""
+    """An operand is introduced where it got its type; at its use, if that is not known or it got it indirectly."""
     if operand.name == operand.type:
         return [] if operand.place is None else [Mark(operand.place)]  # a literal says all there is
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
@@ -153,7 +154,16 @@ def _operand_marks(operand: Operand) -> list[Mark]:
     if not hops:
         return [] if operand.place is None else [Mark(operand.place, typed)]
     first, *others = hops
-    return [Mark(first.place, f"{typed}, {safe_str(first.text)}"), *(Mark(h.place, safe_str(h.text)) for h in others)]
+    later = [Mark(hop.place, safe_str(hop.text)) for hop in others]
+    if operand.place is None or _speaks_of(operand.name, first.place):
+        return [Mark(first.place, f"{typed}, {safe_str(first.text)}"), *later]
+    derived = f"{safe_str(first.text)}; {safe_str(operand.name)} follows from it"
+    return [Mark(first.place, derived), Mark(operand.place, typed), *later]
+
+
+def _speaks_of(name: str, place: Place) -> bool:
+    """Does the line of ``place`` make or mention the operand, or something that the operand was made from?"""
+    return re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", source_line(place) or "") is not None
 
 
 def _described(operand: Operand, root: str) -> str:
