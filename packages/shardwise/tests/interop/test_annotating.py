@@ -233,6 +233,21 @@ def test_a_conflict_names_the_call_that_converts(place, wanted):
     assert raised.value.help == ((f'{call}(h, "tp", src={place}, dst={wanted})',) if call else ())
 
 
+@pytest.mark.parametrize(
+    ("axis", "written"),
+    [
+        (MeshAxis.of(2, 16), "MeshAxis.of(2, 16)"),
+        (MeshAxis.from_layout((2, 2), (32, 4)), "MeshAxis.from_layout((2, 2), (32, 4))"),
+    ],
+)
+def test_an_axis_without_a_name_is_written_so_that_it_can_be_pasted(axis, written):
+    with pytest.raises(SpmdTypeError) as raised:
+        refine(of({axis: P}), of({axis: R}), gradient_free=False, name="self.h")
+    [call] = raised.value.help
+    assert call == f"all_reduce(self.h, {written}, src=P, dst=R)"
+    assert eval(written, {"MeshAxis": MeshAxis}) is axis
+
+
 def spec(*entries):
     axes = [axis for entry in entries if entry for axis in (entry if isinstance(entry, tuple) else (entry,))]
     return of(dict.fromkeys(axes, V), PartitionSpec(*entries))

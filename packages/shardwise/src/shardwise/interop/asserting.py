@@ -127,7 +127,8 @@ def _believe(x: Any, types: tuple[Any, ...]) -> None:
 def settle(error: SpmdTypeError, x: Any, op: str) -> bool:
     """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
     if error.attached is None:
-        attach(error, op=op, operands=[_operand(x, op)])
+        axis = "" if error.axis is None else repr(error.axis)
+        attach(error, op=op, axis=axis, operands=[_operand(x, op, error.axis)])
     session = current()
     if session is None or not session.collecting:
         return False
@@ -177,9 +178,15 @@ def locate_operand(x: Any, op: str) -> tuple[str, Place | None]:
     return ("the tensor", None) if frame is None else locate(frame, op, [("the tensor", x)])[0]
 
 
-def _operand(x: Any, op: str) -> Operand:
+def _operand(x: Any, op: str, axis: Any) -> Operand:
+    """``x`` as a finding shows it; where its type came from is told of ``axis`` if that is at fault."""
     name, place = locate_operand(x, op)
     tag = tag_of(x)
-    origins = [] if tag is None else list(dict.fromkeys(tag.origin_of(axis) for axis in tag.type.axes))
+    origins: list[Origin | None] = []
+    if tag is not None and axis is not None:
+        origin = tag.origin_of(axis)
+        origins = [origin, None if origin is None else origin.parent]
+    elif tag is not None:
+        origins = list(dict.fromkeys(tag.origin_of(one) for one in tag.type.axes))
     hops = tuple(Hop(one.text, one.site.place()) for one in origins if one is not None and one.site is not None)
     return Operand(name, str(typed_shape(x)), place, hops[:2])

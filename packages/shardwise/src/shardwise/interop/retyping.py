@@ -69,7 +69,9 @@ def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
     place = _place_on(before, axis)
     if place not in (R, I, UNKNOWN):
         raise SpmdTypeError(
-            f"reinterpret_no_grad reads R as I or I as R, but the tensor is {place} on axis {axis!r}", code="SW130"
+            f"reinterpret_no_grad reads R as I or I as R, but the tensor is {place} on axis {axis!r}",
+            code="SW130",
+            axis=axis,
         )
     return before if place is dst else before.with_placements({axis: dst})
 
@@ -118,10 +120,14 @@ def _check_is(type: TensorType, axis: MeshAxis, expected: Any, ndim: int) -> Non
     place, local = _place_on(type, axis), to_local_type(expected)
     constant = type.ground.is_constant and (local in (R, I) or (local is P and type.ground is Ground.ZERO))
     if place is not local and place is not UNKNOWN and not constant:
-        raise SpmdTypeError(f"src={expected} was expected on axis {axis!r}, but the tensor is {place}", code="SW130")
+        raise SpmdTypeError(
+            f"src={expected} was expected on axis {axis!r}, but the tensor is {place}", code="SW130", axis=axis
+        )
     shard = partition_spec_get_shard(type.spec, axis)
     if isinstance(expected, Shard) and shard is not None and shard.dim != resolve_dim(expected, ndim):
-        raise SpmdTypeError(f"src={expected} was expected on axis {axis!r}, but the tensor is {shard}", code="SW131")
+        raise SpmdTypeError(
+            f"src={expected} was expected on axis {axis!r}, but the tensor is {shard}", code="SW131", axis=axis
+        )
 
 
 def _overwritten(before: TensorType, changes: dict[MeshAxis, Any], ndim: int) -> TensorType:

@@ -24,6 +24,7 @@ class SpmdTypeError(RuntimeError):
 
     ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
     ``help``     remedies, each a call that can be pasted.
+    ``axis``     the mesh axis at fault, where there is one.
     ``attached`` the finding that a boundary gave it, or None.
     ``finding``  the structured finding (place, operands, repairs): the attached one, else one made on first use from
                  the traceback; None while the diagnostics room is not loaded.
@@ -37,12 +38,14 @@ class SpmdTypeError(RuntimeError):
         *,
         code: str = "SW905",
         help: tuple[str, ...] = (),
+        axis: Any = None,
         context: str | None = None,
         finding: Any = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.help = tuple(help)
+        self.axis = axis
         self.context = context
         self.attached = finding
         self.note = ""
@@ -68,7 +71,7 @@ class SpmdTypeError(RuntimeError):
         else:
             lines = [self.message, *(f"  = help: {line}" for line in self.help)]
         if self.note:
-            lines.append(f"  = note: {self.note}")
+            lines.append(f"   = note: {self.note}")
         if self.context:
             lines += ["", self.context]
         return "\n".join(lines)
