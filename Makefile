@@ -30,7 +30,7 @@ lint: $(READY)  ## style and static types
 	$(BIN)/mypy
 
 docs: $(READY)  ## build the documentation into build/site
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(READY) ## measure against plain PyTorch and DTensor
 	$(BIN)/python benchmarks/run.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy
 import pytest
@@ -38,13 +39,14 @@ def test_everything_is_put_back():
     before = dict(os.environ)
     names = [(dist, "init_process_group"), (torch.cuda, "is_available"), (torch, "compile"), (torch, "load")]
     originals = [getattr(owner, name) for owner, name in names]
-    init = torch.nn.parallel.DistributedDataParallel.__init__
+    init, hook = torch.nn.parallel.DistributedDataParallel.__init__, sys.excepthook
     with pytest.raises(ZeroDivisionError), fake_world(0, 4):
         dist.init_process_group("gloo")
         raise ZeroDivisionError
     assert dict(os.environ) == before
     assert [getattr(owner, name) for owner, name in names] == originals
     assert torch.nn.parallel.DistributedDataParallel.__init__ is init
+    assert sys.excepthook is hook
     assert not dist.is_initialized()
     assert not torch.overrides._get_current_function_mode_stack()
 

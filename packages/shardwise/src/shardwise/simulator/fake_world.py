@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,7 @@ def fake_world(
         raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
+        stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
         stack.callback(forget_groups)
         stack.enter_context(fake_backend_everywhere())
         if joined:

@@ -1,0 +1,142 @@
+"""Do the documents say what happens? Runs the code blocks of a Markdown page and compares the output that it shows.
+
+    ```python title="mlp.py"     a file; written, not run
+    ```python                    run; what it prints must be in the ```text block that follows, if there is one
+    ```console                   `$ shardwise ...` is run (`> file` is understood), the lines below are its stdout
+    <!-- not run: reason -->     before a block: left alone
+
+The blocks of a page share a folder and a namespace, and find the README's program in the folder.
+
+    python packages/shardwise/tests/documents.py --write     put real output into every page
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from shardwise.cli.main import main as shardwise
+
+ROOT = Path(__file__).resolve().parents[3]
+BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n+)?^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r'title="([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the rest of the opening line, its text, and where the text is on the page."""
+
+    language: str
+    options: str
+    text: str
+    start: int
+    line: int
+    ignored: bool
+
+    @property
+    def file(self) -> str | None:
+        found = TITLE.search(self.options)
+        return found.group(1) if found else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A block whose text is not what happens."""
+
+    block: Block
+    real: str
+
+
+def pages() -> list[Path]:
+    """Every page with blocks that are run."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(m[2], m[3], m[4], m.start(4), text.count("\n", 0, m.start(2)) + 1, m[1] is not None)
+        for m in BLOCK.finditer(text)
+    ]
+
+
+def differences(text: str, folder: Path) -> Iterator[Difference]:
+    """Run a page in ``folder``, which is the current one, and compare."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed: str | None = None
+    for block in blocks((ROOT / "README.md").read_text()):
+        if block.file:
+            (folder / block.file).write_text(block.text)
+    for block in blocks(text):
+        before, printed = printed, None
+        if block.ignored:
+            continue
+        if block.language == "python" and block.file:
+            (folder / block.file).write_text(block.text)
+        elif block.language == "python":
+            printed = _run_python(block, folder, names)
+        elif block.language == "console":
+            real = "".join(_run_console(block.text, folder))
+            if real != block.text:
+                yield Difference(block, real)
+        elif block.language == "text" and before is not None and before != block.text:
+            yield Difference(block, before)
+
+
+def _run_python(block: Block, folder: Path, names: dict[str, Any]) -> str:
+    file = folder / f"line_{block.line}.py"
+    file.write_text(block.text)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(block.text, str(file), "exec"), names)
+    return out.getvalue()
+
+
+def _run_console(text: str, folder: Path) -> Iterator[str]:
+    for line in text.splitlines(keepends=True):
+        if not line.startswith("$ "):
+            continue
+        yield line
+        program, *arguments = shlex.split(line[2:], comments=True)
+        if program != "shardwise":
+            raise ValueError(f"only shardwise can be run in a console block, got {line!r}")
+        target = None
+        if ">" in arguments:
+            at = arguments.index(">")
+            arguments, target = arguments[:at], arguments[at + 1]
+        result = CliRunner().invoke(shardwise, arguments, prog_name="shardwise", terminal_width=80)
+        if result.exit_code == 2 and "exit code 2" not in line:
+            raise ValueError(f"{line.strip()} failed:\n{result.stderr}{result.stdout}")
+        if target:
+            (folder / target).write_text(result.stdout)
+        else:
+            yield result.stdout
+
+
+def rewritten(text: str, folder: Path) -> str:
+    """The page with real output."""
+    for difference in reversed(list(differences(text, folder))):
+        end = difference.block.start + len(difference.block.text)
+        text = text[: difference.block.start] + difference.real + text[end:]
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    for path in pages():
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            before = path.read_text()
+            after = rewritten(before, Path(folder))
+            if after != before:
+                path.write_text(after)
+                sys.stdout.write(f"rewrote {path.relative_to(ROOT)}\n")

@@ -1,0 +1,63 @@
+"""The README and the pages of docs/ are run, and the output that they show is what comes out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .documents import ROOT, blocks, differences, pages
+from .test_imports import LEVELS
+
+PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_what_happens(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = [(f"{page}:{d.block.line}", d.real) for d in differences((ROOT / page).read_text(), tmp_path)]
+    assert found == [], "run: python packages/shardwise/tests/documents.py --write"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_files_lead_somewhere(page):
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+        assert (path.parent / target).exists() or target.startswith("codes"), target
+
+
+def test_the_readme_has_a_program_of_fifteen_lines_that_is_found_wrong():
+    program, console = blocks((ROOT / "README.md").read_text())[:2]
+    assert len(program.text.splitlines()) == 15
+    assert console.text.startswith("$ shardwise check mlp.py\nSW113 ")
+
+
+def test_the_picture_of_the_house_has_the_arrows_that_imports_are_held_to():
+    line = next(
+        line for line in (ROOT / "docs/architecture.md").read_text().splitlines() if line.startswith("types < ")
+    )
+    assert [set(re.findall(r"\w+", level)) for level in line.split("<")] == list(LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("page", "real"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", ["1\n"]),
+        ("```python\nprint(1)\n```\n\n```text\n1\n```\n", []),
+        ("```python\nx = 3\n```\n\nand\n\n```python\nprint(x)\n```\n\n```text\n\n```\n", ["3\n"]),
+        ("```console\n$ shardwise --version\nshardwise 9\n```\n", ["$ shardwise --version\nshardwise 0.1.0\n"]),
+        ("<!-- not run: it would not end -->\n```python\nwhile True: pass\n```\n", []),
+    ],
+    ids=["wrong output", "right output", "shared names", "wrong console", "not run"],
+)
+def test_a_planted_untruth_is_found(page, real, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [difference.real for difference in differences(page, tmp_path)] == real
+
+
+def test_a_block_that_fails_fails_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        list(differences("```python\n1 / 0\n```\n", tmp_path))
+    with pytest.raises(ValueError, match=r"missing\.py does not exist"):
+        list(differences("```console\n$ shardwise check missing.py\n```\n", tmp_path))
