@@ -118,9 +118,11 @@ def test_a_local_function_does_not_mix_invariant_with_varying(tp_mesh):
 
 
 def test_a_local_function_may_not_retype_the_operand_it_writes_into(tp_mesh):
-    x, value = make("R", grad=True) * 1, make("V")
-    with typecheck(), refused("SW120", "LocalFill", "from R into V"):
-        LocalFill.apply(x, value)
+    value = make("V")
+    with typecheck():
+        x = make("R", grad=True) * 1
+        with refused("SW120", "LocalFill", "from R into V"):
+            LocalFill.apply(x, value)
 
 
 def test_a_local_function_may_fill_a_buffer(tp_mesh):

@@ -1,0 +1,635 @@
+"""Section 3.12 of the API: hand-written rules, the operators they are made of, and the protocol that runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import Function
+
+import shardwise as spmd
+from shardwise import I, P, PartitionSpec, R, S, SpmdTypeError, V, rules
+from shardwise.checker import checking, typecheck
+from shardwise.diagnostics.result import Collector
+from shardwise.interop.hook_run import HookRun, running
+
+from .helpers import make, place, refused
+
+LETTERS = {"R": R, "I": I, "V": V, "P": P}
+
+
+def stand_in(ndim: int, types: dict[str, Any] | None = None, spec: PartitionSpec | None = None) -> Any:
+    """A stand-in of this type."""
+    return spmd.assert_type(rules.NdimWithSpmdType(ndim), types or {}, partition_spec=spec)
+
+
+def in_mode(*, local: bool) -> Any:
+    """What the checker opens around a rule."""
+    return running(HookRun("Kernel", (), local=local, strict=True))
+
+
+def declared(hook: Any, forward: Any = None) -> Any:
+    """A function with this rule; its forward multiplies x and w, or is given."""
+
+    def multiply(ctx: Any, x: torch.Tensor, w: torch.Tensor, group: Any = "tp") -> torch.Tensor:
+        return x @ w
+
+    return type(
+        "Kernel", (Function,), {"forward": staticmethod(forward or multiply), "spmd_typecheck": staticmethod(hook)}
+    )
+
+
+class TestNdimWithSpmdType:
+    def test_it_shows_its_dims_and_its_type(self, mesh):
+        shown = repr(stand_in(2, {"dp": S(0), "tp": R}))
+        assert shown == "NdimWithSpmdType(ndim=2, {dp: V, tp: R} PartitionSpec(dp, None))"
+
+    def test_it_can_be_annotated_and_queried(self, mesh):
+        x = stand_in(2, {"tp": V})
+        assert spmd.has_local_type(x)
+        assert place(spmd.assert_type(x, {"dp": P}), "dp") == "P"
+        assert spmd.get_partition_spec(x) is None
+
+    @pytest.mark.parametrize("ndim", [-1, 1.0, True, "2"])
+    def test_it_needs_a_number_of_dims(self, ndim):
+        with pytest.raises(TypeError, match="number of dims"):
+            rules.NdimWithSpmdType(ndim)
+
+
+class TestProtocol:
+    def test_the_return_form_gives_the_type(self, tp_mesh):
+        def hook(*, x: Any, w: Any) -> Any:
+            return rules.einsum("bk,ko->bo", x, w)
+
+        with typecheck():
+            assert place(declared(hook).apply(make("V"), make("R"))) == "V"
+
+    def test_the_return_form_is_asked_before_the_kernel_runs(self, tp_mesh):
+        ran = []
+
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ran.append(x)
+            return x * 1
+
+        kernel = declared(lambda *, x: rules.all_reduce(x, "tp", src=P, dst=R), forward)
+        with typecheck():
+            with refused("SW305", "all_reduce(x, tp, src=P, dst=R)", "expected input type P over tp, got R"):
+                kernel.apply(make("R"))
+            assert ran == []
+            assert place(kernel.apply(make("P"))) == "R"
+        assert len(ran) == 1
+
+    def test_the_imperative_form_receives_what_forward_returned(self, tp_mesh):
+        seen = []
+
+        def hook(out: Any, *, x: Any, w: Any) -> None:
+            seen.append(out)
+            rules.einsum("bk,ko->bo", x, w, out=out)
+
+        with typecheck():
+            out = declared(hook).apply(make("V"), make("R"))
+        assert seen[0] is out
+        assert place(out) == "V"
+
+    def test_an_imperative_rule_may_annotate_by_hand(self, tp_mesh):
+        def hook(out: Any, *, x: Any, w: Any) -> None:
+            spmd.assert_type(x, {"tp": V})
+            rules.ignore([w])
+            spmd.assert_type(out, {"tp": P})
+
+        with typecheck():
+            assert place(declared(hook).apply(make("V"), make("R"))) == "P"
+
+    def test_a_tensor_may_be_returned_for_its_type(self, tp_mesh):
+        kernel = declared(lambda *, x, w: (rules.ignore(w, x), x)[1])
+        with typecheck():
+            assert place(kernel.apply(make("V"), make("R"))) == "V"
+
+    @pytest.mark.parametrize("container", [tuple, list])
+    def test_several_results_are_aligned(self, tp_mesh, container):
+        def forward(ctx: Any, x: torch.Tensor) -> Any:
+            return x * 1, None, x.sum()
+
+        def hook(*, x: Any) -> Any:
+            return container([rules.einsum("ab->ab", x), None, rules.einsum("ab->", x)])
+
+        with typecheck():
+            whole, nothing, total = declared(hook, forward).apply(make("V"))
+        assert (place(whole), nothing, place(total)) == ("V", None, "V")
+
+    @pytest.mark.parametrize(
+        ("returned", "words"),
+        [
+            (lambda x: None, "returns None"),
+            (lambda x: 3, "expected an NdimWithSpmdType or a tensor"),
+            (lambda x: rules.einsum("ab->a", x), "1 dims for a result that has 2"),
+            (lambda x: (x,), "expected an NdimWithSpmdType or a tensor"),
+        ],
+    )
+    def test_a_return_value_that_does_not_fit_is_refused(self, tp_mesh, returned, words):
+        def hook(*, x: Any) -> Any:
+            rules.ignore(x)
+            return returned(x)
+
+        kernel = declared(hook, lambda ctx, x: x * 1)
+        x = make("V")
+        with typecheck(), refused("SW304", words):
+            kernel.apply(x)
+
+    def test_the_number_of_results_must_agree(self, tp_mesh):
+        kernel = declared(lambda *, x: (rules.einsum("ab->ab", x),) * 3, lambda ctx, x: (x * 1, x * 2))
+        x = make("V")
+        with typecheck(), refused("SW304", "3 types for 2 results"):
+            kernel.apply(x)
+
+    def test_every_tensor_argument_must_be_looked_at(self, tp_mesh):
+        kernel = declared(lambda *, x: rules.einsum("ab->ab", x))
+        x, w = make("R"), make("P")
+        with typecheck(), refused("SW304", "never looks at w", "rules.ignore(w)"):
+            kernel.apply(x, w)
+
+    def test_tensors_inside_arguments_must_be_looked_at(self, tp_mesh):
+        @dataclass
+        class Extra:
+            scale: torch.Tensor
+
+        def forward(ctx: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+            return x * 1
+
+        kernel = declared(lambda *, x, rest: rules.einsum("ab->ab", x), forward)
+        x, w = make("R"), make("R")
+        with typecheck(), refused("SW304", "rest[0]['mask'], rest[1].scale"):
+            kernel.apply(x, {"mask": w}, Extra(make("R")))
+
+    def test_every_result_must_be_typed(self, tp_mesh):
+        kernel = declared(lambda out, *, x: rules.ignore(x), lambda ctx, x: (x * 1, x * 2))
+        x = make("R")
+        with typecheck(), refused("SW304", "output 0 without a type"):
+            kernel.apply(x)
+
+    def test_names_must_be_parameters_of_forward(self, tp_mesh):
+        kernel = declared(lambda *, act: act)
+        x, w = make("R"), make("R")
+        with typecheck(), pytest.raises(TypeError, match=r"asks for 'act'.*available are x, w, group") as caught:
+            kernel.apply(x, w)
+        assert caught.value.code == "SW304"
+
+    def test_a_name_with_a_default_may_be_missing(self, tp_mesh):
+        kernel = declared(lambda *, x, w, eps=1: (rules.ignore(x, w), w)[1])
+        with typecheck():
+            assert place(kernel.apply(make("R"), make("V"))) == "V"
+
+    def test_keyword_arguments_of_apply_are_refused(self, tp_mesh):
+        class Kernel(Function):
+            @staticmethod
+            def forward(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+                return x * scale
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+            @staticmethod
+            def spmd_typecheck(*, x: Any) -> Any:
+                return rules.einsum("ab->ab", x)
+
+        with typecheck():
+            assert place(Kernel.apply(make("V"))) == "V"
+            with pytest.raises(TypeError, match="keyword arguments scale"):
+                Kernel.apply(make("V"), scale=2.0)
+
+    def test_positional_only_and_variadic_parameters_are_bound(self, tp_mesh):
+        def forward(ctx: Any, x: torch.Tensor, /, *rest: torch.Tensor) -> torch.Tensor:
+            return x + rest[0]
+
+        def hook(*, x: Any, rest: Any) -> Any:
+            return rules.einsum("ab,ab->ab", x, *rest)
+
+        with typecheck():
+            assert place(declared(hook, forward).apply(make("R"), make("V"))) == "V"
+
+    def test_a_rule_is_inherited_and_need_not_be_registered(self, tp_mesh):
+        parent = spmd.register_autograd_function(declared(lambda *, x, w: rules.einsum("bk,ko->bo", x, w)))
+        with typecheck():
+            assert place(type("Child", (parent,), {}).apply(make("V"), make("R"))) == "V"
+
+    def test_nothing_runs_when_nothing_is_checked(self):
+        assert declared(lambda *, x: 1 / 0).apply(torch.ones(2, 2), torch.ones(2, 2)).shape == (2, 2)
+
+    def test_a_refusal_by_an_imperative_rule_runs_the_kernel_once(self, tp_mesh):
+        ran = []
+
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ran.append(1)
+            return x * 1
+
+        def hook(out: Any, *, x: Any) -> None:
+            rules.all_reduce(x, "tp", src=P, dst=R, out=out)
+
+        found = Collector()
+        with checking(collect=found):
+            torch.relu(declared(hook, forward).apply(make("R")))
+        assert ran == [1]
+        assert [finding.code for finding in found.result().findings] == ["SW305"]
+
+    @pytest.mark.parametrize(
+        ("hook", "shape"),
+        [(lambda *, x: x, "return"), (lambda: None, "return"), (lambda out, *, x: x, "imperative")],
+    )
+    def test_the_shape_of_a_rule_is_read_from_its_signature(self, hook, shape):
+        assert rules.hook_shape(declared(hook)) == shape
+
+    @pytest.mark.parametrize("hook", [lambda out, x: x, lambda *args: None, lambda out, *args: None])
+    def test_only_the_results_may_be_positional(self, hook):
+        with pytest.raises(TypeError, match="keyword-only|cannot take") as caught:
+            rules.hook_shape(declared(hook))
+        assert caught.value.code == "SW304"
+
+    def test_the_pieces_of_the_protocol_can_be_used_alone(self, tp_mesh):
+        kernel = declared(lambda *, x, w: rules.einsum("bk,ko->bo", x, w))
+        args = make("V"), make("R")
+        assert list(rules.bind_forward_args(kernel, args)) == ["x", "w", "group"]
+        assert list(rules.hook_kwargs(kernel, args)) == ["x", "w"]
+        out = torch.zeros(4, 4)
+        rules.run_typecheck(kernel, args, out)
+        assert place(out) == "V"
+
+
+class TestEinsumLocally:
+    @pytest.mark.parametrize(
+        ("first", "second", "result"),
+        [("R", "R", "R"), ("I", "I", "I"), ("V", "V", "V"), ("R", "V", "V"), ("V", "R", "V")],
+    )
+    def test_operands_follow_the_local_rule(self, tp_mesh, first, second, result):
+        assert place(rules.einsum("bk,ko->bo", make(first), make(second))) == result
+
+    @pytest.mark.parametrize(
+        ("first", "second", "words"),
+        [
+            ("I", "R", "invariant over tp, is mixed with"),
+            ("P", "R", "is not declared to be linear in it"),
+            ("P", "V", "partial over tp, is combined with"),
+            ("P", "P", "is not declared to be linear"),
+        ],
+    )
+    def test_what_the_local_rule_refuses_is_refused(self, tp_mesh, first, second, words):
+        with pytest.raises(SpmdTypeError, match=words) as caught:
+            rules.einsum("bk,ko->bo", make(first, grad=True), make(second, grad=True))
+        assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize(
+        ("places", "linear_in", "result"),
+        [
+            ("PR", (0,), "P"),
+            ("RP", (0, 1), "P"),
+            ("PP", ((0, 1),), "P"),
+            ("PP", (0, 1), "both partial"),
+            ("PR", ((0, 1),), "linear_in says they are added"),
+            ("PR", (1,), "not declared to be linear"),
+            ("PPR", ((0, 1), 2), "P"),
+            ("RRP", ((0, 1), 2), "P"),
+            ("PPP", ((0, 1), 2), "both partial"),
+            ("RR", (0,), "R"),
+        ],
+    )
+    def test_partial_operands_need_a_declared_linearity(self, tp_mesh, places, linear_in, result):
+        operands = [make(letter) for letter in places]
+        equation = ",".join(["ab"] * len(places)) + "->ab"
+        if result in LETTERS:
+            assert place(rules.einsum(equation, *operands, linear_in=linear_in)) == result
+        else:
+            with pytest.raises(SpmdTypeError, match=result) as caught:
+                rules.einsum(equation, *operands, linear_in=linear_in)
+            assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize(("places", "help"), [("PR", "linear_in=(0,)"), ("PP", "linear_in=((0, 1),)")])
+    def test_the_linearity_to_write_is_suggested(self, tp_mesh, places, help):
+        with pytest.raises(SpmdTypeError) as caught:
+            rules.einsum("ab,ab->ab", *(make(letter) for letter in places))
+        assert caught.value.help[0].startswith(help)
+
+    @pytest.mark.parametrize("linear_in", [(2,), (-1,), ("x",), (0, 0), ((0, 1), 1)])
+    def test_linear_in_must_name_operands_once(self, tp_mesh, linear_in):
+        with pytest.raises(TypeError, match="linear_in"):
+            rules.einsum("ab,ab->ab", make("P"), make("P"), linear_in=linear_in)
+
+    @pytest.mark.parametrize(
+        "equation",
+        ["ab", "ab->a->b", "ab->a,b", "aa->a", "ab->c", "a1->a", "......->", 3, "ab,ab->ab", "ab c.->a"],
+    )
+    def test_a_malformed_equation_is_a_type_error(self, tp_mesh, equation):
+        with pytest.raises(TypeError) as caught:
+            rules.einsum(equation, make("R"))
+        assert caught.value.code == "SW304"
+
+    @pytest.mark.parametrize("operand", [3, None, [torch.ones(2)]])
+    def test_an_operand_must_be_a_tensor(self, operand):
+        with pytest.raises(TypeError, match=r"rules\.einsum takes tensors"):
+            rules.einsum("a->a", operand)
+
+    @pytest.mark.parametrize(("equation", "ndims"), [("abc->a", (2,)), ("...abc->a", (2,)), ("...a,...b->ab", (3, 2))])
+    def test_the_ndim_must_agree_with_the_equation(self, tp_mesh, equation, ndims):
+        with pytest.raises(SpmdTypeError, match="dims") as caught:
+            rules.einsum(equation, *(stand_in(ndim, {"tp": R}) for ndim in ndims))
+        assert caught.value.code == "SW304"
+
+    @pytest.mark.parametrize(
+        ("equation", "ndims", "result"),
+        [
+            ("ab->", (2,), 0),
+            ("αβ, βγ -> αγ", (2, 2), 2),
+            ("...ab,b->...a", (5, 1), 4),
+            ("...a->a", (3,), 1),
+            ("a_->a", (2,), 1),
+            ("a,b->ba", (1, 1), 2),
+        ],
+    )
+    def test_the_result_has_the_dims_on_the_right(self, tp_mesh, equation, ndims, result):
+        assert rules.einsum(equation, *(stand_in(ndim, {"tp": R}) for ndim in ndims)).ndim == result
+
+    def test_out_is_stamped_and_returned(self, tp_mesh):
+        out = torch.zeros(4, 4)
+        assert rules.einsum("ab->ab", make("V"), out=out) is out
+        assert place(out) == "V"
+        with pytest.raises(SpmdTypeError, match="has 2 dims, but out has 1"):
+            rules.einsum("ab->ab", make("V"), out=torch.zeros(4))
+
+    def test_a_missing_axis_is_named_in_strict_mode(self, mesh):
+        with in_mode(local=True), pytest.raises(SpmdTypeError, match="says nothing about dp") as caught:
+            rules.einsum("ab->ab", make("V"))
+        assert caught.value.code == "SW103"
+
+    def test_an_operand_on_another_mesh_is_read_on_the_current_one(self, mesh):
+        whole = spmd.MeshAxis.of(8, 1)
+        x = spmd.assert_type(torch.zeros(2), {whole: R})
+        out = rules.einsum("a->a", x)
+        assert (place(out, "dp"), place(out, "tp")) == ("R", "R")
+
+
+AXES = {"dp": R}
+
+
+class TestEinsumGlobally:
+    @pytest.mark.parametrize(
+        ("equation", "first", "second", "result"),
+        [
+            ("bk,ko->bo", {"tp": S(0)}, {"tp": R}, {"tp": S(0)}),
+            ("bk,ko->bo", {"tp": R}, {"tp": S(1)}, {"tp": S(1)}),
+            ("bk,ko->bo", {"tp": S(1)}, {"tp": S(0)}, {"tp": P}),
+            ("hbk,hko->hbo", {"tp": S(0)}, {"tp": S(0)}, {"tp": S(0)}),
+            ("bk,ko->ob", {"tp": S(0)}, {"tp": R}, {"tp": S(1)}),
+            ("bk,ko->bo", {"tp": R}, {"tp": R}, {"tp": R}),
+            ("bk,ko->bo", {"tp": I}, {"tp": I}, {"tp": I}),
+        ],
+    )
+    def test_labels_decide(self, mesh, equation, first, second, result):
+        ndims = [len(term) for term in equation.split("->")[0].split(",")]
+        operands = [stand_in(n, {**AXES, **types}) for n, types in zip(ndims, (first, second), strict=True)]
+        with in_mode(local=False):
+            out = rules.einsum(equation, *operands)
+        expected = stand_in(out.ndim, {**AXES, **result})
+        assert repr(out) == repr(expected)
+
+    @pytest.mark.parametrize(
+        ("equation", "first", "second", "words"),
+        [
+            ("bk,ko->bo", {"tp": S(1)}, {"tp": R}, "label 'k'.*is sharded over tp in .* but not sharded"),
+            ("bk,ko->bo", {"tp": S(0)}, {"tp": S(1)}, "an axis shards one label only"),
+            ("bk,ko->bo", {"tp": S(0)}, {"tp": I}, "it must be R"),
+            ("bk,ko->bo", {"tp": S(0)}, {"tp": P}, "it must be R"),
+            ("bk,ko->bo", {"tp": V}, {"tp": R}, "varies over tp, but no dim of it is sharded"),
+            ("b_,_o->bo", {"tp": S(1)}, {"tp": S(0)}, "must not be sharded"),
+        ],
+    )
+    def test_what_the_labels_do_not_admit_is_refused(self, mesh, equation, first, second, words):
+        operands = [stand_in(2, {**AXES, **first}), stand_in(2, {**AXES, **second})]
+        with in_mode(local=False), pytest.raises(SpmdTypeError, match=words) as caught:
+            rules.einsum(equation, *operands)
+        assert caught.value.code == "SW305"
+
+    def test_the_order_of_axes_on_a_label_must_agree(self, mesh):
+        x = stand_in(2, {}, PartitionSpec(None, ("dp", "tp")))
+        w = stand_in(2, {}, PartitionSpec(("tp", "dp"), None))
+        with in_mode(local=False), pytest.raises(SpmdTypeError, match="label 'k'"):
+            rules.einsum("bk,ko->bo", x, w)
+
+    def test_two_axes_on_one_contracted_label_leave_two_sums(self, mesh):
+        x = stand_in(2, {}, PartitionSpec(None, ("dp", "tp")))
+        w = stand_in(2, {}, PartitionSpec(("dp", "tp"), None))
+        with in_mode(local=False):
+            out = rules.einsum("bk,ko->bo", x, w)
+        assert (place(out, "dp"), place(out, "tp")) == ("P", "P")
+
+    def test_local_axes_of_the_mesh_stay_local(self, mesh):
+        x, w = stand_in(2, {"dp": V, "tp": S(1)}), stand_in(2, {"dp": R, "tp": S(0)})
+        with spmd.set_current_mesh(local_axes=("dp",)), in_mode(local=False):
+            out = rules.einsum("bk,ko->bo", x, w)
+        assert (place(out, "dp"), place(out, "tp")) == ("V", "P")
+
+
+class TestOneRuleServesBothModes:
+    """Item 29: einsum over a sharded label, then all_reduce from P."""
+
+    @staticmethod
+    def rule(x: Any, w: Any) -> Any:
+        return rules.all_reduce(rules.einsum("bk,ko->bo", x, w), "tp", src=P, dst=I)
+
+    def test_globally_the_contraction_is_partial(self, tp_mesh):
+        with in_mode(local=False):
+            assert place(self.rule(stand_in(2, {"tp": S(1)}), stand_in(2, {"tp": S(0)}))) == "I"
+
+    def test_locally_it_varies_and_may_be_read_as_partial(self, tp_mesh):
+        with in_mode(local=True):
+            assert place(self.rule(stand_in(2, {"tp": V}), stand_in(2, {"tp": V}))) == "I"
+
+    @pytest.mark.parametrize(("equation", "places"), [("bk,ko->bo", "VR"), ("ab,ab->ab", "VV"), ("bk,ko,k->bo", "VVR")])
+    def test_what_no_contraction_made_is_not_read_as_partial(self, tp_mesh, equation, places):
+        operands = [
+            stand_in(len(term), {"tp": LETTERS[letter]})
+            for term, letter in zip(equation.split("->")[0].split(","), places, strict=True)
+        ]
+        with pytest.raises(SpmdTypeError, match="expected input type P over tp, got V") as caught:
+            rules.all_reduce(rules.einsum(equation, *operands), "tp", src=P, dst=R)
+        assert caught.value.code == "SW305"
+
+
+ADMITTED = {
+    "all_reduce": {"PR", "PI", "VR", "VI"},
+    "all_gather": {"VR", "VI"},
+    "reduce_scatter": {"PV", "VV"},
+    "all_to_all": {"VV"},
+    "reinterpret": {"RR", "II", "VV", "PP", "VP", "RV", "RP", "IV", "IP", "RI", "IR"},
+    "convert": {"RR", "II", "VV", "PP", "RI", "RV", "RP", "IR", "IV", "IP", "VP"},
+}
+
+
+class TestTransitions:
+    @pytest.mark.parametrize("dst", "RIVP")
+    @pytest.mark.parametrize("src", "RIVP")
+    @pytest.mark.parametrize("op", ADMITTED)
+    def test_the_admitted_pairs(self, tp_mesh, op, src, dst):
+        x = stand_in(2, {"tp": LETTERS[src]})
+        call = getattr(rules, op)
+        if src + dst in ADMITTED[op]:
+            out = call(x, "tp", src=LETTERS[src], dst=LETTERS[dst])
+            assert place(out) == dst
+            assert place(x) == src
+        else:
+            with pytest.raises(SpmdTypeError, match="allowed are") as caught:
+                call(x, "tp", src=LETTERS[src], dst=LETTERS[dst])
+            assert caught.value.code == "SW202"
+
+    @pytest.mark.parametrize(
+        ("op", "src", "dst", "after"),
+        [
+            ("all_gather", S(0), R, R),
+            ("all_gather", S(-1), I, I),
+            ("reduce_scatter", P, S(1), S(1)),
+            ("all_to_all", S(0), S(1), S(1)),
+            ("convert", R, S(0), S(0)),
+            ("convert", I, S(1), S(1)),
+            ("convert", S(1), P, P),
+            ("convert", S(1), S(1), S(1)),
+        ],
+    )
+    @pytest.mark.parametrize("local", [True, False])
+    def test_shards_are_followed_on_global_axes(self, tp_mesh, op, src, dst, after, local):
+        with in_mode(local=local):
+            out = getattr(rules, op)(stand_in(2, {"tp": src}), "tp", src=src, dst=dst)
+        expected = stand_in(2, {"tp": V if local and isinstance(after, S) else after})
+        assert repr(out) == repr(expected)
+
+    @pytest.mark.parametrize(("op", "default"), [("all_reduce", "PR"), ("all_gather", "VR"), ("reduce_scatter", "PV")])
+    def test_src_and_dst_have_the_runtime_defaults(self, tp_mesh, op, default):
+        src, dst = (LETTERS[letter] for letter in default)
+        given = {} if op == "reduce_scatter" else {"dst": dst}
+        assert place(getattr(rules, op)(stand_in(2, {"tp": src}), "tp", **given)) == default[1]
+
+    def test_gathering_stacked_pieces_adds_a_dim(self, mesh):
+        assert rules.all_gather(stand_in(1, {"tp": V}), "tp", dst=R).ndim == 2
+
+    def test_shards_on_other_axes_follow_their_dims(self, mesh):
+        x = stand_in(2, {"dp": S(1), "tp": P})
+        with spmd.set_current_mesh(mesh, local_axes=()), in_mode(local=False):
+            moved = rules.reduce_scatter(x, "tp", dst=S(0))
+        assert repr(moved) == repr(stand_in(2, {"dp": S(1), "tp": S(0)}))
+
+    def test_scattering_to_varying_unbinds_dim_0(self, tp_mesh):
+        assert rules.reduce_scatter(stand_in(2, {"tp": P}), "tp", dst=V).ndim == 1
+        with pytest.raises(SpmdTypeError, match="has no dims") as caught:
+            rules.reduce_scatter(stand_in(0, {"tp": P}), "tp", dst=V)
+        assert caught.value.code == "SW206"
+
+    def test_scattering_to_varying_needs_an_unsharded_dim_0(self, mesh):
+        x = stand_in(2, {"dp": S(0), "tp": P})
+        with pytest.raises(SpmdTypeError, match="unbinds dim 0, which is sharded") as caught:
+            rules.reduce_scatter(x, "tp", dst=V)
+        assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize("op", ["all_gather", "all_to_all"])
+    def test_stacked_pieces_have_no_global_reading(self, tp_mesh, op):
+        x = stand_in(2, {"tp": S(0)})
+        with in_mode(local=False), pytest.raises(SpmdTypeError, match="stacks or unbinds") as caught:
+            getattr(rules, op)(x, "tp", dst=R if op == "all_gather" else V)
+        assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize(("src", "dst"), [(3, R), (R, "R"), (None, R), (S, R)])
+    def test_src_and_dst_must_be_types(self, tp_mesh, src, dst):
+        with pytest.raises(TypeError, match="takes R, I, V, P or S") as caught:
+            rules.convert(stand_in(2), "tp", src=src, dst=dst)
+        assert caught.value.code == "SW202"
+
+    def test_moving_shards_to_another_dim_needs_all_to_all(self, tp_mesh):
+        with pytest.raises(SpmdTypeError, match="cannot move shards from dim 0 to dim 1") as caught:
+            rules.convert(stand_in(2, {"tp": S(0)}), "tp", src=S(0), dst=S(1))
+        assert caught.value.help[0].startswith("all_to_all")
+
+    @pytest.mark.parametrize(("actual", "declared"), [("R", "I"), ("I", "R"), ("P", "V"), ("V", "R"), ("V", "P")])
+    def test_src_must_be_the_actual_type(self, tp_mesh, actual, declared):
+        x = stand_in(2, {"tp": LETTERS[actual]})
+        with pytest.raises(SpmdTypeError, match=f"expected input type {declared} over tp, got {actual}") as caught:
+            rules.reinterpret(x, "tp", src=LETTERS[declared], dst=LETTERS[declared])
+        assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize(("actual", "declared"), [("R", "I"), ("I", "R")])
+    def test_r_and_i_are_interchangeable_where_no_gradient_flows(self, tp_mesh, actual, declared):
+        out = rules.convert(make(actual), "tp", src=LETTERS[declared], dst=V)
+        assert place(out) == "V"
+        with pytest.raises(SpmdTypeError):
+            rules.convert(make(actual, grad=True), "tp", src=LETTERS[declared], dst=V)
+
+    @pytest.mark.parametrize(("src", "stored"), [(R, "R"), (P, "P"), (S(1), "V")])
+    def test_an_axis_that_is_absent_is_established_as_src(self, tp_mesh, src, stored):
+        x = stand_in(2)
+        rules.convert(x, "tp", src=src, dst=src)
+        assert place(x) == stored
+
+    def test_an_s_source_refines_a_bare_v(self, tp_mesh):
+        x = stand_in(2, {"tp": V})
+        rules.all_gather(x, "tp", src=S(1), dst=R)
+        assert repr(x) == repr(stand_in(2, {"tp": S(1)}))
+
+    def test_a_shard_on_another_dim_is_named_with_both_dims(self, tp_mesh):
+        with pytest.raises(SpmdTypeError, match=r"expected input shard S\(0\) over tp, got S\(1\)") as caught:
+            rules.all_gather(stand_in(2, {"tp": S(1)}), "tp", src=S(0), dst=R)
+        assert caught.value.code == "SW305"
+
+    @pytest.mark.parametrize("dim", [2, -3])
+    def test_a_dim_must_exist(self, tp_mesh, dim):
+        with pytest.raises(SpmdTypeError, match="out of range") as caught:
+            rules.all_gather(stand_in(2), "tp", src=S(dim), dst=R)
+        assert caught.value.code == "SW132"
+
+    def test_only_the_innermost_axis_of_a_dim_moves(self, mesh):
+        x = stand_in(1, {}, PartitionSpec(("dp", "tp")))
+        with in_mode(local=False):
+            assert place(rules.all_gather(x, "tp", src=S(0), dst=R)) == "R"
+            with pytest.raises(spmd.types.RedistributeError, match="tp shards the same dim further in"):
+                rules.all_gather(x, "dp", src=S(0), dst=R)
+
+    def test_a_flattened_axis_moves_its_parts(self, mesh):
+        both = spmd.MeshAxis.of(8, 1)
+        x = stand_in(1, {}, PartitionSpec(("dp", "tp")))
+        with in_mode(local=False):
+            out = rules.all_gather(x, both, src=S(0), dst=R)
+            back = rules.convert(out, both, src=R, dst=S(0))
+        assert (place(out, "dp"), place(out, "tp")) == ("R", "R")
+        assert repr(back) == repr(x)
+
+    def test_an_axis_of_one_rank_changes_dims_only(self, tp_mesh):
+        one = spmd.MeshAxis.of(1, 1)
+        x = stand_in(2, {"tp": R})
+        out = rules.all_gather(x, one, src=V, dst=I)
+        assert (out.ndim, place(out)) == (3, "R")
+
+    def test_out_is_x_is_the_in_place_form(self, tp_mesh):
+        x = torch.zeros(4)
+        spmd.assert_type(x, {"tp": P})
+        assert rules.all_reduce(x, "tp", dst=R, out=x) is x
+        assert place(x) == "R"
+
+    def test_the_operand_must_be_a_tensor(self, tp_mesh):
+        with pytest.raises(TypeError, match=r"rules\.all_reduce takes tensors"):
+            rules.all_reduce(3, "tp", dst=R)
+
+
+class TestOutput:
+    def test_a_conflicting_type_is_refused(self, tp_mesh):
+        with pytest.raises(SpmdTypeError, match="has another type already") as caught:
+            rules.output(make("R"), stand_in(2, {"tp": V}))
+        assert caught.value.code == "SW305"
+
+    def test_none_is_passed_over(self, tp_mesh):
+        out = torch.zeros(2)
+        rules.output((out, None), (stand_in(1, {"tp": V}), None))
+        assert place(out) == "V"
+
+    @pytest.mark.parametrize(
+        ("typed", "words"),
+        [((1,), "1 types for 2 results"), (5, "1 types for 2 results"), ((None, None), "gives None")],
+    )
+    def test_the_form_must_agree(self, tp_mesh, typed, words):
+        with pytest.raises(SpmdTypeError, match=words) as caught:
+            rules.output((torch.zeros(2), torch.zeros(2)), typed)
+        assert caught.value.code == "SW304"
