@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 
 from shardwise.interop import wire
 from shardwise.interop.process_groups import Communicator
+from shardwise.types.errors import SpmdValueError
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe
@@ -51,8 +52,15 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
 
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
-    if recipe.narrow is not None and x.requires_grad and torch.is_grad_enabled():
-        raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+    if x.requires_grad and torch.is_grad_enabled():
+        if recipe.narrow is not None:
+            raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+        if x.is_leaf:
+            raise SpmdValueError(
+                f"{recipe.move.op} cannot write into a leaf that requires grad",
+                code="SW208",
+                help=(f"{recipe.move.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
+            )
     return _apply_in_place(x, (recipe, comm, None))
 
 

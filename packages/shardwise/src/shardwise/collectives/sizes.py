@@ -10,25 +10,19 @@ from typing import Any
 from torch import Tensor
 
 from shardwise.interop.process_groups import Communicator
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdValueError
 
 from . import kernels
 
 
 def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     if x.shape[recipe.dim] != comm.size:
-        raise SpmdTypeError(_entry_text(x, recipe, comm), code="SW206", help=(_entry_help(recipe),))
-
-
-def _entry_text(x: Tensor, recipe: Any, comm: Communicator) -> str:
-    return (
-        f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
-        f"its size is {x.shape[recipe.dim]}, the axis has {comm.size} ranks"
-    )
-
-
-def _entry_help(recipe: Any) -> str:
-    return f"use S({recipe.dim}) in place of V to cut the dim into pieces"
+        raise SpmdValueError(
+            f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
+            f"its size is {x.shape[recipe.dim]}, the axis has {comm.size} ranks",
+            code="SW206",
+            help=(f"use S({recipe.dim}) in place of V to cut the dim into pieces",),
+        )
 
 
 def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:

@@ -25,16 +25,16 @@ class Communicator:
 
     __slots__ = ("_group", "name", "rank", "size")
 
-    def __init__(self, group: ProcessGroup | None, size: int, rank: int) -> None:
-        self._group = None if group is None else weakref.ref(group)
-        self.name: str = "" if group is None else getattr(group, "group_name", "")
+    def __init__(self, group: Any, size: int, rank: int) -> None:
+        self._group = weakref.ref(group) if isinstance(group, ProcessGroup) else lambda: group
+        self.name: str = getattr(group, "group_name", "")
         self.size = size
         self.rank = rank
 
     @property
     def group(self) -> Any:
         """The process group."""
-        group = None if self._group is None else self._group()
+        group = self._group()
         if group is None:
             raise SpmdTypeError(
                 f"the process group of this collective is gone (it had {self.size} ranks)",
@@ -50,11 +50,14 @@ _ALONE = Communicator(None, 1, 0)
 
 
 def communicator(axis: Any) -> Communicator:
-    """The communicator for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
+    """The communicator for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none.
+
+    A stand-in set with ``set_dist`` may have groups of its own kind: anything but a name or an axis is one.
+    """
     known = _by_id.get(id(axis))
     if known is not None:
         return known
-    if isinstance(axis, ProcessGroup):
+    if isinstance(axis, ProcessGroup) or (backend.is_replaced() and not isinstance(axis, (str, MeshAxis))):
         return _remember(axis)  # type: ignore[no-any-return]
     group = _group_of(axis)
     if group is None:

@@ -189,6 +189,12 @@ def refusal(
 ) -> Refusal | None:
     """What to say about a call of ``op`` with these placements; None if it is admitted."""
     op = ALIASES.get(op, op)
+    if isinstance(src, str) or isinstance(dst, str):
+        return Refusal(
+            "SW202",
+            f"src and dst of {op} are placements and not strings, got src={src!r}, dst={dst!r}",
+            ("from shardwise import R, I, V, P, S",),
+        )
     move = find_move(op, src, dst)
     words = {"op": op, "src": src, "dst": dst, "axis": repr(axis) if isinstance(axis, str) else str(axis), "x": x}
     if move is not None:
