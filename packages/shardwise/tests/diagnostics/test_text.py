@@ -329,9 +329,11 @@ def test_cells_counts_terminal_columns(text, count):
     assert cells(text) == count
 
 
-def test_window_never_splits_a_wide_character():
-    assert window("a界b", 0, 2) == "a"
-    assert window("a界b", 2, 4) == "b"
+def test_half_of_a_wide_character_becomes_a_space():
+    assert [window("a界b", 0, 2), window("a界b", 2, 4), window("a界b", 1, 3)] == ["a ", " b", "界"]
+
+
+def test_cleaning_expands_tabs_and_shows_that_something_was_unprintable():
     assert clean("a\tb\x00") == "a   b\N{REPLACEMENT CHARACTER}"
 
 

@@ -62,11 +62,14 @@ def _cells(character: str) -> int:
 
 
 def window(text: str, start: int, end: int) -> str:
-    """The part of ``text`` that lies in terminal columns ``start`` to ``end``."""
+    """The part of ``text`` in terminal columns ``start`` to ``end``; half of a wide character becomes a space."""
     shown, position = [], 0
     for character in text:
         width = _cells(character)
-        if position >= start and position + width <= end:
+        inside = min(position + width, end) - max(position, start)
+        if inside == width and position < end:
             shown.append(character)
+        elif inside > 0:
+            shown.append(" ")
         position += width
     return "".join(shown)
