@@ -25,9 +25,11 @@ def check(title: str, bug: Bug | None, folder: Path, expected: int) -> bool:
     options = (*OPTIONS, *(bug.args if bug else ()))
     print(f"\n=== {title}\n$ shardwise check gpt/train.py {' '.join(options)}", flush=True)
     command = [sys.executable, "-m", "shardwise", "check", "gpt/train.py", *options]
-    code = subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL).returncode
-    print(f"exit code {code}" + ("" if code == expected else f", expected {expected}"), flush=True)
-    return code == expected
+    run = subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    print(f"exit code {run.returncode}", flush=True)
+    if run.returncode != expected:
+        print(f"expected exit code {expected}; stderr says:\n{run.stderr}", flush=True)
+    return run.returncode == expected
 
 
 def main() -> int:
