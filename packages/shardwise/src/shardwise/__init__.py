@@ -4,6 +4,7 @@ Every public name is listed here with the module that defines it, and loaded on 
 loads neither torch nor the checker.
 """
 
+from . import rules as rules
 from ._doors import door, listed
 
 _NAMES = {
@@ -13,6 +14,7 @@ _NAMES = {
     **listed("shardwise.types.aliases", "LocalSpmdType PerMeshAxisSpmdTypes DimSharding"),
     **listed("shardwise.types.spec", "PartitionSpec"),
     **listed("shardwise.types.spmd_type", "SpmdType"),
+    **listed("shardwise.types.infer_marker", "Infer"),
     **listed("shardwise.types.tensor_sharding", "TensorSharding"),
     **listed("shardwise.types.errors", "SpmdTypeError"),
     # mesh

@@ -36,9 +36,8 @@ def declared(hook: Any, forward: Any = None) -> Any:
     def multiply(ctx: Any, x: torch.Tensor, w: torch.Tensor, group: Any = "tp") -> torch.Tensor:
         return x @ w
 
-    return type(
-        "Kernel", (Function,), {"forward": staticmethod(forward or multiply), "spmd_typecheck": staticmethod(hook)}
-    )
+    body = {"forward": staticmethod(forward or multiply), "spmd_typecheck": staticmethod(hook)}
+    return type("Kernel", (Function,), body)
 
 
 class TestNdimWithSpmdType:
@@ -242,7 +241,7 @@ class TestProtocol:
 
     @pytest.mark.parametrize("hook", [lambda out, x: x, lambda *args: None, lambda out, *args: None])
     def test_only_the_results_may_be_positional(self, hook):
-        with pytest.raises(TypeError, match="keyword-only|cannot take") as caught:
+        with pytest.raises(TypeError, match=r"keyword-only|cannot take") as caught:
             rules.hook_shape(declared(hook))
         assert caught.value.code == "SW304"
 
