@@ -20,7 +20,6 @@ TRUE_BUT_REFUSED: dict[str, str] = {
 _ANOTHER_DEVICE = "runs on accelerators only"
 
 WITHOUT_CASE: dict[str, str] = {
-    "_reshape_alias_copy": "an internal copy of reshape",
     "chalf": "half-precision complex numbers can hardly be computed with on a CPU; cfloat is the same law",
     "grouped_mm": _ANOTHER_DEVICE,
     "miopen_convolution": _ANOTHER_DEVICE,

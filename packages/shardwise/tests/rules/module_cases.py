@@ -42,6 +42,30 @@ CONVOLUTION = [
             (real(1, 1, 2, 2, 2), "trilinear"),
         ]
     ),
+    c("_adaptive_avg_pool2d", torch.ops.aten._adaptive_avg_pool2d, IMAGE, (3, 3)),
+    *(
+        c(f"upsample_{mode}", getattr(torch.ops.aten, f"upsample_{mode}").vec, x, None, *align, [2.0] * (x_dims))
+        for mode, x, align, x_dims in [
+            ("nearest1d", real(1, 1, 4), [], 1),
+            ("nearest2d", IMAGE, [], 2),
+            ("nearest3d", real(1, 1, 2, 2, 2), [], 3),
+            ("linear1d", real(1, 1, 4), [False], 1),
+            ("bilinear2d", IMAGE, [False], 2),
+            ("trilinear3d", real(1, 1, 2, 2, 2), [False], 3),
+            ("bicubic2d", IMAGE, [False], 2),
+        ]
+    ),
+    c("_upsample_bilinear2d_aa", torch.ops.aten._upsample_bilinear2d_aa.vec, IMAGE, None, False, [2.0, 2.0]),
+    c("_upsample_bicubic2d_aa", torch.ops.aten._upsample_bicubic2d_aa.vec, IMAGE, None, False, [2.0, 2.0]),
+    c("_upsample_nearest_exact1d", torch.ops.aten._upsample_nearest_exact1d.vec, real(1, 1, 4), None, [2.0]),
+    c("_upsample_nearest_exact2d", torch.ops.aten._upsample_nearest_exact2d.vec, IMAGE, None, [2.0, 2.0]),
+    c("_upsample_nearest_exact3d", torch.ops.aten._upsample_nearest_exact3d.vec, real(1, 1, 2, 2, 2), None, [2.0] * 3),
+    *(
+        c(f"{kind}_pad{dims}d", getattr(torch.ops.aten, f"{kind}_pad{dims}d"), real(1, *[3] * dims), [1, 1] * dims)
+        for kind in ("reflection", "replication")
+        for dims in (1, 2, 3)
+    ),
+    c("_pad_circular", torch.ops.aten._pad_circular, real(1, 1, 3), [1, 1]),
     c("upsample", F.interpolate, real(1, 1, 4), scale_factor=2.0),
     c("grid_sample", lambda *a: F.grid_sample(*a, align_corners=False), IMAGE, real(1, 2, 2, 2)),
     c("affine_grid", lambda *a: F.affine_grid(*a, align_corners=False), real(1, 2, 3), (1, 1, 2, 2)),
@@ -99,6 +123,9 @@ FOURIER = [
     ),
     c("fft.fftshift", torch.fft.fftshift, A),
     c("fft.ifftshift", torch.fft.ifftshift, A),
+    c("_fft_c2c", torch.ops.aten._fft_c2c, complexes(2, 4), [1], 0, True),
+    c("_fft_c2r", torch.ops.aten._fft_c2r, complexes(2, 3), [1], 0, 4),
+    c("_fft_r2c", torch.ops.aten._fft_r2c, real(2, 4), [1], 0, True),
     c("stft", lambda *a: torch.stft(*a, return_complex=True), real(8), 4, 2, 4, positive(4)),
     c("stft", lambda *a: torch.stft(*a, return_complex=True), real(8), 4, 2, 4),
     c("istft", torch.istft, complexes(3, 5), 4, 2, 4, positive(4)),

@@ -11,8 +11,17 @@ from .cases import complexes, distinct, index, mask, real
 Tensor = torch.Tensor
 A, B, M = real(2, 3), real(2, 3, 4), real(3, 3)
 
+
+def _set(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[i] = v
+    return y
+
+
 VIEWS = [
     c("view", Tensor.view, A, 6),
+    c("view", Tensor.view, A, torch.int64, differentiable=False),
+    c("view", Tensor.view, index(9, 2), torch.float64, note="bits"),
     c("reshape", torch.reshape, A, (3, 2)),
     c("flatten", torch.flatten, B, 1),
     c("unflatten", torch.unflatten, real(2, 6), 1, (2, 3)),
@@ -65,6 +74,7 @@ REARRANGED = [
     c("tile", torch.tile, A, (2,)),
     c("repeat_interleave", torch.repeat_interleave, A, 2, 1),
     c("repeat_interleave", torch.repeat_interleave, A, index(3, 3), 1, output_size=None, note="counted"),
+    c("repeat_interleave", torch.repeat_interleave, index(3, 3), note="positions"),
     c("tril", torch.tril, M),
     c("triu", torch.triu, M, 1),
     c("diag", torch.diag, M),
@@ -90,6 +100,8 @@ REARRANGED = [
     c("unbind_copy", torch.unbind_copy, A),
     c("unfold_copy", torch.unfold_copy, A, 1, 2, 1),
     c("unsqueeze_copy", torch.unsqueeze_copy, A, 0),
+    c("_reshape_copy", torch.ops.aten._reshape_copy, A, [6]),
+    c("_reshape_alias_copy", torch.ops.aten._reshape_alias_copy, A, [6], [1]),
     c("view_copy", torch.view_copy, A, (6,)),
     c("view_as_complex_copy", torch.view_as_complex_copy, real(3, 2), differentiable=False),
     c("view_as_real_copy", torch.view_as_real_copy, complexes(3)),
@@ -123,9 +135,10 @@ INDEXED = [
     c("take", torch.take, A, index(6, 4)),
     c("take_along_dim", torch.take_along_dim, A, index(3, 2, 1), 1),
     c("masked_select", torch.masked_select, A, mask(2, 3)),
-    c("setitem", lambda x, i, v: _set(x, i, v), A, index(2, 1), real(3)),
-    c("setitem", lambda x, i, v: _set(x, i, v), A, index(2, 1), 0),
-    c("setitem", lambda x, i, v: _set(x, i, v), A, index(2, 1), 1.5),
+    c("setitem", _set, A, index(2, 1), real(3)),
+    c("setitem", _set, A, index(2, 1), 0),
+    c("setitem", _set, A, index(2, 1), 1.5),
+    c("setitem", _set, index(3, 2, 3), slice(0, 1), real(3), differentiable=False, note="rounded"),
     c("index_add", torch.index_add, A, 1, distinct(3, 2), real(2, 2), alpha=0.5),
     c("index_copy", torch.index_copy, A, 1, distinct(3, 2), real(2, 2)),
     c("index_fill", torch.index_fill, A, 1, distinct(3, 2), 0.0),
@@ -158,9 +171,3 @@ INDEXED = [
     c("embedding_bag", F.embedding_bag, index(5, 2, 3), real(5, 2), mode="max"),
     c("embedding_bag", F.embedding_bag, index(5, 2, 3), real(5, 2), mode="sum", per_sample_weights=real(2, 3)),
 ]
-
-
-def _set(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    y = x.clone()
-    y[i] = v
-    return y

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
 from shardwise.rules.algebra import Refusal, Weak, local_rule
-from shardwise.rules.row import Kind
+from shardwise.rules.row import Kind, Row
 from shardwise.rules.table import rows
 from shardwise.simulator.oracle import check_claim
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
@@ -37,7 +38,8 @@ CASES: list[Case] = [
     *module_cases.FACTORIES,
     *pure_cases.PURE,
 ]
-SEEDS = (1, 2)
+TRIALS = ((1, 2), (2, 3))
+"""Two sets of values, each with its axis size."""
 Placements = tuple[PerMeshAxisLocalSpmdType, ...]
 
 
@@ -52,13 +54,14 @@ def combinations(values: tuple[torch.Tensor, ...]) -> Iterator[Placements]:
     yield (V,) * len(values)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_the_book_claims_is_true(case: Case):
-    for seed in SEEDS:
+def false_claims(case: Case) -> list[str]:
+    """What the row claims of this call and the numbers refute."""
+    found = []
+    blocked = case.blocked()
+    for seed, size in TRIALS:
         values = case.values(seed)
-        blocked = case.blocked()
         for placements in combinations(values):
-            if seed != SEEDS[0] and P not in placements:
+            if seed != TRIALS[0][0] and P not in placements:
                 continue
             claim = local_rule(case.row, case.operands(values, placements), blocked=blocked)
             if isinstance(claim, Refusal):
@@ -66,27 +69,68 @@ def test_what_the_book_claims_is_true(case: Case):
             if isinstance(claim, Weak):  # made from constants alone: equal on every rank
                 claim = R
             assert isinstance(claim, PerMeshAxisLocalSpmdType)
-            found = check_claim(case.call, values, placements, claim, seed=seed)
-            assert found is None, f"{case.op}{placements} is not {claim}: {found}"
+            disagreement = check_claim(case.call, values, placements, claim, size=size, seed=seed)
+            if disagreement is not None:
+                found.append(f"{case.op}{placements} is not {claim}: {disagreement}")
+    return found
+
+
+def unclaimed_truths(case: Case) -> list[Placements]:
+    """Which combinations of R and P the numbers find to be P, and the row refuses."""
+    values = case.values(TRIALS[0][0])
+    blocked = case.blocked()
+    return [
+        placements
+        for placements in combinations(values)
+        if P in placements
+        and set(placements) <= {R, P}
+        and isinstance(local_rule(case.row, case.operands(values, placements), blocked=blocked), Refusal)
+        and all(
+            check_claim(case.call, case.values(seed), placements, P, size=size, seed=seed) is None
+            for seed, size in TRIALS
+        )
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_the_book_claims_is_true(case: Case):
+    assert not false_claims(case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_the_book_refuses_is_not_always_true(case: Case):
-    values = case.values(SEEDS[0])
-    blocked = case.blocked()
-    reason = TRUE_BUT_REFUSED.get(str(case))
-    missing = []
-    for placements in combinations(values):
-        if P not in placements or not set(placements) <= {R, P}:
-            continue
-        if not isinstance(local_rule(case.row, case.operands(values, placements), blocked=blocked), Refusal):
-            continue
-        if all(check_claim(case.call, case.values(seed), placements, P, seed=seed) is None for seed in SEEDS):
-            missing.append(placements)
-    if reason is None:
-        assert not missing, f"{case}: {missing} are P, and the book refuses them without a reason"
+    missing = unclaimed_truths(case)
+    if str(case) in TRUE_BUT_REFUSED:
+        assert missing, "the exception is out of date"
     else:
-        assert missing, f"{case} needs no exception any more"
+        assert not missing, "true, and refused without a reason"
+
+
+PLANTED = [
+    ("relu", "input other", "input"),
+    ("mul", "input other", "input + other"),
+    ("add", "input other alpha", "input other"),
+    ("div", "input other rounding_mode", "input other"),
+    ("linear", "input weight bias", "input weight"),
+    ("addmm", "input mat1 mat2 beta alpha", "input + mat1 + mat2"),
+    ("scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal", "query key value"),
+    ("layer_norm", "input normalized_shape weight bias eps", "weight + bias"),
+    ("sum", "input dim keepdim dtype", "input"),
+    ("torch.where", "condition input other", "input"),
+    ("embedding", "input weight", "input"),
+]
+
+
+@pytest.mark.parametrize(("op", "params", "linear"), PLANTED)
+def test_a_wrong_row_is_found_out(op: str, params: str, linear: str):
+    wrong = Row(op, params, linear, law="planted")
+    assert any(false_claims(replace(case, planted=wrong)) for case in CASES if case.op == op)
+
+
+@pytest.mark.parametrize("op", ["mul", "add", "linear", "getitem", "cat", "einsum", "conv2d", "embedding", "to", "sum"])
+def test_a_missing_law_is_found_out(op: str):
+    silent = Row(op, "input", law="planted")
+    assert any(unclaimed_truths(replace(case, planted=silent)) for case in CASES if case.op == op)
 
 
 def test_every_linear_row_has_a_case():

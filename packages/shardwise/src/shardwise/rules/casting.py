@@ -26,6 +26,19 @@ def _cast(op: str, params: str, *static: str, targets: tuple[str, ...] = ("dtype
     return Row(op, params, "input", law=_ROUNDING, source=source, view=view, static=static, guard=guard)
 
 
+def _overwrites(op: str, params: str, source: str, *spellings: str) -> Row:
+    return Row(
+        op,
+        params,
+        source,
+        law="the source's values, in the destination's dtype",
+        source=f"torch.Tensor.{op}",
+        static=("input",),
+        guard=casts("input", source=source),
+        spellings=spellings,
+    )
+
+
 ROWS = (
     *(Row(op, "input memory_format", "input", law=_ROUNDING, source=f"torch.Tensor.{op}") for op in _FLOATING),
     *(
@@ -42,7 +55,7 @@ ROWS = (
     Row("bool", "input memory_format", law="asks of each element whether it is zero", source="torch.Tensor.bool"),
     # The first argument of ``to`` is a device, a dtype, or another tensor whose dtype and device are taken.
     _cast("to", "input ~other dtype", "other", "dtype", targets=("other", "dtype")),
-    _cast("type_as", "input ~other", targets=("other",)),
+    _cast("type_as", "input ~other", "other", targets=("other",)),
     _cast("type", "input dtype", "dtype"),
     _cast("_to_copy", "input dtype", "dtype", view=False),
     _same_values("_autocast_to_full_precision", "_autocast_to_reduced_precision", view=True),
@@ -52,10 +65,9 @@ ROWS = (
     _same_values("requires_grad_", "__deepcopy__", "as_subclass", "_lazy_clone"),
     _same_values("cpu", "cuda", "xpu", "ipu", "mtia", "pin_memory", "share_memory_", "to_dense", "_to_dense"),
     _same_values("to_mkldnn"),
-    # Overwrites its destination, whose old value does not matter.
-    Row("copy_", "~input src non_blocking", "src", law="the source's values", source="torch.Tensor.copy_"),
-    Row("fill_", "~input value", "value", law="one value, everywhere", source="torch.Tensor.fill_"),
-    Row("fill", "~input value", "value", law="one value, everywhere", source="torch.fill"),
-    Row("module_load", "~input other", "other", law="the other's values", source="torch.Tensor.module_load"),
+    # These overwrite their destination, whose old value does not matter but whose dtype does.
+    _overwrites("copy_", "~input src non_blocking", "src", "copy"),
+    _overwrites("fill_", "~input value", "value", "fill"),
+    _overwrites("module_load", "~input other", "other"),
     Row("set_", "~input source", "source", law="the source's memory", source="torch.Tensor.set_"),
 )

@@ -40,6 +40,7 @@ ROWS = (
     _product("mm", "input", "mat2", "spmm", "smm", "dsmm", "sparse.mm"),
     _product("bmm", "input", "mat2"),
     _product("grouped_mm", "mat_a", "mat_b", "_grouped_mm", rest="offs"),
+    _product("_int_mm", "input", "mat2"),
     _product("mv", "input", "vec"),
     _product("dot", "input", "tensor"),
     _product("vdot", "input", "other"),

@@ -22,6 +22,16 @@ def _of_input(law: str, op: str, params: str, *spellings: str) -> Row:
     return Row(op, params, "input", law=law, source=f"torch.nn.functional.{op}", spellings=spellings)
 
 
+# The kernels behind interpolate and pad, which are called directly only as ``torch.ops.aten``.
+_UPSAMPLING = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
+    " _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+    " _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+)
+_BORDERS = (
+    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
+    " _pad_circular"
+)
 _TRANSPOSED = "stride padding output_padding groups dilation"
 
 ROWS = (
@@ -33,10 +43,13 @@ ROWS = (
     _convolves("miopen_convolution_transpose", "padding output_padding stride dilation"),
     _of_input(_AVERAGES, "avg_pool1d", "input kernel_size", "avg_pool2d", "avg_pool3d"),
     _of_input(_AVERAGES, "adaptive_avg_pool1d", "input output_size", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    _of_input(_AVERAGES, "_adaptive_avg_pool2d", "input output_size", "_adaptive_avg_pool3d"),
     # ``unfold``, which shares its name with a view of Tensor, is in ``shaping.py``.
     _of_input(_REARRANGES, "fold", "input output_size kernel_size dilation padding stride", "col2im"),
     _of_input(_RESIZES, "interpolate", "input size scale_factor mode"),
     _of_input(_RESIZES, "upsample", "input size scale_factor mode", "upsample_nearest", "upsample_bilinear"),
+    *(_of_input(_RESIZES, op, "input output_size") for op in _UPSAMPLING.split()),
+    *(_of_input("copies the border", op, "input padding") for op in _BORDERS.split()),
     Row(
         "grid_sample",
         "input grid mode padding_mode align_corners",

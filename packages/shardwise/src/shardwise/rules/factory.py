@@ -6,6 +6,7 @@ type the result then has.
 
 from __future__ import annotations
 
+from .guards import casts
 from .row import Kind, Row
 
 _SEQUENCES = "arange range linspace logspace eye tril_indices triu_indices"
@@ -27,7 +28,30 @@ def _like(kind: Kind, *names: str, params: str = "~input") -> tuple[Row, ...]:
 
 
 def _filled(op: str, params: str, value: str) -> Row:
-    return Row(op, params, value, law="one value, everywhere", source=f"torch.{op}", kind=Kind.CONSTANT)
+    return Row(
+        op,
+        f"{params} dtype",
+        value,
+        law="one value, everywhere",
+        source=f"torch.{op}",
+        kind=Kind.CONSTANT,
+        static=("dtype",),
+        guard=casts("dtype", source=value),
+    )
+
+
+def _copied(op: str, data: str, law: str, *, template: str = "", view: bool = False) -> Row:
+    return Row(
+        op,
+        f"{template} {data} dtype",
+        data,
+        law=law,
+        source=f"torch.{op}",
+        kind=Kind.CONSTANT,
+        view=view,
+        static=("dtype",),
+        guard=casts("dtype", source=data),
+    )
 
 
 ROWS = (
@@ -48,8 +72,8 @@ ROWS = (
     _filled("new_full", "~input size fill_value", "fill_value"),
     _filled("scalar_tensor", "s", "s"),
     _filled("constant_", "~tensor val", "val"),
-    Row("tensor", "data", "data", law="a copy", source="torch.tensor", kind=Kind.CONSTANT),
-    Row("as_tensor", "data", "data", law="the same values", source="torch.as_tensor", kind=Kind.CONSTANT, view=True),
-    Row("asarray", "obj", "obj", law="the same values", source="torch.asarray", kind=Kind.CONSTANT, view=True),
-    Row("new_tensor", "~input data", "data", law="a copy", source="torch.Tensor.new_tensor", kind=Kind.CONSTANT),
+    _copied("tensor", "data", "a copy"),
+    _copied("as_tensor", "data", "the same values", view=True),
+    _copied("asarray", "obj", "the same values", view=True),
+    _copied("new_tensor", "data", "a copy", template="~input"),
 )

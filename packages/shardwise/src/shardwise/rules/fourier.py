@@ -15,6 +15,7 @@ ROWS = (
         Row(f"fft.{op}", "input dim", "input", law="moves elements without mixing them", source=f"torch.fft.{op}")
         for op in ("fftshift", "ifftshift")
     ),
+    *(Row(op, "input dim", "input", law=_LAW, source=f"aten::{op}") for op in ("_fft_c2c", "_fft_c2r", "_fft_r2c")),
     Row(
         "stft",
         "input n_fft hop_length win_length window",

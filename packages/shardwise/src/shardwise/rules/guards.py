@@ -1,7 +1,8 @@
 """When does a linear law not hold for this very call? Small predicates on a call's static arguments.
 
-A guard receives the values of the row's ``static`` parameters that were given, and under ``"dtypes"`` the operands'
-dtype names by parameter. It returns why the law fails, or None. A missing dtype counts as a floating one.
+A guard receives the values of the row's ``static`` parameters that were given (a tensor may be one of them, for its
+dtype), and under ``"dtypes"`` the operands' dtype names by parameter. It returns why the law fails, or None. A missing
+dtype counts as a floating one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def cast_to(source: object, targets: tuple[object, ...]) -> str | None:
 
 
 def casts(*parameters: str, source: str = "input") -> Guard:
-    """Refuse a rounding cast asked for by any of ``parameters``, given as a dtype or as a tensor that has one."""
+    """Refuse a rounding cast to what any of ``parameters`` asks for, a dtype or a tensor that has one."""
 
     def guard(static: Mapping[str, Any]) -> str | None:
         dtypes: Mapping[str, Any] = static.get("dtypes", {})
@@ -80,6 +81,25 @@ def not_given(parameter: str, reason: str) -> Guard:
 
     def guard(static: Mapping[str, Any]) -> str | None:
         return None if static.get(parameter) is None else reason
+
+    return guard
+
+
+def no_dtype(*parameters: str) -> Guard:
+    """Refuse when a dtype is given where a shape may be: the bits are then read as another dtype."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        given = any(type(static.get(name)).__name__ == "dtype" for name in parameters)
+        return "reads each part's bits as another dtype" if given else None
+
+    return guard
+
+
+def given(parameter: str, reason: str) -> Guard:
+    """Refuse when ``parameter`` is missing or None."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return reason if static.get(parameter) is None else None
 
     return guard
 

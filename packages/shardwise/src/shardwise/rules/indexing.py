@@ -5,7 +5,7 @@ A write into a pending sum must write a pending sum, or zero; a write elsewhere 
 
 from __future__ import annotations
 
-from .guards import first_of, not_given, only
+from .guards import casts, first_of, not_given, only
 from .row import Row
 
 _READS = "reads elements at positions that are equal on every rank"
@@ -29,7 +29,15 @@ ROWS = (
     _read("take", "input index"),
     _read("take_along_dim", "input indices dim"),
     _read("masked_select", "input mask"),
-    _write("setitem", "input index value", "value"),
+    Row(
+        "setitem",
+        "input index value",
+        "input + value",
+        law=_WRITES,
+        source="torch.Tensor.__setitem__",
+        static=("input",),
+        guard=casts("input", source="value"),
+    ),
     _write("index_add", "input dim index source alpha", "alpha source"),
     _write("index_copy", "input dim index source", "source"),
     _write("index_fill", "input dim index value", "value"),

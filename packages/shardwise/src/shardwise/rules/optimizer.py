@@ -13,10 +13,10 @@ _FOREACH = """
     sign sin sinh sqrt sub tan tanh trunc zero
 """
 _FUSED = "adam adamw sgd adagrad"
-_SCALING = "_amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_"
+_SCALING = "_amp_foreach_non_finite_check_and_unscale _amp_update_scale"
 
 ROWS = (
     *(Row(f"_foreach_{op}", kind=Kind.OPTIMIZER, law="each of a list") for op in _FOREACH.split()),
-    *(Row(f"_fused_{op}_", kind=Kind.OPTIMIZER, law="one fused update") for op in _FUSED.split()),
+    *(Row(f"_fused_{op}", kind=Kind.OPTIMIZER, law="one fused update") for op in _FUSED.split()),
     *(Row(op, kind=Kind.OPTIMIZER, law="gradient scaling") for op in _SCALING.split()),
 )

@@ -13,6 +13,11 @@ from .row import Kind, Row
 _FACTORIES = "rand randn randint randperm"
 _FILLS = "normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_"
 _INITIALISERS = "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ orthogonal_ sparse_"
+_ATTENTION_KERNELS = (
+    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu"
+    " _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention _flash_attention_forward"
+    " _efficient_attention_forward"
+)
 _ZEROED = "keeps or drops each element: linear when the mask is equal on every rank"
 
 
@@ -65,6 +70,7 @@ ROWS = (
     *_random("rand_like randn_like randint_like", "~input"),
     *_random("bernoulli poisson binomial multinomial", "input prob"),
     *_random("normal", "mean std"),
+    *_random("_standard_gamma _sample_dirichlet", "input"),
     *_random("gumbel_softmax", "logits tau"),
     *_random("fractional_max_pool2d fractional_max_pool3d", "input kernel_size"),
     *_random("fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices", "input kernel_size"),
@@ -99,6 +105,18 @@ ROWS = (
         static=("dropout_p",),
         draws=_attention_draws,
         spellings=("_scaled_dot_product_attention_math",),
+    ),
+    # Besides their result, the kernels return what the backward pass needs, which is not linear in anything.
+    *(
+        Row(
+            op,
+            "query key value",
+            law="weights from query and key; returns their normaliser too",
+            kind=Kind.RANDOM,
+            static=("dropout_p",),
+            draws=_attention_draws,
+        )
+        for op in _ATTENTION_KERNELS.split()
     ),
     Row(
         "multi_head_attention_forward",

@@ -5,6 +5,7 @@ A tensor that merely gives a shape (``expand_as``) is a template. Lists that are
 
 from __future__ import annotations
 
+from .guards import given, no_dtype
 from .row import Row
 
 _MOVES = "moves elements without mixing them"
@@ -12,7 +13,6 @@ _JOINS = "joins pending sums; a part that is not pending would be counted once p
 
 # Rows of one operand whose other parameters are numbers: name, parameters after the first, further spellings.
 _VIEWS = (
-    ("view", "shape", "_unsafe_view", "_reshape_alias"),
     ("reshape", "shape"),
     ("flatten", "start_dim end_dim"),
     ("unflatten", "dim sizes"),
@@ -43,7 +43,6 @@ _COPIES = (
     ("rot90", "k dims"),
     ("repeat", "repeats"),
     ("tile", "dims"),
-    ("repeat_interleave", "repeats dim"),
     ("tril", "diagonal", "triu"),
     ("diag", "diagonal"),
     ("diagflat", "offset"),
@@ -56,13 +55,13 @@ _COPIES = (
 _COPIED_VIEWS = (
     "as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy slice_copy split_copy"
     " split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy"
-    " view_as_complex_copy view_as_real_copy _reshape_alias_copy"
+    " view_as_complex_copy view_as_real_copy _reshape_alias_copy _reshape_copy"
 )
 _TEMPLATED = ("view_as", "reshape_as", "expand_as")
 # The list's tensors are laid side by side.
 _JOINED = (
     ("cat", "concat", "concatenate"),
-    ("stack",),
+    ("stack", "_stack"),
     ("hstack",),
     ("vstack", "row_stack"),
     ("dstack",),
@@ -88,6 +87,26 @@ def _joined(op: str, *spellings: str) -> Row:
 
 
 ROWS = (
+    Row(
+        "view",
+        "input shape dtype",
+        "input",
+        law=_MOVES,
+        source="torch.Tensor.view",
+        view=True,
+        static=("shape", "dtype"),
+        guard=no_dtype("shape", "dtype"),
+        spellings=("_unsafe_view", "_reshape_alias"),
+    ),
+    Row(
+        "repeat_interleave",
+        "input repeats dim",
+        "input",
+        law=_MOVES,
+        source="torch.repeat_interleave",
+        static=("repeats",),
+        guard=given("repeats", "a single operand is the counts, which say where elements go"),
+    ),
     *(_moved(*entry, view=True) for entry in _VIEWS),
     *(_moved(*entry, view=False) for entry in _COPIES),
     *(_moved(op, "", view=False) for op in _COPIED_VIEWS.split()),
