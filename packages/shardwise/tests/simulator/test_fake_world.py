@@ -190,6 +190,28 @@ def test_data_loader_workers_are_not_started(world):
     assert len(list(loader)) == 4
 
 
+def test_a_default_device_outlives_nothing():
+    for kind in ({}, {"device": "meta"}):
+        with fake_world(0, 2, **kind):
+            torch.set_default_device("cuda")
+            assert torch.ones(2).device.type == kind.get("device", "cpu")
+    assert torch.get_default_device().type == "cpu"
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_torch_accelerator_agrees_that_there_is_none(world):
+    torch.accelerator.set_device_index(3)
+    torch.accelerator.synchronize()
+    assert (torch.accelerator.is_available(), torch.accelerator.device_count()) == (False, 8)
+
+
+def test_a_store_waits_for_nobody(world):
+    store = dist.TCPStore("127.0.0.1", 29500, world_size=16, is_master=True)
+    store.set("key", "value")
+    dist.init_process_group("gloo", store=store, rank=5, world_size=16)
+    assert store.get("key") == b"value"
+
+
 def test_objects_from_ranks_that_do_not_run_leave_the_list_as_it_was(world):
     dist.init_process_group()
     mine, other = ["own"], [None]

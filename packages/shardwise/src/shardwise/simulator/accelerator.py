@@ -24,7 +24,7 @@ from shardwise.interop import session
 from shardwise.interop.tagging import set_tag, tag_of
 from shardwise.interop.torch_compat import factories, fake_tensor_mode, forget_fakes, is_fake, parse_to
 
-from .cuda_stand_ins import cuda_stand_ins
+from .cuda_stand_ins import accelerator_stand_ins, cuda_stand_ins
 from .patching import patched
 
 HERE = {"cpu", "meta"}
@@ -196,7 +196,9 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     """Owner, name and stand-in of everything that a function mode does not see."""
     for name, value in cuda_stand_ins(local_rank, local_size).items():
         yield torch.cuda, name, value
-    yield torch, "set_default_device", _without_accelerator(torch.set_default_device, 0, target)
+    for name, value in accelerator_stand_ins(local_rank, local_size).items():
+        yield torch.accelerator, name, value
+    yield torch, "set_default_device", lambda device: None
     yield torch, "load", _without_accelerator(torch.load, 1, target, keyword="map_location")
     yield torch, "compile", _no_compilation
     yield torch.nn.Module, "compile", lambda module, *args, **options: None

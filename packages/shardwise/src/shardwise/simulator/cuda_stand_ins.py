@@ -109,6 +109,18 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
     }
 
 
+def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
+    """The same for ``torch.accelerator``."""
+    return {
+        **{
+            name: _answering(None) for name in ("current_accelerator", "set_device_index", "synchronize", "empty_cache")
+        },
+        "current_device_index": lambda: local_rank,
+        "device_count": lambda: local_size,
+        "is_available": lambda: False,
+    }
+
+
 def _answering(value: Any) -> Callable[..., Any]:
     """A new function each time: Dynamo refuses one object under two names of torch."""
     return lambda *args, **options: value

@@ -111,6 +111,7 @@ def fake_world(
         for module in (dist, device_mesh):
             mesh = _init_device_mesh(world, module.init_device_mesh, on_mesh)
             stack.enter_context(patched(module, "init_device_mesh", mesh))
+        stack.enter_context(patched(dist, "TCPStore", _store))
         for name in ("broadcast_object_list", "scatter_object_list"):
             replacement = _object_collective(world, name, getattr(dist, name))
             for module in (dist, dist.distributed_c10d):
@@ -173,6 +174,12 @@ def _init_device_mesh(world: World, original: Callable[..., Any], on_mesh: Calla
         return mesh
 
     return init_device_mesh
+
+
+def _store(*args: Any, **options: Any) -> Any:
+    """``TCPStore`` for one process: a real one waits until every rank has come."""
+    stores: Any = dist
+    return stores.HashStore()
 
 
 def _object_collective(world: World, name: str, original: Callable[..., None]) -> Callable[..., None]:

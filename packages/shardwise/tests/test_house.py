@@ -1,0 +1,53 @@
+"""The rules of the house that no tool checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from .documents import ROOT
+from .test_imports import MODULES
+
+FILES = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+TEXT = [name for name in FILES if (ROOT / name).suffix in {".py", ".md", ".toml", ".txt", ".yml", ""}]
+LONGEST = 500
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_opens_with_what_it_answers_and_is_short(module):
+    source = MODULES[module].read_text()
+    assert ast.get_docstring(ast.parse(source)) or not source.strip()
+    assert len(source.splitlines()) <= LONGEST
+
+
+def test_every_requirement_is_pinned():
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    project = tomllib.loads((ROOT / "packages/shardwise/pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    assert {re.match(r"[\w-]+", one)[0].lower() for one in wanted} - pinned == set()
+
+
+def test_every_make_command_of_the_documents_exists():
+    words = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
+        used = set(re.findall(r"\bmake ([a-z]+)\b", (ROOT / name).read_text()))
+        assert used, name
+        assert used <= words | {"sure", "it"}, name
+
+
+def test_every_code_file_that_make_runs_exists():
+    files = re.findall(r"\$\(BIN\)/python (\S+\.py)", (ROOT / "Makefile").read_text())
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("words", ["/tmp" + "/venv", "/work" + "/", "/root" + "/"])
+def test_no_path_of_a_machine_is_in_the_repository(words):
+    assert [name for name in TEXT if words in (ROOT / name).read_text(errors="replace")] == []
+
+
+def test_both_copies_of_the_licence_agree():
+    assert (ROOT / "LICENSE").read_text() == (ROOT / "packages/shardwise/LICENSE").read_text()
