@@ -43,6 +43,7 @@ _NAMES = {
     **listed("shardwise.checker.functions", "register_autograd_function register_local_autograd_function"),
     **listed("shardwise.checker.functions", "register_local_backward_hook register_decomposition"),
     **listed("shardwise.interop.tracing", "trace"),
+    **listed("shardwise.checker.randomness", "synchronised_rng"),
     **listed("shardwise.interop.tracebacks", "traceback_filtering"),
 }
 

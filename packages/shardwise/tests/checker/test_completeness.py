@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -235,3 +236,45 @@ def test_types_of_results_do_not_share_state(tp_mesh: Any) -> None:
         y = x + 1
         y.mul_(make("V"))
         assert (place(x), place(y)) == ("R", "V")
+
+
+@pytest.mark.parametrize("letter", "RI")
+def test_declared_synchronised_generators_draw_equal_numbers(mesh: Any, letter: str) -> None:
+    x = spmd.assert_type(torch.randn(4, 4), {"dp": V, "tp": spmd.PerMeshAxisLocalSpmdType(letter)})
+    with typecheck():
+        with spmd.synchronised_rng("tp"):
+            assert place(F.dropout(x, 0.1)) == letter
+        with refused("SW121", "tp", "synchronised_rng"):
+            F.dropout(x, 0.1)
+        with pytest.raises(spmd.SpmdTypeError, match="nonsense"), spmd.synchronised_rng("nonsense"):
+            pass
+
+
+def test_two_threads_may_check_two_programs(tp_mesh: Any) -> None:
+    x = make("P")
+    outcomes: dict[str, Any] = {}
+
+    def unchecked() -> None:
+        outcomes["other thread"] = (spmd.is_type_checking(), place_free(x))
+
+    def place_free(tensor: torch.Tensor) -> bool:
+        return bool(torch.relu(tensor).sum() >= 0)
+
+    with typecheck():
+        other = threading.Thread(target=unchecked)
+        other.start()
+        other.join()
+        assert spmd.is_type_checking()
+    assert outcomes["other thread"] == (False, True)
+
+
+def test_a_nested_check_changes_strictness_and_restores_it(tp_mesh: Any) -> None:
+    x, stray = make("R"), torch.randn(4, 4)
+    with typecheck():
+        with typecheck("permissive"):
+            x + stray
+            with typecheck("strict"), refused("SW102"):
+                x + stray
+            x + stray
+        with refused("SW102"):
+            x + stray

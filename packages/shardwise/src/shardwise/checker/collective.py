@@ -15,7 +15,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
-from shardwise.mesh.normalize import normalize_axis
+from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside, reinterpret
 from shardwise.rules.comms import ALIASES, DEFAULTS, REDUCTIONS, ROUTES, find_move, letter
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
@@ -25,7 +25,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from .classes import is_dtensor_call
 from .ordinary import Handler
-from .report import Located, axis_argument, axis_text, placement_text
+from .report import Located, axis_text, placement_text
 from .session import CheckSession
 from .tracelog import log_result, typed_shape
 

@@ -17,6 +17,7 @@ import torch
 
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_place, user_site
+from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.session import this_thread
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
@@ -29,7 +30,7 @@ from .backward_hooks import MARK
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
-from .hooks import HOOK, HookCall, bind_forward_args, named_tensors
+from .hooks import HOOK, HookCall
 from .infer import Bound, infer
 from .pausing import paused
 from .report import refuse

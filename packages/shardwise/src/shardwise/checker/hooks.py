@@ -8,13 +8,13 @@ Source: api section 3.12.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
+from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.hook_run import HookRun, running
 from shardwise.interop.session import current
 from shardwise.interop.tagging import tag_of
@@ -138,52 +138,8 @@ def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
     return wanted
 
 
-def bind_forward_args(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Forward's arguments by name, ctx left out, defaults filled in; ``*args`` is one tuple.
-
-    Errors: TypeError if forward cannot be called with ``args``.
-    """
-    parameters = list(inspect.signature(cls.forward).parameters.values())  # type: ignore[attr-defined]
-    if not has_setup_context(cls):
-        parameters = parameters[1:]
-    try:
-        bound = inspect.Signature(parameters).bind(*args, **kwargs or {})
-    except TypeError as error:
-        raise SpmdArgumentError(f"{cls.__qualname__}.apply: {error}", code="SW304") from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def has_setup_context(cls: type) -> bool:
-    """True if forward takes no ctx, because ``setup_context`` does."""
-    return cls.setup_context is not torch.autograd.Function.setup_context  # type: ignore[attr-defined]
-
-
 def _hook(cls: type) -> Callable[..., Any]:
     hook = getattr(cls, HOOK, None)
     if not callable(hook):
         raise SpmdArgumentError(f"{cls.__qualname__}.{HOOK} must be a static method, got {hook!r}", code="SW304")
     return hook  # type: ignore[no-any-return]
-
-
-def named_tensors(bound: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    """Every tensor that can be reached from these arguments, with how one would write it."""
-    return [found for name, value in bound.items() for found in _reachable(name, value)]
-
-
-def _reachable(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from _reachable(f"{path}[{index}]", item)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _reachable(f"{path}[{key!r}]", item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _reachable(f"{path}.{field.name}", getattr(value, field.name, None))
-    else:
-        leaves = tree_leaves(value)
-        if len(leaves) != 1 or leaves[0] is not value:
-            yield from ((path, leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))

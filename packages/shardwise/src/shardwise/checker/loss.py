@@ -14,11 +14,12 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
-from .report import Located, axis_argument, axis_text
+from .report import Located, axis_text
 from .session import CheckSession
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.silence import is_silenced, silent_code
+from shardwise.types.errors import SpmdTypeError
 
 from .dispatch import handler_for
 from .ordinary import Handler
@@ -27,10 +29,15 @@ class CheckMode(TorchFunctionMode):
         super().__init__()
         self.session = session
 
+    @outermost
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.session.paused or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)
         handler = _handlers.get(func)
         if handler is None:
             handler = _handlers.setdefault(func, handler_for(func))
-        return handler(self.session, func, args, kwargs or _NO_KWARGS)
+        try:
+            return handler(self.session, func, args, kwargs or _NO_KWARGS)
+        except SpmdTypeError as error:
+            finish(error, getattr(func, "__name__", ""))
+            raise

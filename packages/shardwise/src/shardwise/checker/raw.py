@@ -17,6 +17,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
@@ -25,7 +26,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from .classes import is_dtensor_call
 from .ordinary import Handler
-from .report import Located, axis_argument, axis_text, placement_text
+from .report import Located, axis_text, placement_text
 from .session import CheckSession
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")

@@ -12,7 +12,8 @@ from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
-from shardwise.mesh.current import current_entry
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
@@ -25,15 +26,6 @@ WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum
 
 def axis_text(axis: Any) -> str:
     """An axis as messages name it."""
-    return repr(axis)
-
-
-def axis_argument(axis: Any) -> str:
-    """An axis as a pasteable argument: its name in the current mesh, quoted, if it has one."""
-    entry = current_entry()
-    for name, known in entry.names.items() if entry is not None else ():
-        if known == axis:
-            return f'"{name}"'
     return repr(axis)
 
 
@@ -133,6 +125,8 @@ def _finding(
             f"{step.call}({name}, {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) before {op}"
             f" ({step.cost})"
         )
+    if refusal.code == "SW121" and not help_lines:
+        help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")
     if refusal.code in ("SW102", "SW103"):
         want = axis_argument(at.axis) if at.axis is not None else '"tp"'
         help_lines.append(

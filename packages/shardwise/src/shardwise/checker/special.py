@@ -15,6 +15,7 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.algebra import Refusal
 from shardwise.rules.row import Kind
 from shardwise.types.errors import SpmdTypeError
@@ -157,19 +158,13 @@ def _value_finding(session: CheckSession, op: Op, code: str, tensor: torch.Tenso
     if code == "SW115":
         message = f"{op.name} reads {name}, which is still a partial sum over {along}"
         facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
-        help_lines: tuple[str, ...] = (f"all_reduce({name}, {_quoted(axis)}, src=P, dst=R) before {op.name}",)
+        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {op.name}",)
     else:
         message = f"{op.name} decides by {name}, which differs between the ranks of {along}"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = ()
     finding = Finding(code, message, located.place, op.name, along, (located.operand(0, axis),), facts, help_lines)
     session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
-
-
-def _quoted(axis: Any) -> str:
-    from .report import axis_argument
-
-    return axis_argument(axis)
 
 
 def random_op(op: Op) -> Handler:

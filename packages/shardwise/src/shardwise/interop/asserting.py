@@ -18,7 +18,7 @@ from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .annotating import asserted_type, overrule, refine
 from .hook_run import see
@@ -84,12 +84,14 @@ def commit(x: Any, after: TensorType, op: str) -> None:
 
 def _commit(x: Any, tag: Tag | None, after: TensorType, op: str) -> None:
     before = UNTYPED if tag is None else tag.current()
-    if tag is None:
-        site = user_site(2)
-        set_tag(x, Tag(after, Origin(site, "asserted here")))
+    if before.ground is not Ground.ABSENT or not before.axes:
+        # Nobody has derived this type: a constant or an untyped tensor is what the program says it is.
         session = current()
         if session is not None:
+            site = user_site(2)
             session.trust(op, None if site is None else site.place())
+    if tag is None:
+        set_tag(x, Tag(after, Origin(user_site(2), "asserted here")))
     elif before is not after:
         set_type(x, after, _origins(tag, after, user_site(2)))
     if is_tracing():
