@@ -20,6 +20,7 @@ TRUE_BUT_REFUSED: dict[str, str] = {
 _ANOTHER_DEVICE = "runs on accelerators only"
 
 WITHOUT_CASE: dict[str, str] = {
+    "_int_mm": "takes int8 tensors only, whose parts cannot be drawn at will",
     "chalf": "half-precision complex numbers can hardly be computed with on a CPU; cfloat is the same law",
     "grouped_mm": _ANOTHER_DEVICE,
     "miopen_convolution": _ANOTHER_DEVICE,

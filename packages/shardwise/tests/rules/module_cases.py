@@ -165,8 +165,8 @@ RANDOM_AT_REST = [
 ]  # fmt: skip
 FACTORIES = [
     c("full", torch.full, (2,), real(), differentiable=False),
-    c("constant_", lambda x, v: torch.nn.init.constant_(x.clone(), v), A, real(), differentiable=False),
-    c("new_tensor", lambda x, v: x.new_tensor(v.tolist()), A, real(3), differentiable=False),
+    c("constant_", torch.nn.init.constant_, A, real(), differentiable=False),
+    c("new_tensor", lambda x, v: x.new_tensor(v.detach()), A, real(3), differentiable=False),
     c("full_like", lambda x, v: torch.full_like(x, v), A, 2.0),
     c("tensor", lambda x: x.clone(), A),
     c("as_tensor", torch.as_tensor, A),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,45 +11,16 @@ from shardwise.rules.algebra import Refusal, Weak, local_rule
 from shardwise.rules.row import Kind, Row
 from shardwise.rules.table import rows
 from shardwise.simulator.oracle import check_claim
-from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R
 
-from . import linear_cases, module_cases, pure_cases, shaping_cases
+from .all_cases import CASES, Placements, combinations
 from .cases import Case
 from .exceptions import TRUE_BUT_REFUSED, WITHOUT_CASE
 
 torch.set_num_threads(1)
 
-CASES: list[Case] = [
-    *linear_cases.ELEMENTWISE,
-    *linear_cases.CASTING,
-    *linear_cases.CONTRACTION,
-    *linear_cases.REDUCTION,
-    *shaping_cases.VIEWS,
-    *shaping_cases.REARRANGED,
-    *shaping_cases.JOINED,
-    *shaping_cases.INDEXED,
-    *module_cases.CONVOLUTION,
-    *module_cases.NORMALISATION,
-    *module_cases.FOURIER,
-    *module_cases.SOLVERS,
-    *module_cases.RANDOM_AT_REST,
-    *module_cases.FACTORIES,
-    *pure_cases.PURE,
-]
 TRIALS = ((1, 2), (2, 3))
 """Two sets of values, each with its axis size."""
-Placements = tuple[PerMeshAxisLocalSpmdType, ...]
-
-
-def combinations(values: tuple[torch.Tensor, ...]) -> Iterator[Placements]:
-    """Every combination of placements for up to three operands, and a cross-section for more. A mask is never P."""
-    choices = [(R, I, V, P) if value.dtype is not torch.bool else (R, I, V) for value in values]
-    if len(values) <= 3:
-        yield from itertools.product(*choices)
-        return
-    yield from itertools.product(*([place for place in choice if place in (R, P)] for choice in choices))
-    yield (I,) * len(values)
-    yield (V,) * len(values)
 
 
 def false_claims(case: Case) -> list[str]:

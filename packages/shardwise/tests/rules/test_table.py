@@ -126,7 +126,7 @@ def test_an_unknown_name_finds_nothing(name: str):
         (
             Kind.METADATA,
             "shape grad requires_grad __repr__ __format__ data_ptr register_hook is_same_size is_floating_point numel"
-            " size stride dim __len__ get_device untyped_storage is_contiguous retain_grad __reduce_ex__",
+            " size stride dim __len__ get_device untyped_storage is_contiguous retain_grad requires_grad_",
         ),
         (Kind.OPTIMIZER, "_foreach_add_ _foreach_addcdiv_ _foreach_lerp_ _foreach_norm _fused_adamw_ _foreach_sqrt"),
         (Kind.PURE, "relu softmax nonzero unique masked_select argmax any isnan where add real T getitem"),

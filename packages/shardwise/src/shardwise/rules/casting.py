@@ -62,12 +62,13 @@ ROWS = (
     _same_values("clone", "lift_fresh_copy", "alias_copy", "detach_copy", "_fw_primal_copy", "_make_dual_copy"),
     _same_values("contiguous", params="input memory_format"),
     _same_values("detach", "data", "alias", "lift", "lift_fresh", "_fw_primal", view=True),
-    _same_values("requires_grad_", "__deepcopy__", "as_subclass", "_lazy_clone"),
-    _same_values("cpu", "cuda", "xpu", "ipu", "mtia", "pin_memory", "share_memory_", "to_dense", "_to_dense"),
+    _same_values("__deepcopy__", "as_subclass", "_lazy_clone"),
+    _same_values("cpu", "cuda", "xpu", "ipu", "mtia", "pin_memory", "to_dense", "_to_dense"),
     _same_values("to_mkldnn"),
     # These overwrite their destination, whose old value does not matter but whose dtype does.
     _overwrites("copy_", "~input src non_blocking", "src", "copy"),
     _overwrites("fill_", "~input value", "value", "fill"),
+    _overwrites("constant_", "~input val", "val"),
     _overwrites("module_load", "~input other", "other"),
     Row("set_", "~input source", "source", law="the source's memory", source="torch.Tensor.set_"),
 )

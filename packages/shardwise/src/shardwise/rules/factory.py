@@ -71,7 +71,6 @@ ROWS = (
     _filled("full_like", "~input fill_value", "fill_value"),
     _filled("new_full", "~input size fill_value", "fill_value"),
     _filled("scalar_tensor", "s", "s"),
-    _filled("constant_", "~tensor val", "val"),
     _copied("tensor", "data", "a copy"),
     _copied("as_tensor", "data", "the same values", view=True),
     _copied("asarray", "obj", "the same values", view=True),

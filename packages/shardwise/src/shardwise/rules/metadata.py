@@ -20,7 +20,7 @@ _METHODS = """
     storage_type data_ptr const_data_ptr _typed_storage
     is_complex is_conj is_contiguous is_distributed is_floating_point is_inference is_neg is_pinned is_same_size
     is_set_to is_shared is_signed is_coalesced is_storage is_tensor _is_view
-    retain_grad register_hook register_post_accumulate_grad_hook backward record_stream
+    requires_grad_ share_memory_ retain_grad register_hook register_post_accumulate_grad_hook backward record_stream
     sparse_dim dense_dim _dimI _dimV _nnz _coalesced_ _nested_tensor_size _nested_tensor_storage_offsets
     _nested_tensor_strides _clear_non_serializable_cached_data
     qscheme q_scale q_zero_point q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
