@@ -58,7 +58,13 @@ Examples:
     default="cpu",
     help="Where tensors live, whatever device the program names (default: cpu).",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif", "github"]),
+    default="text",
+    help="Form of the report (sarif: for code-scanning services; github: workflow annotations).",
+)
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
@@ -78,7 +84,7 @@ def check(
     strict: bool,
     fake: bool,
     device: str,
-    form: Literal["text", "json"],
+    form: Literal["text", "json", "sarif", "github"],
     color: Literal["auto", "always", "never"],
     trace: bool,
     everything: bool,
@@ -122,6 +128,15 @@ def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
         from shardwise.diagnostics.formats import to_json
 
         return to_json(result)
+    if form == "sarif":
+        from shardwise import __version__
+        from shardwise.diagnostics.sarif import to_sarif
+
+        return to_sarif(result, version=__version__)
+    if form == "github":
+        from shardwise.diagnostics.annotations import to_github
+
+        return to_github(result)
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.diagnostics.text import WIDTH, render_result
 

@@ -1,0 +1,30 @@
+"""``shardwise check --format``: the forms for services, end to end."""
+
+from __future__ import annotations
+
+import json
+
+BROKEN = """
+with set_current_mesh(mesh):
+    x = assert_type(torch.randn(6, 16), {"dp": V, "tp": P})
+    y = torch.relu(x)
+"""
+
+
+def test_sarif_goes_to_stdout_as_one_document(project):
+    result = project.check_source(BROKEN, "--format", "sarif")
+    assert result.exit_code == 1
+    (run,) = json.loads(result.stdout)["runs"]
+    assert [(one["ruleId"], one["level"]) for one in run["results"]] == [("SW112", "error")]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "train.py"
+    assert place["region"] == {"startLine": 9, "startColumn": 9, "endLine": 9, "endColumn": 22}
+
+
+def test_github_annotations_are_one_line_per_finding(project):
+    result = project.check_source(BROKEN, "--format", "github")
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(
+        "::error file=train.py,line=9,endLine=9,col=9,endColumn=22,title=SW112 partial-sum-in-nonlinear-op::relu needs"
+    )
