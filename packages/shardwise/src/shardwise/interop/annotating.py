@@ -15,6 +15,7 @@ from typing import Any
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import (
+    axis_argument,
     format_axis,
     normalize_axis,
     normalize_partition_spec,
@@ -299,20 +300,10 @@ def conflict(name: str, axis: Any, place: Any, wanted: Any) -> SpmdTypeError:
     """The error for a tensor that is ``place`` on ``axis`` and is said to be ``wanted``."""
     call = _REMEDY.get((place, wanted))
     operand = "x" if " " in name else name
-    remedy = () if call is None else (f"{call}({operand}, {_written(axis)}, src={place}, dst={wanted})",)
+    remedy = () if call is None else (f"{call}({operand}, {axis_argument(axis)}, src={place}, dst={wanted})",)
     return SpmdTypeError(
         f"{name} is {place} on axis {axis!r}, but it is said to be {wanted}", code="SW130", help=remedy, axis=axis
     )
-
-
-def _written(axis: MeshAxis) -> str:
-    """``axis`` as an argument that can be pasted: its name in the current mesh, else how it is made."""
-    entry = current_entry()
-    names = () if entry is None else sorted(name for name, one in entry.all_names.items() if one is axis)
-    if names:
-        return f'"{names[0]}"'
-    sizes, strides = axis.layout.sizes, axis.layout.strides
-    return f"MeshAxis.of({sizes[0]}, {strides[0]})" if len(sizes) == 1 else f"MeshAxis.from_layout({sizes}, {strides})"
 
 
 # The call that makes the one out of the other. None for (R, I) and (I, P): forward code rarely means those.

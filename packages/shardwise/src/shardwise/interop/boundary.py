@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from types import CodeType
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -34,11 +35,17 @@ def boundary(function: Callable[Params, Result]) -> Callable[Params, Result]:
                 finish(error, function.__name__)
             raise
 
-    _boundaries.add(at_boundary.__code__)  # type: ignore[attr-defined]  # one code object for all of them
-    return at_boundary
+    return outermost(at_boundary)
 
 
-_boundaries: set[object] = set()
+_boundaries: set[CodeType] = set()
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+
+def outermost(function: AnyFunction) -> AnyFunction:
+    """``function``, which calls ``finish`` itself; boundaries inside it leave the traceback to it."""
+    _boundaries.add(function.__code__)
+    return function
 
 
 def finish(error: SpmdTypeError, op: str) -> None:

@@ -16,7 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from shardwise.types.errors import SpmdTypeError
 
-from .boundary import finish
+from .boundary import finish, outermost
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -38,6 +38,6 @@ def typed_call(op: str) -> Callable[[Callable[Params, Result]], Callable[Params,
                 raise
 
         public.__shardwise_op__ = op  # type: ignore[attr-defined]
-        return cast(Callable[Params, Result], public)
+        return cast(Callable[Params, Result], outermost(public))
 
     return decorate

@@ -75,6 +75,16 @@ def format_axis(axis: Any) -> str:
         return repr(axis)
 
 
+def axis_argument(axis: MeshAxis) -> str:
+    """An axis as an argument that can be pasted: its name in the current mesh, else the call that makes it."""
+    entry = current_entry()
+    names = () if entry is None else sorted(name for name, one in entry.all_names.items() if one is axis)
+    if names:
+        return f'"{names[0]}"'
+    sizes, strides = axis.layout.sizes, axis.layout.strides
+    return f"MeshAxis.of({sizes[0]}, {strides[0]})" if len(sizes) == 1 else f"MeshAxis.from_layout({sizes}, {strides})"
+
+
 def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
     """The axes of more than one rank. Errors: SW901 if they overlap."""
     kept = frozenset(axis for axis in map(normalize_axis, axes) if axis.size() > 1)

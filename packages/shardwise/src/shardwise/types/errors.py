@@ -71,7 +71,9 @@ class SpmdTypeError(RuntimeError):
         else:
             lines = [self.message, *(f"  = help: {line}" for line in self.help)]
         if self.note:
-            lines.append(f"   = note: {self.note}")
+            last = lines[-1].rpartition("\n")[2]
+            indent = last[: len(last) - len(last.lstrip())] or "  "
+            lines.append(f"{indent}= note: {self.note}")
         if self.context:
             lines += ["", self.context]
         return "\n".join(lines)
