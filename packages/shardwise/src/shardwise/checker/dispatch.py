@@ -55,7 +55,20 @@ def handler_for(func: Any) -> Handler:
     row = name.find(lookup)
     if row is None:
         return no_rule(name.shown)
-    return handler_of_row(name, row)
+    handler = handler_of_row(name, row)
+    return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
+
+
+def _by_position(handler: Handler) -> Handler:
+    """``torch.nn.init`` announces its tensor by name; as an in-place call's first argument it stands in front."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not args and "tensor" in kwargs:
+            kwargs = dict(kwargs)
+            args = (kwargs.pop("tensor"),)
+        return handler(session, func, args, kwargs)
+
+    return handle
 
 
 def handler_of_row(name: OpName, row: Row) -> Handler:

@@ -16,20 +16,21 @@ from typing import Any
 import torch
 import torch.utils.hooks
 
-from shardwise.interop.boundary import finish
+from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.session import current
 from shardwise.interop.tagging import alias, tag_of
 from shardwise.interop.torch_compat import in_backward, vmap_module
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
-from . import batching
+from . import batching, sharded_parameters
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
 from .session import CheckSession
 
 _lock = threading.Lock()
 _holders = 0
+_watching = False
 _undo: list[Callable[[], None]] = []
 
 
@@ -59,6 +60,20 @@ def _install() -> None:
     vmap = vmap_module()
     _replace(vmap, "_create_batched_inputs", _wrap_batching)
     _replace(vmap, "_unwrap_batched", _wrap_unbatching)
+    _watch_sharded_parameters()
+
+
+def _watch_sharded_parameters() -> None:
+    """FSDP may be loaded later: asked again whenever a parameter is made, until it is there."""
+    global _watching
+    if not _watching and sharded_parameters.watch(_replace):
+        _watching = True
+        _undo.append(_stop_watching)
+
+
+def _stop_watching() -> None:
+    global _watching
+    _watching = False
 
 
 def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -76,6 +91,7 @@ def _session() -> CheckSession | None:
 def _wrap_apply(original: Any) -> Any:
     plain = original.__func__
 
+    @outermost
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         session = _session()
         if session is None or getattr(cls, INTERNAL, False):
@@ -105,6 +121,7 @@ def _wrap_parameter(original: Any) -> Any:
 
     @functools.wraps(plain)
     def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        _watch_sharded_parameters()
         made = plain(cls, data, requires_grad)
         tag = tag_of(data)
         # A constant is typed for want of anything better; what a parameter made of it is, its owner will say.

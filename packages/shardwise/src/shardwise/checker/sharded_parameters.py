@@ -1,0 +1,64 @@
+"""What types do the parameters of ``fully_shard`` have? Between forward and backward they are gathered, so replicate.
+
+FSDP takes a parameter apart and makes new tensor objects of it, which carry no tag. The gathered one is replicate along
+the axes that FSDP splits it over; along all others it is what its owner declared of the original. A parameter that is a
+DTensor stays its own business. FSDP is never imported from here, because it takes seconds to load.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import R
+from shardwise.types.tensor_type import UNTYPED
+
+from .classes import is_dtensor
+
+_MODULE = "torch.distributed.fsdp._fully_shard._fsdp_param"
+_DECLARED = "_shardwise_declared"
+Replace = Callable[[Any, str, Callable[[Any], Any]], None]
+
+
+def watch(replace: Replace) -> bool:
+    """Wrap the two methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded."""
+    cls = getattr(sys.modules.get(_MODULE), "FSDPParam", None)
+    if cls is None:
+        return False
+    replace(cls, "_init_sharded_param", _wrap_sharding)
+    replace(cls, "init_unsharded_param", _wrap_gathering)
+    return True
+
+
+def _wrap_sharding(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def _init_sharded_param(self: Any, param: Any, *args: Any, **kwargs: Any) -> Any:
+        setattr(self, _DECLARED, tag_of(param))
+        return plain(self, param, *args, **kwargs)
+
+    return _init_sharded_param
+
+
+def _wrap_gathering(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def init_unsharded_param(self: Any) -> None:
+        plain(self)
+        gathered = self._unsharded_param
+        if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
+            set_tag(gathered, _gathered(self))
+
+    return init_unsharded_param
+
+
+def _gathered(param: Any) -> Tag:
+    declared = getattr(param, _DECLARED, None)
+    groups = param.mesh_info.mesh.get_all_groups()
+    axes = [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1]
+    type = UNTYPED if declared is None else declared.current()
+    return Tag(type.with_placements(dict.fromkeys(axes, R)), None if declared is None else declared.origin)
