@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 
 import pytest
 
 from shardwise.cli import progress as module
-from shardwise.cli.progress import progress
+from shardwise.cli.progress import CLEAR_LINE, progress
 
 
 class Stream(io.StringIO):
@@ -47,12 +48,34 @@ def test_a_long_run_prints_plain_lines_where_there_is_no_terminal(stream):
     assert said.startswith("shardwise: 0 s, 0 operations checked\n")
 
 
-def test_a_terminal_gets_one_moving_line_that_disappears(stream, monkeypatch):
+@pytest.fixture
+def terminal(stream, monkeypatch):
     monkeypatch.setattr(Stream, "terminal", True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress(lambda: "busy", stream=stream):
-        assert "busy" in wait_for(stream, "busy")
-    assert stream.getvalue().endswith("\x1b[2K")
+    return stream
+
+
+def test_a_terminal_gets_one_moving_line_that_disappears(terminal):
+    with progress(lambda: "busy", stream=terminal):
+        assert "busy" in wait_for(terminal, "busy")
+    assert "\n" not in terminal.getvalue()
+    assert terminal.getvalue().endswith(CLEAR_LINE)
+
+
+def test_what_the_program_prints_takes_the_place_of_the_moving_line(terminal):
+    with progress(lambda: "busy", stream=terminal):
+        wait_for(terminal, "busy")
+        sys.stderr.write("step 1\nhalf a line")
+        said = terminal.getvalue()
+        time.sleep(0.05)
+        assert terminal.getvalue() == said
+    assert terminal.getvalue().endswith(f"busy{CLEAR_LINE}step 1\nhalf a line")
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with progress(lambda: "busy", stream=terminal):
+        assert wait_for(terminal, "busy\n").startswith("shardwise: 0 s, busy\n")
 
 
 def test_plain_lines_can_be_left_out(stream):
