@@ -46,7 +46,7 @@ _ANY = (ast.expr,)
 _KINDS: tuple[tuple[str, tuple[type[ast.AST], ...]], ...] = (
     ("CALL", (ast.Call,)),
     ("PRECALL", (ast.Call,)),
-    ("BINARY_OP", (ast.BinOp, ast.AugAssign)),
+    ("BINARY_OP", (ast.BinOp, ast.AugAssign, ast.Subscript)),  # x[i] is one since Python 3.14
     ("BINARY_S", (ast.Subscript,)),
     ("STORE_S", (ast.Subscript,)),
     ("DELETE_SUBSCR", (ast.Subscript,)),
