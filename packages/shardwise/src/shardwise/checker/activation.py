@@ -24,8 +24,9 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
 
     ``strict_mode``  ``"strict"`` (the default): an operand without a type meeting typed ones is an error;
                      ``"permissive"``: it is passed over.
-    ``local``        True (the default): local types only. Global types are not part of this version.
-    ``partials``     ``"infer"`` or ``"explicit"``, see decision D3; matters to global types only.
+    ``local``        True (the default): local types only. False: global types, partition specs propagate too.
+    ``partials``     in global mode, ``"infer"`` (the default): a contraction over a sharded dim is partial;
+                     ``"explicit"``: it must ask for it with ``out_partial_axes``.
 
     A nested block changes what it names, resumes a paused check, and restores both on exit. Findings are raised as
     ``SpmdTypeError``, or collected if an outer ``checking`` block collects.
@@ -34,18 +35,14 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
     strict = None if strict_mode is None else _option("strict_mode", strict_mode, _STRICT)
     if partials is not None:
         _option("partials", partials, dict.fromkeys(_PARTIALS))
-    if local is False:
-        raise SpmdValueError(
-            "typecheck(local=False): global types are not checked by this version of shardwise",
-            help=("typecheck(local=True)",),
-        )
     session = _running()
     if session is None:
-        with _fresh(CheckSession(strict=strict is not False, partials=_partials(partials))):
+        with _fresh(CheckSession(strict=strict is not False, local=local is not False, partials=_partials(partials))):
             yield
         return
     before = session.strict, session.local, session.partials, session.paused
     session.strict = before[0] if strict is None else strict
+    session.local = before[1] if local is None else bool(local)
     session.partials = before[2] if partials is None else _partials(partials)
     session.paused = False
     try:

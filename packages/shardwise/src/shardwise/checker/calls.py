@@ -11,10 +11,11 @@ from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import type_of
 from shardwise.rules.algebra import Weak
+from shardwise.rules.labels import Call, Shape
 from shardwise.rules.row import Row
 from shardwise.types.tensor_type import EMPTY_TYPE
 
-from .infer import Bound
+from .binding import Bound
 
 NUMBERS = (int, float, complex)
 _ALIASES = {"self": "input", "x": "input", "tensor": "input"}
@@ -68,7 +69,8 @@ class Op:
                 seen[param] = seen.get(param, 0) + 1
                 grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
                 label = param if index is None else f"{param}[{index}]"
-                operands.append(Bound(param, type, index, grad, label))
+                shape, dtype = (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
+                operands.append(Bound(param, type, index, grad, label, shape, dtype))
                 values.append(leaf)
         return operands, values
 
@@ -78,6 +80,11 @@ class Op:
         if isinstance(value, NUMBERS) and param in self.linear_params:
             return Weak.ZERO if value == 0 else Weak.CONSTANT
         return None
+
+    def labelled(self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound]) -> Call:
+        """The call as a labelling sees it: every tensor is its shape."""
+        tensors = tuple(Shape(o.shape, o.param, o.dtype) for o in operands if o.shape is not None)
+        return Call(tensors, {name: _shapes(value, name) for name, value in self.arguments(args, kwargs)})
 
     def static(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
@@ -91,6 +98,15 @@ class Op:
             if isinstance(value, torch.Tensor)
         }
         return static
+
+
+def _shapes(value: Any, param: str) -> Any:
+    """An argument with its tensors replaced by their shapes."""
+    if isinstance(value, torch.Tensor):
+        return Shape(tuple(value.shape), param, str(value.dtype))
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return [_shapes(item, param) for item in value]
+    return value.value if isinstance(value, Scalar) else value
 
 
 def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:

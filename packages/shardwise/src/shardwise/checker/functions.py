@@ -27,11 +27,12 @@ from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from .backward_hooks import MARK
+from .binding import Bound
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
 from .hooks import HOOK, HookCall
-from .infer import Bound, infer
+from .infer import infer
 from .pausing import paused
 from .report import refuse
 from .session import CheckSession

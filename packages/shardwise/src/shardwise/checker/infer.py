@@ -13,21 +13,16 @@ from typing import Any
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
 from shardwise.rules.algebra import Given, Refusal, Weak, local_rule
+from shardwise.rules.labels import Call, pointwise
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, Placement
+from shardwise.types.placement import UNKNOWN, I, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
+from .binding import Bound, givens_along
+from .globally import Placer, Scope, result_types
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One operand of a call: ``param`` and ``index`` say where it stands, ``label`` what to call it."""
-
-    param: str
-    type: TensorType | Weak
-    index: int | None = None
-    grad: bool = False
-    label: str = ""
+NO_CALL = Call((), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,7 @@ class Outcome:
     ``grad_matters``  the answer depends on which operands can receive a gradient.
     ``blockable``     the answer depends on the row's guard, because some operand is partial.
     ``checked``       some operand was typed, so this call was really checked.
+    ``results``       one type per result tensor where they differ; empty: all have ``type``.
     """
 
     type: TensorType
@@ -56,6 +52,7 @@ class Outcome:
     grad_matters: bool = False
     blockable: bool = False
     checked: bool = True
+    results: tuple[TensorType, ...] = ()
 
 
 def infer(
@@ -65,8 +62,14 @@ def infer(
     strict: bool,
     *,
     blocked: str | None = None,
+    scope: Scope | None = None,
+    call: Call = NO_CALL,
 ) -> Outcome:
-    """The type of ``row``'s result for these operands; ``blocked``: see ``algebra.local_rule``."""
+    """The type of ``row``'s result for these operands.
+
+    ``blocked``  see ``algebra.local_rule``.
+    ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the row labels.
+    """
     refusals: list[AxisRefusal] = []
     types = [_present(operand, position, mesh, refusals) for position, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
@@ -80,12 +83,14 @@ def infer(
         missing = tuple(sorted(untyped))
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
+    placer = Placer(row, call, operands, types)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
     placements: dict[Any, Placement] = {}
     sources: dict[Any, int | None] = {}
     grad_matters = blockable = False
     for axis in axes:
-        givens, positions, absent = _along(axis, operands, types)
+        givens, positions = givens_along(axis, operands, types)
+        absent = tuple(at for at in typed if at not in positions)
         real = {given.place for given in givens if not isinstance(given.place, Weak)}
         grad_matters |= I in real and len(real - {UNKNOWN}) > 1
         blockable |= P in real
@@ -103,10 +108,26 @@ def infer(
             refusals.append(AxisRefusal(axis, place, tuple(givens), tuple(positions)))
             place = UNKNOWN
         assert not isinstance(place, Weak), "a typed operand is never weak"
+        if place is V and scope is not None and axis not in scope.local_axes:
+            place = placer.place(axis, scope)
+            if isinstance(place, Refusal):
+                refusals.append(AxisRefusal(axis, place))
+                place = UNKNOWN
         placements[axis] = place
         sources[axis] = next((at for at, g in zip(positions, givens, strict=True) if g.place is place), None)
     result = TensorType.of(placements)
-    return Outcome(result, tuple(refusals), tuple(sources.get(axis) for axis in result.axes), grad_matters, blockable)
+    specs = placer.specs()
+    if isinstance(specs, Refusal):
+        refusals.append(AxisRefusal(None, specs))
+        specs = []
+    return Outcome(
+        result if len(specs) != 1 else result.with_spec(specs[0]),
+        tuple(refusals),
+        tuple(sources.get(axis) for axis in result.axes),
+        grad_matters,
+        blockable,
+        results=result_types(result, specs) if len(specs) > 1 else (),
+    )
 
 
 def _present(operand: Bound, position: int, mesh: CurrentMesh | None, refusals: list[AxisRefusal]) -> TensorType | Weak:
@@ -134,25 +155,6 @@ def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) 
     return sorted(axes, key=lambda axis: axis.sort_key)
 
 
-def _along(
-    axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
-) -> tuple[list[Given], list[int], tuple[int, ...]]:
-    """The operands along ``axis``, their positions, and the positions of typed operands that do not mention it."""
-    givens, positions, absent = [], [], []
-    for position, (operand, type) in enumerate(zip(operands, types, strict=True)):
-        if isinstance(type, Weak):
-            place: Placement | Weak = type
-        elif axis in type:
-            place = type.get(axis)
-        else:
-            if type.axes:
-                absent.append(position)
-            continue
-        givens.append(Given(operand.param, place, operand.index, operand.grad))
-        positions.append(position)
-    return givens, positions, tuple(absent)
-
-
 def _untyped_result(
     row: Row, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
 ) -> TensorType:
@@ -161,7 +163,14 @@ def _untyped_result(
         return UNTYPED
     givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
     zero = local_rule(row, givens) is Weak.ZERO
-    return constant_type(mesh.axes if mesh is not None else (), zero=zero)
+    return constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(row, operands))
+
+
+def _is_uniform(row: Row, operands: Sequence[Bound]) -> bool:
+    """True if a call on operands of one value each gives one value: element by element, or elements moved about."""
+    if row.labels is not pointwise and not row.view:
+        return False
+    return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)
 
 
 def with_type(operand: Bound, axis: Any, place: Placement) -> Bound:

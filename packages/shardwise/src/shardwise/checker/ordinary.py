@@ -7,7 +7,7 @@ classes, ``out=``, refusals) goes the slow path, which also fills the dictionary
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +19,12 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
+from .binding import Bound
 from .calls import Op, has_scalar, unwrap
 from .classes import PLAIN, TENSORS, is_dtensor_call, learn
 from .destination import settle, write
-from .infer import Bound, Outcome, infer
+from .globally import scope_of
+from .infer import Outcome, infer
 from .report import refuse
 from .session import CheckSession
 from .tracelog import log_result, typed_shape
@@ -35,11 +37,18 @@ class Verdict:
     """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
     tag the result can carry on as it is."""
 
-    __slots__ = ("checked", "reuse", "sources", "type")
+    __slots__ = ("checked", "results", "reuse", "sources", "type")
 
-    def __init__(self, type: TensorType, sources: tuple[int | None, ...], checked: bool) -> None:
+    def __init__(
+        self,
+        type: TensorType,
+        sources: tuple[int | None, ...],
+        checked: bool,
+        results: tuple[TensorType, ...] = (),
+    ) -> None:
         self.checked = checked
         self.type = type
+        self.results = results
         self.sources = sources
         self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
 
@@ -55,6 +64,8 @@ def ordinary(op: Op) -> Handler:
     is_view = op.row.view
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not session.local:
+            return handle_globally(session, func, args, kwargs)
         mesh = current_entry()
         key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
         tags: list[Tag | None] = []
@@ -107,6 +118,33 @@ def ordinary(op: Op) -> Handler:
         tag_results(result, args, type, _origin(verdict.sources, tags), is_view)
         return result
 
+    def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The same with global types, whose answer also depends on shapes and on every plain argument."""
+        mesh = current_entry()
+        key: list[Any] = [session.strict, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
+        tags: list[Tag | None] = []
+        if "out" in kwargs or "inplace" in kwargs or not _extend_fully((*args, *kwargs.items()), key, tags):
+            return slow(session, func, args, kwargs)
+        found = tuple(key)
+        verdict = verdicts.get(found)
+        if verdict is SPLIT:
+            found = (*found, *_gradient_bits(args, kwargs))
+            verdict = verdicts.get(found)
+        if verdict is None:
+            return slow(session, func, args, kwargs, found)
+        result = func(*args, **kwargs)
+        if verdict.checked:
+            session.checked += 1
+        else:
+            session.unchecked += 1
+        type, reuse = verdict.type, verdict.reuse
+        tag = tags[reuse] if reuse is not None else None
+        if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
+            result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
+        else:
+            tag_results(result, args, type, _origin(verdict.sources, tags), is_view, verdict.results)
+        return result
+
     def slow(
         session: CheckSession,
         func: Any,
@@ -136,7 +174,13 @@ def judge(
     guard = op.row.guard
     if guard is not None and any(isinstance(o.type, TensorType) and P in o.type.placements for o in operands):
         blocked = guard(op.static(args, kwargs, operands, values))
-    return operands, values, infer(op.row, operands, current_entry(), session.strict, blocked=blocked), blocked
+    mesh, strict = current_entry(), session.strict
+    if session.local:
+        outcome = infer(op.row, operands, mesh, strict, blocked=blocked)
+    else:
+        scope, call = scope_of(session, mesh), op.labelled(args, kwargs, operands)
+        outcome = infer(op.row, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+    return operands, values, outcome, blocked
 
 
 def run(
@@ -168,7 +212,7 @@ def run(
     if destination is not None:
         write(settled, origin)
     else:
-        tag_results(result, args, outcome.type, origin, op.row.view)
+        tag_results(result, args, outcome.type, origin, op.row.view, outcome.results)
     if is_tracing():
         log_result(op.name, shown, result)
     return result
@@ -199,7 +243,7 @@ def _remember(
         None if source is None else next((at for at, tensor in enumerate(tensors) if tensor is values[source]), None)
         for source in outcome.sources
     )
-    verdicts[key] = Verdict(outcome.type, sources, outcome.checked)
+    verdicts[key] = Verdict(outcome.type, sources, outcome.checked, outcome.results)
 
 
 _GRADIENT = object()
@@ -263,6 +307,35 @@ def _extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | No
     return True
 
 
+def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by everything a global verdict may depend on; False if something cannot be a key."""
+    for item in items:
+        cls = item.__class__
+        if cls in TENSORS:
+            tag = getattr(item, ATTRIBUTE, None)
+            tags.append(tag)
+            if tag is None:
+                key.append(UNTYPED)
+            elif tag.__class__ is Tag:
+                key.append(tag.type if tag.cell is None else tag.current())
+            else:
+                return False
+            key.append(item.shape)
+        elif cls is tuple or cls is list:
+            key.append(len(item))
+            if not _extend_fully(item, key, tags):
+                return False
+        elif cls is slice:
+            key.append(cls)
+            if not _extend_fully((item.start, item.stop, item.step), key, tags):
+                return False
+        elif cls in PLAIN or cls is int or cls is float:
+            key.append(item)
+        else:
+            return False
+    return True
+
+
 def _destination(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The tensor (or tensors) that the call writes into; None if it makes a new one."""
     if kwargs.get("out") is not None:
@@ -295,21 +368,34 @@ def _aligned(tag: Tag | None, origin: tuple[Any, ...], at: int, count: int) -> A
     return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
 
 
-def tag_results(result: Any, args: Sequence[Any], type: TensorType, origin: Any, is_view: bool) -> None:
-    """Give every tensor in ``result`` the type; views share memory with the first operand."""
+def tag_results(
+    result: Any,
+    args: Sequence[Any],
+    type: TensorType,
+    origin: Any,
+    is_view: bool,
+    types: Sequence[TensorType] = (),
+) -> None:
+    """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory."""
     if type is UNTYPED:
         return
-    if isinstance(result, torch.Tensor):
-        base = args[0] if args else None
-        if result is base:
-            return
-        if is_view and isinstance(base, torch.Tensor) and (result._is_view() or same_memory(result, base)):
-            alias(result, base, type, origin)
+    base = args[0] if args else None
+    for number, tensor in enumerate(_tensors_in(result)):
+        if tensor is base:
+            continue
+        own = types[number] if number < len(types) else type
+        if is_view and isinstance(base, torch.Tensor) and (tensor._is_view() or same_memory(tensor, base)):
+            alias(tensor, base, own, origin)
         else:
-            set_tag(result, Tag(type, origin))
+            set_tag(tensor, Tag(own, origin))
+
+
+def _tensors_in(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
     elif isinstance(result, (tuple, list)):
         for item in result:
-            tag_results(item, args, type, origin, is_view)
+            yield from _tensors_in(item)
     elif isinstance(result, dict):
         for item in result.values():
-            tag_results(item, args, type, origin, is_view)
+            yield from _tensors_in(item)

@@ -22,8 +22,9 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import Ground, TensorType
 
+from .binding import Bound
 from .calls import Op
-from .infer import Bound, infer
+from .infer import infer
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text, refuse
 from .session import CheckSession

@@ -18,8 +18,10 @@ from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 
-from .infer import AxisRefusal, Bound, Outcome
+from .binding import Bound
+from .infer import AxisRefusal, Outcome
 from .repair import repairs
+from .sharding_report import SHARDING, sharding_refused
 
 WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
 
@@ -200,6 +202,8 @@ def _tell(
     if code == "SW114":
         where = operands[culprits[0]].label
         return f"{name} is a partial sum over {axis} and stands where {op} is not linear ({where})", []
+    if code in SHARDING:
+        return sharding_refused(op, operands, located, at, culprits, others, axis)
     if code == "SW121":
         place = located.operand(culprits[0]).type if culprits else ""
         return (

@@ -22,9 +22,10 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
+from .binding import Bound
 from .calls import Op, has_scalar, unwrap
 from .classes import is_dtensor_call
-from .infer import AxisRefusal, Bound, Outcome
+from .infer import AxisRefusal, Outcome
 from .ordinary import Handler, judge, run
 from .report import Located, axis_text, refuse
 from .session import CheckSession

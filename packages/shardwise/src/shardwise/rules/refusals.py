@@ -68,10 +68,17 @@ _PATTERNS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "reduce_scatter",
+        "S",
+        "VS",
+        "src of reduce_scatter must be P, got {src}",
+        ("all_to_all({x}, {axis}, src={src}, dst={dst}) to move pieces without adding them",),
+    ),
+    (
+        "reduce_scatter",
         "S?",
         "*",
         "src of reduce_scatter must be P, got {src}",
-        ("all_to_all({x}, {axis}, src={src}, dst={dst}) to move pieces without adding them",),
+        ("all_gather({x}, {axis}, src={src}, dst=R) to put the pieces together",),
     ),
     (
         "reduce_scatter",
@@ -112,9 +119,30 @@ _PATTERNS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "reinterpret",
         "S",
+        "RI",
+        "reinterpret does not support S(i): it keeps the local bits and claims nothing about where pieces belong",
+        ("all_gather({x}, {axis}, src={src}, dst={dst})",),
+    ),
+    (
+        "reinterpret",
+        "S",
+        "P",
+        "reinterpret does not support S(i): it keeps the local bits and claims nothing about where pieces belong",
+        ("reinterpret({x}, {axis}, src=V, dst=P) if the ranks' pieces are addends",),
+    ),
+    (
+        "reinterpret",
+        "S",
         "*",
         "reinterpret does not support S(i): it keeps the local bits and claims nothing about where pieces belong",
-        ("convert({x}, {axis}, src={src}, dst={dst})", "reinterpret({x}, {axis}, src=V, dst={dst})"),
+        ("convert({x}, {axis}, src={src}, dst=V) to forget where the pieces belong",),
+    ),
+    (
+        "reinterpret",
+        "P",
+        "S",
+        "reinterpret does not support S(i): it keeps the local bits and claims nothing about where pieces belong",
+        ("reduce_scatter({x}, {axis}, src=P, dst={dst})",),
     ),
     (
         "reinterpret",
@@ -216,7 +244,10 @@ def refusal(
     from_, to = letter(src) or "?", letter(dst) or "?"
     for name, sources, destinations, message, help in _PATTERNS:
         if name == op and _matches(sources, from_) and _matches(destinations, to):
-            return Refusal("SW202", message.format(**words), tuple(line.format(**words) for line in help))
+            # A remedy that would repeat what is no placement helps nobody.
+            unusable = [name for name, found in (("{src}", from_), ("{dst}", to)) if found == "?"]
+            lines = [line for line in help if not any(name in line for name in unusable)]
+            return Refusal("SW202", message.format(**words), tuple(line.format(**words) for line in lines))
     return Refusal("SW202", f"{op} cannot go from {src} to {dst}")
 
 

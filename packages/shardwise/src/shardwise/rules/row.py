@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .labels import Labeller
+
 
 class Kind(enum.Enum):
     """What sort of operator a row describes, where the linear law is not the whole story."""
@@ -69,6 +71,8 @@ class Row:
     ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all; dropout in
                  evaluation does not, and is then an ordinary function. None: always.
     ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
+    ``labels``   which dims of the operands are which dims of the result (``rules/labels.py``), from ``rules/dims/``;
+                 None: only the local rule is known.
     """
 
     op: str
@@ -82,6 +86,7 @@ class Row:
     guard: Callable[[Mapping[str, Any]], str | None] | None = None
     draws: Callable[[Mapping[str, Any]], bool] | None = None
     spellings: tuple[str, ...] = ()
+    labels: Labeller | None = None
 
     def __post_init__(self) -> None:
         named = {factor.lstrip("*^") for term in self.terms for factor in term.factors}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Mapping
+from dataclasses import replace
 
 from . import (
     casting,
@@ -28,6 +30,8 @@ from . import (
     shaping,
     value_reads,
 )
+from .dims import all_labels
+from .labels import Labeller
 from .row import Row
 
 _MODULES: tuple[types.ModuleType, ...] = (
@@ -66,7 +70,15 @@ def rows() -> tuple[Row, ...]:
 
 @functools.cache
 def _table() -> dict[str, Row]:
-    return assemble(rows())
+    return assemble(label(rows(), all_labels()))
+
+
+def label(book: tuple[Row, ...], labels: Mapping[str, Labeller]) -> tuple[Row, ...]:
+    """The rows with their labels; labels for a name that has no row are refused."""
+    stray = sorted(set(labels) - {row.op for row in book})
+    if stray:
+        raise ValueError(f"labels for operators without a row: {', '.join(stray)}")
+    return tuple(replace(row, labels=labels[row.op]) if row.op in labels else row for row in book)
 
 
 def assemble(book: tuple[Row, ...]) -> dict[str, Row]:

@@ -22,6 +22,8 @@ class Ground(enum.Enum):
     """Nothing: an axis that is not listed has not been annotated."""
     CONSTANT = "constant"
     """Made from constants alone: equal on every rank, so it reads as R or I, whichever the other operands need."""
+    UNIFORM = "uniform"
+    """A constant with one value everywhere (ones, full): it can be cut anywhere."""
     ZERO = "zero"
     """A constant that is zero everywhere: also reads as P, because a sum of zeros is zero."""
     EMPTY = "empty"
@@ -33,7 +35,7 @@ class Ground(enum.Enum):
 
     @property
     def is_constant(self) -> bool:
-        return self is Ground.CONSTANT or self is Ground.ZERO
+        return self is Ground.CONSTANT or self is Ground.UNIFORM or self is Ground.ZERO
 
 
 class TensorType:
@@ -129,6 +131,7 @@ EMPTY_TYPE = TensorType.of(ground=Ground.EMPTY)
 """Uninitialised memory."""
 
 
-def constant_type(axes: Iterable[Any], *, zero: bool = False) -> TensorType:
+def constant_type(axes: Iterable[Any], *, zero: bool = False, uniform: bool = False) -> TensorType:
     """The type of a factory's result under a mesh with these axes: R everywhere, from constants alone."""
-    return TensorType.of(dict.fromkeys(axes, R), ground=Ground.ZERO if zero else Ground.CONSTANT)
+    ground = Ground.ZERO if zero else Ground.UNIFORM if uniform else Ground.CONSTANT
+    return TensorType.of(dict.fromkeys(axes, R), ground=ground)

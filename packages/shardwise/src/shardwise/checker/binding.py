@@ -1,0 +1,45 @@
+"""What is an operand of a call to the rules? Its role, its type, its shape, and what it looks like along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.rules.algebra import Given, Weak
+from shardwise.types.placement import Placement
+from shardwise.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One operand of a call: ``param`` and ``index`` say where it stands, ``label`` what to call it.
+
+    ``shape``  its local shape; None for a number.
+    ``dtype``  its dtype's name.
+    """
+
+    param: str
+    type: TensorType | Weak
+    index: int | None = None
+    grad: bool = False
+    label: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+
+def givens_along(
+    axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
+) -> tuple[list[Given], list[int]]:
+    """The operands as the local rule sees them along ``axis``, and their positions; those without a type are left out."""
+    givens, positions = [], []
+    for position, (operand, type) in enumerate(zip(operands, types, strict=True)):
+        if isinstance(type, Weak):
+            place: Placement | Weak = type
+        elif axis in type:
+            place = type.get(axis)
+        else:
+            continue
+        givens.append(Given(operand.param, place, operand.index, operand.grad))
+        positions.append(position)
+    return givens, positions

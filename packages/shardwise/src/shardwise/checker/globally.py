@@ -1,0 +1,145 @@
+"""What is a call's result along an axis over which something is sharded? Applies the global rule to a bound call.
+
+Local types have been judged before: what comes here is V along the axis, and the question is which dim of the result is
+sharded. The specs of several axes are then put together, in the order in which the operands have them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.mesh.entry import CurrentMesh
+from shardwise.rules.algebra import Refusal, Weak, products
+from shardwise.rules.labels import Call, Labelling
+from shardwise.rules.placing import Placed, Sharded, sharded_rule
+from shardwise.rules.row import Row
+from shardwise.types.placement import V
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .binding import Bound, givens_along
+from .session import CheckSession
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How far global typing reaches. ``local_axes`` keep local semantics; ``partials``: contractions may be pending."""
+
+    local_axes: frozenset[Any] = frozenset()
+    partials: bool = True
+
+
+class Placer:
+    """Places the results of one call, axis by axis."""
+
+    def __init__(self, row: Row, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak]) -> None:
+        self.row = row
+        self.call = call
+        self.operands = operands
+        self.types = types
+        self.tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
+        self.dims: dict[Any, tuple[int | None, ...]] = {}
+        """For every axis that shards a result: the dim of each result."""
+
+    @functools.cached_property
+    def labelling(self) -> Labelling | None:
+        """The call's labels, made when the first sharded axis asks for them."""
+        return None if self.row.labels is None else self.row.labels(self.call)
+
+    def place(self, axis: Any, scope: Scope) -> Any:
+        """The result's placement along ``axis``, on which it is V by the local rule, or a Refusal."""
+        sharded = [self._sharded(at, axis) for at in self.tensors]
+        unspecified = [at for at, one in zip(self.tensors, sharded, strict=True) if one.place is V and one.dim is None]
+        if unspecified:
+            return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
+        if self.labelling is None:
+            return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
+        if all(one.dim is None for one in sharded):
+            return Refusal("SW408", "varies through a scalar", ())
+        placed = sharded_rule(self.labelling, sharded, partials=scope.partials)
+        if isinstance(placed, Refusal):
+            return Refusal(
+                placed.code,
+                placed.reason,
+                tuple(self.tensors[at] for at in placed.culprits),
+                tuple(self.tensors[at] for at in placed.others),
+            )
+        if placed.place is not V:
+            return self._pending(axis, sharded, placed)
+        self.dims[axis] = placed.dims
+        return V
+
+    def _pending(self, axis: Any, sharded: Sequence[Sharded], placed: Placed) -> Any:
+        """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
+        cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
+        givens, positions = givens_along(axis, self.operands, self.types)
+        if not self.row.terms:
+            return Refusal(
+                "SW405", "not linear, so the sum over the shards does not commute with it", tuple(sorted(cut))
+            )
+        for product in products(self.row, givens):
+            at = {positions[position] for position in product}
+            if not at & cut and not any(givens[position].place is Weak.ZERO for position in product):
+                return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))
+        return placed.place
+
+    def _sharded(self, at: int, axis: Any) -> Sharded:
+        type = self.types[at]
+        if isinstance(type, Weak):
+            original = self.operands[at].type
+            uniform = isinstance(original, TensorType) and original.ground in (Ground.ZERO, Ground.UNIFORM)
+            return Sharded(None, uniform=uniform)
+        shard = partition_spec_get_shard(type.spec, axis)
+        return Sharded(type.get(axis), None if shard is None else shard.dim)
+
+    def _is_cut(self, at: int, axis: Any) -> bool:
+        type = self.types[at]
+        return isinstance(type, TensorType) and partition_spec_get_shard(type.spec, axis) is not None
+
+    def specs(self) -> list[PartitionSpec | None] | Refusal:
+        """One spec per result, with the axes of one dim in the order that the operands have them in."""
+        if not self.dims or self.labelling is None:
+            return []
+        made: list[PartitionSpec | None] = []
+        for number, labels in enumerate(self.labelling.results):
+            entries: list[Any] = []
+            for dim in range(len(labels)):
+                axes = [axis for axis, dims in self.dims.items() if dims[number] == dim]
+                ordered = self._in_order(axes)
+                if isinstance(ordered, Refusal):
+                    return ordered
+                entries.append(make_entry(ordered))
+            made.append(PartitionSpec(*entries) if any(entry is not None for entry in entries) else None)
+        return made
+
+    def _in_order(self, axes: Sequence[Any]) -> list[Any] | Refusal:
+        if len(axes) < 2:
+            return list(axes)
+        orders: dict[tuple[Any, ...], int] = {}
+        for at in self.tensors:
+            type = self.types[at]
+            for entry in (type.spec or ()) if isinstance(type, TensorType) else ():
+                found = tuple(axis for axis in entry_axes(entry) if axis in axes)
+                if len(found) > 1:
+                    orders.setdefault(found, at)
+        whole = [order for order in orders if len(order) == len(axes)]
+        if len(whole) == 1 and all(_agrees(order, whole[0]) for order in orders):
+            return list(whole[0])
+        return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(orders.values())))
+
+
+def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:
+    return [axis for axis in whole if axis in part] == list(part)
+
+
+def result_types(base: TensorType, specs: Sequence[PartitionSpec | None]) -> tuple[TensorType, ...]:
+    """``base`` with each of the specs; an axis that shards some other result only is V without a spec there."""
+    return tuple(base if spec is None else base.with_spec(spec) for spec in specs)
+
+
+def scope_of(session: CheckSession, mesh: CurrentMesh | None) -> Scope:
+    """How far global typing reaches in a session that is in global mode."""
+    return Scope(mesh.local_axes if mesh is not None else frozenset(), session.partials != "explicit")

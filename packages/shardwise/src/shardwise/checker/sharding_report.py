@@ -1,0 +1,59 @@
+"""How is a refused sharding told? The words for the 4xx codes: which dim of which operand, and why it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+from .binding import Bound
+
+if TYPE_CHECKING:
+    from .infer import AxisRefusal
+    from .report import Located
+
+SHARDING = frozenset(f"SW{number}" for number in range(401, 413))
+
+
+def sharded_dim(type: Any, axis: Any) -> int | None:
+    """The dim on which an operand of this type is sharded over ``axis``."""
+    shard = partition_spec_get_shard(type.spec, axis) if isinstance(type, TensorType) else None
+    return None if shard is None else shard.dim
+
+
+def sharding_refused(
+    op: str,
+    operands: Sequence[Bound],
+    located: Located,
+    at: AxisRefusal,
+    culprits: Sequence[int],
+    others: Sequence[int],
+    axis: str,
+) -> tuple[str, list[str]]:
+    """The message of a refusal and the facts behind it."""
+    code, reason = at.refusal.code, at.refusal.reason
+
+    def cut(position: int) -> str:
+        dim = sharded_dim(operands[position].type, at.axis)
+        return located.name(position) if dim is None else f"{located.name(position)} (dim {dim})"
+
+    first = located.name(culprits[0]) if culprits else "an operand"
+    listed = " and ".join(cut(position) for position in culprits)
+    if code == "SW401":
+        return f"{op} gets operands sharded on different dims over {axis}: {listed}", []
+    if code == "SW402":
+        partners = " and ".join(cut(position) for position in others)
+        fact = f"{first} is not sharded over {axis}, {partners} is" if partners else reason
+        return f"{op} needs {first} sharded over {axis} like the others", [fact]
+    if code == "SW408":
+        return f"{first} varies over {axis}, but nothing says which of its dims is sharded, in {op}", []
+    if code == "SW409":
+        return f"{op} cannot tell in which order mesh axes shard one dim of its result", [reason]
+    if code == "SW411":
+        return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", []
+    if code == "SW407":
+        fact = 'with partials="explicit" the caller names the axes of a pending sum: out_partial_axes'
+        return f"{op} contracts {listed}, which is sharded over {axis}, and leaves a pending sum", [fact]
+    return f"{op} cannot work on {listed}, which is sharded over {axis}", [reason]

@@ -1,0 +1,178 @@
+"""Which dims of the operands are which dims of the result? Labels, the einsum-like half of a row.
+
+Every dim of every tensor operand and result gets a label. A label that operands and results share is kept; one that
+only operands have is contracted, and its ``Fate`` says how. From labels alone follows what sharding an operator admits
+along one mesh axis (``rules/placing.py``).
+
+Signatures are written ``"*b m k, *b k n -> *b m n"``: one term per operand, right-aligned; ``*b`` is any number of leading
+dims, broadcast. ``[d]`` is opaque: its elements are mixed in a way that no shard can do alone. ``_`` is a dim that is
+nobody else's. Source: rulebook.md; relatives are einops patterns and Shardy's factor rules.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Fate(enum.Enum):
+    """What happens along a label that the result does not simply keep."""
+
+    SUM = "sum"
+    """Summed: a sharded operand gives a partial result."""
+    MEAN = "mean"
+    """Averaged: a shard has the mean of its own elements only."""
+    EXTREMUM = "max"
+    """Reduced by something else than a sum; the ranks' results could be combined by the same reduction."""
+    OPAQUE = "opaque"
+    """Mixed: no shard can do its part alone."""
+    POSITION = "position"
+    """Kept, but the values depend on the position along the dim, which a shard does not know (tril, arange)."""
+
+    __hash__ = object.__hash__
+
+
+Label = str
+Dims = tuple[Label | None, ...]
+"""The labels of one tensor's dims; None for a dim of size 1 that is broadcast, which cannot be sharded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """The labels of one call.
+
+    ``operands``  one ``Dims`` per tensor operand, in the call's order.
+    ``results``   one ``Dims`` per result tensor; a single one stands for all results.
+    ``fates``     what happens to labels that are not merely kept.
+    ``why``       for an opaque label: what mixes along it, for the message.
+    ``even``      labels whose shards must have equal sizes for the rule to hold.
+    """
+
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    fates: Mapping[Label, Fate] = field(default_factory=dict)
+    why: Mapping[Label, str] = field(default_factory=dict)
+    even: frozenset[Label] = frozenset()
+
+    def fate(self, label: Label) -> Fate | None:
+        """The fate of ``label``; None if the results keep it. A label that only operands have is summed."""
+        found = self.fates.get(label)
+        if found is None and not any(label in dims for dims in self.results):
+            return Fate.SUM
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a labelling sees of a tensor operand: its local shape, dtype name, and which parameter it is."""
+
+    shape: tuple[int, ...]
+    param: str = ""
+    dtype: str = "float32"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as a labelling sees it: tensors are ``Shape``s.
+
+    ``tensors``    the tensor operands in order of appearance.
+    ``arguments``  every argument by parameter name; a tensor is its Shape, a list of tensors a list of Shapes.
+    """
+
+    tensors: tuple[Shape, ...]
+    arguments: Mapping[str, Any]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The argument called ``name``; ``default`` if it was not given."""
+        return self.arguments.get(name, default)
+
+    @property
+    def first(self) -> Shape:
+        return self.tensors[0]
+
+
+Labeller = Callable[[Call], Labelling | None]
+"""Labels a call, or None if it cannot tell (then nothing sharded is admitted)."""
+
+
+def dim_index(dim: int, ndim: int) -> int:
+    """A tensor dim counted from the front."""
+    return dim + ndim if dim < 0 else dim
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Dims], Dims]:
+    """Labels of operands that are broadcast together, and of the result: ``d0`` is the last dim, ``d1`` the one before."""
+    ndim = max((len(shape) for shape in shapes), default=0)
+    size = [max((s[len(s) - 1 - at] for s in shapes if at < len(s)), default=1) for at in range(ndim)]
+    rows: list[Dims] = []
+    for shape in shapes:
+        row = []
+        for position, extent in enumerate(shape):
+            at = len(shape) - 1 - position
+            row.append(None if extent == 1 and size[at] != 1 else f"d{at}")
+        rows.append(tuple(row))
+    return rows, tuple(f"d{at}" for at in reversed(range(ndim)))
+
+
+def pointwise(call: Call) -> Labelling:
+    """Element by element, operands broadcast against each other."""
+    rows, result = broadcast([tensor.shape for tensor in call.tensors])
+    return Labelling(tuple(rows), (result,))
+
+
+def signature(text: str) -> Labeller:
+    """The labeller for a signature such as ``"*b m k, *b k n -> *b m n"``."""
+    left, _, right = text.partition("->")
+    terms = [_parse_term(term) for term in left.split(",")]
+    results = [_parse_term(term) for term in right.split(",")] if right.strip() else []
+    opaque = {label for term in terms for label, mixed in term if mixed}
+
+    def label(call: Call) -> Labelling | None:
+        if len(call.tensors) > len(terms):
+            return None
+        operands: list[Dims] = []
+        lead: dict[str, list[tuple[int, ...]]] = {}
+        for tensor, term in zip(call.tensors, terms, strict=False):
+            fixed = [name for name, _ in term if not name.startswith("*")]
+            extra = tensor.ndim - len(fixed)
+            if extra < 0 or (extra and not any(name.startswith("*") for name, _ in term)):
+                return None
+            for name, _ in term:
+                if name.startswith("*"):
+                    lead.setdefault(name, []).append(tensor.shape[:extra])
+        spread = {name: broadcast(shapes) for name, shapes in lead.items()}
+        taken = dict.fromkeys(spread, 0)
+        for at, (_tensor, term) in enumerate(zip(call.tensors, terms, strict=False)):
+            dims: list[Label | None] = []
+            for name, _ in term:
+                if name.startswith("*"):
+                    dims += [d and name[1:] + d for d in spread[name][0][taken[name]]]
+                    taken[name] += 1
+                else:
+                    dims.append(f"_{at}.{len(dims)}" if name == "_" else name)
+            operands.append(tuple(dims))
+        made = []
+        for term in results:
+            row: list[Label | None] = []
+            for name, _ in term:
+                row += [d and name[1:] + d for d in spread[name][1]] if name.startswith("*") else [name]
+            made.append(tuple(row))
+        fates = dict.fromkeys(opaque, Fate.OPAQUE)
+        fates |= {d: Fate.OPAQUE for dims in operands for d in dims if d is not None and d.startswith("_")}
+        return Labelling(tuple(operands), tuple(made), fates)
+
+    label.__name__ = text
+    return label
+
+
+@functools.cache
+def _parse_term(term: str) -> tuple[tuple[str, bool], ...]:
+    """Labels of one term, True for the opaque ones."""
+    return tuple((word.strip("[]"), word.startswith("[")) for word in term.split())
