@@ -127,6 +127,5 @@ def _time(function: Callable[[Tensor, Any], Tensor], x: Tensor, group: Any, grad
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for name, medians in collectives().items():
-        print(
-            f"{name:16} {medians['by_hand_us']:8.2f} us by hand {medians['typed_us']:8.2f} us typed  x{medians['ratio']:.3f}"
-        )
+        print(f"{name:16} by hand {medians['by_hand_us']:7.2f} us   typed {medians['typed_us']:7.2f} us", end="")
+        print(f"   x{medians['ratio']:.3f}")

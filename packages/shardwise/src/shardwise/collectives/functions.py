@@ -47,7 +47,7 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
             recipe = recipe.for_leaf
         return _apply(x, (recipe, comm, sizes))
     result = run(x, (recipe, comm, sizes))
-    return result if result is not x else x.view_as(x)
+    return result if result is not x else x.detach()
 
 
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:

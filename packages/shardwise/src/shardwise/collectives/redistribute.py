@@ -1,7 +1,7 @@
 """How does a tensor get from one placement to another on an axis, whatever it takes? The value is kept.
 
-``redistribute`` picks the op from the table of routes in rules/comms.py. One axis at a time: when several axes shard one
-tensor dim, only the innermost may move.
+``redistribute`` picks the op from the table of routes in rules/comms.py. One axis at a time: when several axes shard
+one tensor dim, only the innermost may move.
 """
 
 from __future__ import annotations
