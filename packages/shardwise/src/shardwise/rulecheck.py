@@ -1,0 +1,42 @@
+"""Is a hand-written rule true? ``rulecheck`` runs the function on simulated ranks and compares numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwise.checker.hooks import HookCall
+from shardwise.simulator.rulecheck import RuleCheckError, RuleCheckReport, check_rule
+
+__all__ = ["RuleCheckError", "RuleCheckReport", "rulecheck"]
+
+
+def rulecheck(
+    cls: type,
+    args: Sequence[Any],
+    placements: Mapping[str, Any] | None = None,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    local_tensor_mode: bool = False,
+) -> RuleCheckReport | None:
+    """Test ``cls.spmd_typecheck`` numerically, forward and backward.
+
+    ``args``        global tensors and the other arguments of ``cls.apply``; a string that names a mesh axis stands for
+                    the process group of that axis. Tensors may be in lists, tuples and dicts; their names are then
+                    written like ``"pair[0]"``.
+    ``placements``  argument -> mesh axis -> R, I, P or S(i) (or an ``SpmdType``), for every axis; None: try all that
+                    are plausible and report which the rule admits.
+    ``mesh``        axis -> size, outermost first. Needed with ``placements``; else two ranks of one axis.
+    ``local_tensor_mode``  run a function with process groups, on one process per rank; none may be initialised yet.
+
+    Returns a report, or None for explicit placements.
+    Errors: RuleCheckError if the numbers refute the rule or nothing was checked, ``SpmdTypeError`` if the rule rejects
+    explicit placements, TypeError for a wrong call.
+    """
+    make_rule = functools.partial(HookCall, local=False, strict=True)
+    return check_rule(
+        cls, args, placements, make_rule, mesh=mesh, rtol=rtol, atol=atol, local_tensor_mode=local_tensor_mode
+    )
