@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .cases import case as c
-from .cases import complexes, index, mask, positive, real, unit
+from .cases import complexes, fixed, index, mask, positive, real, unit
 
 Tensor = torch.Tensor
 A = real(2, 3)
@@ -152,16 +152,8 @@ REDUCTION = [
     c("bincount", torch.bincount, index(3, 5), real(5), 3, differentiable=False),
     c("nll_loss", F.nll_loss, real(4, 3), index(3, 4)),
     c("nll_loss", lambda x, t, w: F.nll_loss(x, t, w.detach()), real(4, 3), index(3, 4), positive(3)),
-    c(
-        "segment_reduce",
-        lambda x, reduce: torch.segment_reduce(x, reduce, lengths=torch.tensor([2, 3])),
-        real(5),
-        "sum",
-    ),
-    c(
-        "segment_reduce",
-        lambda x, reduce: torch.segment_reduce(x, reduce, lengths=torch.tensor([2, 3])),
-        real(5),
-        "max",
+    *(
+        c("segment_reduce", torch.segment_reduce, real(5), kind, lengths=fixed([2, 3], torch.int64), **more)
+        for kind, more in [("sum", {}), ("mean", {}), ("max", {}), ("sum", {"initial": 0.0}), ("sum", {"initial": 1.0})]
     ),
 ]

@@ -164,6 +164,8 @@ RANDOM_AT_REST = [
     ),
 ]  # fmt: skip
 FACTORIES = [
+    c("linspace", torch.linspace, real(), real(), 4, dtype=torch.float64, differentiable=False),
+    c("linspace", torch.linspace, 0.0, real(), 4, dtype=torch.float64, differentiable=False),
     c("full", torch.full, (2,), real(), differentiable=False),
     c("constant_", torch.nn.init.constant_, A, real(), differentiable=False),
     c("new_tensor", lambda x, v: x.new_tensor(v.detach()), A, real(3), differentiable=False),

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from .cases import case as c
-from .cases import complexes, distinct, index, mask, real
+from .cases import complexes, distinct, fixed, index, mask, real
 
 Tensor = torch.Tensor
 A, B, M = real(2, 3), real(2, 3, 4), real(3, 3)
@@ -134,6 +134,7 @@ INDEXED = [
     c("index_select", torch.index_select, A, 1, index(3, 4)),
     c("take", torch.take, A, index(6, 4)),
     c("take_along_dim", torch.take_along_dim, A, index(3, 2, 1), 1),
+    c("max_unpool1d", F.max_unpool1d, real(1, 1, 2), fixed([[[1, 2]]], torch.int64), 2),
     c("masked_select", torch.masked_select, A, mask(2, 3)),
     c("setitem", _set, A, index(2, 1), real(3)),
     c("setitem", _set, A, index(2, 1), 0),

@@ -37,7 +37,7 @@ def _accumulating(op: str, first: str, second: str, *spellings: str) -> Row:
 ROWS = (
     _product("matmul", "input", "other", "linalg.matmul"),
     _product("rmatmul", "input", "other"),
-    _product("mm", "input", "mat2", "spmm", "smm", "dsmm", "sparse.mm"),
+    _product("mm", "input", "mat2", "spmm", "smm", "dsmm", "sparse.mm", "_sparse_mm"),
     _product("bmm", "input", "mat2"),
     _product("grouped_mm", "mat_a", "mat_b", "_grouped_mm", rest="offs"),
     _product("_int_mm", "input", "mat2"),

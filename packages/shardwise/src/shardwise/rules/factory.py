@@ -9,7 +9,7 @@ from __future__ import annotations
 from .guards import casts
 from .row import Kind, Row
 
-_SEQUENCES = "arange range linspace logspace eye tril_indices triu_indices"
+_SEQUENCES = "arange range logspace eye tril_indices triu_indices"
 _WINDOWS = "hann_window hamming_window blackman_window bartlett_window kaiser_window"
 _SIGNAL_WINDOWS = (
     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
@@ -59,6 +59,14 @@ ROWS = (
     *_constants(_WINDOWS),
     *_constants(_SIGNAL_WINDOWS, "signal.windows."),
     *_constants(_TABLES),
+    Row(
+        "linspace",
+        "start end steps",
+        "start + end",
+        law="weighted sums of the two ends",
+        source="torch.linspace",
+        kind=Kind.CONSTANT,
+    ),
     Row("ones", kind=Kind.CONSTANT, law="ones"),
     Row("zeros", kind=Kind.ZERO, law="zeros"),
     *(Row(op, kind=Kind.EMPTY, law="uninitialised memory") for op in ("empty", "empty_strided", "empty_permuted")),

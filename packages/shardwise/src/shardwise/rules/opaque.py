@@ -75,8 +75,6 @@ _FAMILIES: dict[str, str] = {
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices
         quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d
     """,
-    # Linear in the values, but the positions that travel with them must be equal on every rank; kept apart on purpose.
-    "moves values to given positions": "max_unpool1d max_unpool2d max_unpool3d",
     "is a statistic": """
         var std var_mean std_mean cov corrcoef prod cumprod all any count_nonzero histc histogram histogramdd nansum
         nanmean lp_pool1d lp_pool2d lp_pool3d hash_tensor _is_all_true _is_any_true
@@ -113,15 +111,18 @@ _FAMILIES: dict[str, str] = {
         choose_qparams_optimized fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation
         fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight
         fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix _wrapped_linear_prepack
-        _wrapped_quantized_linear_prepacked _rowwise_prune scaled_mm _scaled_mm scaled_grouped_mm
+        _wrapped_quantized_linear_prepacked _rowwise_prune scaled_mm _scaled_mm _scaled_mm_v2 scaled_grouped_mm
     """,
     "is sparse": """
-        hspmm hsmm sparse_mask _sparse_mask_projection _sparse_broadcast_to_copy indices _indices _values
+        hspmm hsmm sparse_mask sparse_sampled_addmm _sparse_mask_projection _sparse_broadcast_to_copy
+        indices _indices _values
         crow_indices col_indices ccol_indices row_indices indices_copy _indices_copy crow_indices_copy
         col_indices_copy ccol_indices_copy row_indices_copy sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor
         sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor
     """,
     "calls a Python function on each element": "map_ map2_",
+    "is a backward kernel": "_softmax_backward_data _log_softmax_backward_data native_dropout_backward",
+    "masks or joins inside compiled code": "_unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat",
     "is internal to functionalisation": "slice_inverse values_copy _values_copy",
 }
 

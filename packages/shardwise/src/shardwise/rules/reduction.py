@@ -68,9 +68,9 @@ ROWS = (
     ),
     Row(
         "segment_reduce",
-        "data reduce lengths indices offsets",
-        "data",
-        law="sums or means over segments",
+        "data reduce lengths indices offsets initial",
+        "data + initial",
+        law="sums or means over segments; an initial value is added once per rank",
         source="torch.segment_reduce",
         static=("reduce",),
         guard=only("reduce", "sum", "mean", reason="is not a sum"),

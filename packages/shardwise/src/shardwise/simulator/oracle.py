@@ -219,7 +219,7 @@ def _gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor
 
 
 def _close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return torch.allclose(found.to(wanted.dtype), wanted, rtol=_RTOL, atol=_ATOL)
+    return torch.allclose(found.to(wanted.dtype), wanted, rtol=_RTOL, atol=_ATOL, equal_nan=True)
 
 
 def _equal(first: torch.Tensor, other: torch.Tensor) -> bool:
