@@ -162,7 +162,18 @@ def test_a_type_argument_is_required(arguments, keywords):
     assert raised.value.code == "SW132"
 
 
-@pytest.mark.parametrize("thing", [3.0, "x", None, nn.Linear(1, 1), {"a": 1}], ids=repr)
+class Full:
+    """Knows how many dims it has and takes no attribute."""
+
+    __slots__ = ()
+    ndim = 1
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [3.0, "x", None, nn.Linear(1, 1), {"a": 1}, Full(), memoryview(b"")],
+    ids=["number", "text", "none", "module", "dict", "no room", "memory"],
+)
 def test_what_has_no_dims_is_refused(thing):
     with pytest.raises(SpmdArgumentError, match="only tensors and other objects with ndim") as raised:
         assert_type(thing, {"tp": R})

@@ -18,7 +18,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside, reinterpret
 from shardwise.rules.comms import ALIASES, DEFAULTS, REDUCTIONS, ROUTES, find_move, letter
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
@@ -27,6 +27,7 @@ from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
+from .shard_moves import Stuck, moved_spec, reads_pieces_as_sum
 from .tracelog import log_result, typed_shape
 
 _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
@@ -105,8 +106,39 @@ def _check(session: CheckSession, call: _Call, axis: Any, before: TensorType) ->
             _report_source(session, call, one, axis, place)
     _check_shard(session, call, axis, type)
     changes = dict.fromkeys(axes, dst)
+    spec = None
+    if not session.local:
+        spec = _moved(session, call, axis, axes, type)
     # In local mode a shard is only known where somebody has just said so; the next op forgets it again.
-    return TensorType.of({**{a: type.get(a) for a in type.axes}, **changes})
+    return TensorType.of({**{a: type.get(a) for a in type.axes}, **changes}, spec)
+
+
+def _moved(session: CheckSession, call: _Call, axis: Any, axes: tuple[Any, ...], type: TensorType) -> Any:
+    """The spec after the move, in global mode; None and a report if it cannot be expressed."""
+    mesh = current_entry()
+    local = mesh.local_axes if mesh is not None else frozenset()
+    kept = type.spec.without(set(axes)) if type.spec is not None else None
+    if any(one in local for one in axes):
+        return kept if type.spec is None or len(type.spec) == call.x.ndim else None
+    if any(type.get(one) is UNKNOWN for one in axes):
+        return kept
+    stuck: Any
+    if call.move is not None and call.move.op in REDUCTIONS and reads_pieces_as_sum(type, axes, call.src):
+        stuck = Stuck(
+            "SW201",
+            f"{call.op} would add up the pieces of a tensor that is sharded over {axis_text(axis)}",
+            ("the value meant by shards is their concatenation, not their sum",),
+            (f"reinterpret(..., {axis_argument(axis)}, src=V, dst=P) first, if the pieces are addends",),
+        )
+    else:
+        route = call.move.op if call.move is not None else call.op
+        ordered = sorted(axes, key=lambda one: one.sort_key)
+        stuck = moved_spec(route, type, call.x.ndim, ordered, call.src, call.dst)
+    if not isinstance(stuck, Stuck):
+        return stuck
+    located = Located(call.op, [("x", call.x)])
+    _report(session, call, located, axis, stuck.code, f"{located.name(0)}: {stuck.message}", stuck.facts, stuck.help)
+    return None
 
 
 def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:
@@ -207,7 +239,8 @@ def _report(
 ) -> None:
     operands = (located.operand(0, axis),)
     finding = Finding(code, message, located.place, call.op, axis_text(axis), operands, facts, help_lines)
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+    kind = RedistributeError if code == "SW410" else SpmdTypeError
+    session.report(kind(message, code=code, help=help_lines, finding=finding))
 
 
 def _give(result: Any, call: _Call, type: TensorType, tag: Tag | None) -> None:

@@ -21,7 +21,6 @@ from shardwise.interop.boundary import boundary
 from shardwise.interop.retyping import mutate, reread
 from shardwise.interop.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
@@ -47,15 +46,7 @@ def assert_type(tensor: T, *types: Any, partition_spec: Any = None) -> T:
     """
     if session.erased or torch.compiler.is_compiling():
         return tensor
-    if partition_spec is not None:
-        types = (*types, partition_spec)
-    if not types or (len(types) == 1 and partition_spec is not None):
-        raise SpmdArgumentError(
-            "assert_type requires at least one type argument beside the tensor",
-            code="SW132",
-            help=('assert_type(x, {"tp": R})', "assert_type(x, {}, partition_spec=...)"),
-        )
-    annotate(tensor, types)
+    annotate(tensor, types if partition_spec is None else (*types, partition_spec))
     return tensor
 
 

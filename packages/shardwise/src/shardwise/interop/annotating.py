@@ -82,7 +82,7 @@ def _memo_of(entry: CurrentMesh) -> _Memo:
     # The memo keeps the names alive, so an equal id is the same object. It does not keep process groups alive.
     if known is not None and known[0] is names and known[1] is entry.constant:
         return known[2]
-    equal = (one for one in _memos.values() if one[1] is entry.constant and one[0] == names)
+    equal = (one for one in list(_memos.values()) if one[1] is entry.constant and one[0] == names)
     memo = next((one[2] for one in equal), {})
     if len(_memos) >= _MESHES_LIMIT:
         _memos.clear()

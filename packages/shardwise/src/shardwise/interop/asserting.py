@@ -18,12 +18,13 @@ from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P
+from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .annotating import asserted_type, overrule, refine
 from .hook_run import see
 from .session import current
-from .tagging import Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
+from .tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from .torch_compat import no_torch_function
 from .tracing import is_tracing, log_call
 
@@ -37,6 +38,8 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
     leaf = x
     steps = []
     try:
+        if not types or (types[0].__class__ is PartitionSpec and all(isinstance(one, PartitionSpec) for one in types)):
+            raise _no_claim(op)
         for leaf in leaves(x) if isinstance(x, (list, tuple)) else (x,):
             steps.append(_decide(leaf, types, op))
     except SpmdTypeError as error:
@@ -47,6 +50,14 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
         return
     for step in steps:
         _commit(*step, op)
+
+
+def _no_claim(op: str) -> SpmdArgumentError:
+    return SpmdArgumentError(
+        f"{op} requires at least one type argument that is not a PartitionSpec",
+        code="SW132",
+        help=('assert_type(x, {"tp": R})', "assert_type(x, {}, PartitionSpec(...))"),
+    )
 
 
 def leaves(x: Any) -> Iterator[Any]:
@@ -153,13 +164,18 @@ def ndim_of(x: Any) -> int:
                 ndim = x.ndim
     except AttributeError:
         ndim = None
-    if ndim.__class__ is not int:
+    if ndim.__class__ is not int or not _has_room(x):
         number = isinstance(x, (int, float, complex)) and not isinstance(x, bool)
         raise SpmdArgumentError(
-            f"only tensors and other objects with ndim can be annotated, got {x!r} of type {type(x).__name__}",
+            f"only tensors and other objects with ndim and room for an attribute can be annotated, got {x!r} of type "
+            f"{type(x).__name__}",
             help=(f"Scalar({x!r}, ...) for a number",) if number else (),
         )
     return ndim
+
+
+def _has_room(x: Any) -> bool:
+    return x.__class__ is torch.Tensor or hasattr(x, "__dict__") or hasattr(x.__class__, ATTRIBUTE)
 
 
 def is_dtensor(x: Any) -> bool:

@@ -1,0 +1,96 @@
+"""Global mode: what collectives do to partition specs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import shardwise as spmd
+from shardwise import I, P, R, S, V
+from shardwise.checker import typecheck
+
+from .helpers import refused
+
+
+def typed(types: dict[str, Any], *shape: int, order: Any = None) -> torch.Tensor:
+    x = torch.randn(shape or (8, 8))
+    return spmd.assert_type(x, types, order) if order is not None else spmd.assert_type(x, types)
+
+
+@pytest.mark.parametrize(
+    ("op", "src", "dst", "before", "after"),
+    [
+        ("all_gather", S(0), R, "f32[8@tp, 8] {dp: R}", "f32[32, 8] {dp: R, tp: R}"),
+        ("all_gather", S(1), I, "f32[8, 8@tp] {dp: R}", "f32[8, 32] {dp: R, tp: I}"),
+        ("reduce_scatter", P, S(1), "f32[8, 8] {dp: R, tp: P}", "f32[8, 2@tp] {dp: R}"),
+        ("all_to_all", S(0), S(1), "f32[8@tp, 8] {dp: R}", "f32[32, 2@tp] {dp: R}"),
+        ("convert", R, S(0), "f32[8, 8] {dp: R, tp: R}", "f32[2@tp, 8] {dp: R}"),
+        ("convert", I, S(1), "f32[8, 8] {dp: R, tp: I}", "f32[8, 2@tp] {dp: R}"),
+        ("all_reduce", P, R, "f32[8, 8] {dp: R, tp: P}", "f32[8, 8] {dp: R, tp: R}"),
+        ("redistribute", S(1), S(0), "f32[8, 8@tp] {dp: R}", "f32[2@tp, 32] {dp: R}"),
+    ],
+)
+def test_a_move_takes_the_axis_along(mesh: Any, op: str, src: Any, dst: Any, before: str, after: str) -> None:
+    x = typed({"dp": R, "tp": src})
+    with typecheck(local=False):
+        assert str(spmd.typeof(x)) == before
+        assert str(spmd.typeof(getattr(spmd, op)(x, "tp", src=src, dst=dst))) == after
+
+
+def test_other_axes_stay_where_they_are(mesh: Any) -> None:
+    x = typed({"dp": S(0), "tp": P})
+    with typecheck(local=False):
+        y = spmd.reduce_scatter(x, "tp", dst=S(0))
+        assert str(spmd.typeof(y)) == "f32[2@(dp,tp), 8]"
+        z = spmd.all_gather(y, "tp", src=S(0), dst=R)
+        assert str(spmd.typeof(z)) == "f32[8@dp, 8] {tp: R}"
+
+
+def test_only_the_innermost_axis_of_a_dim_can_be_moved(mesh: Any) -> None:
+    x = typed({}, order=spmd.PartitionSpec(("dp", "tp"), None))
+    with typecheck(local=False):
+        with refused("SW410", "innermost", "tp") as caught:
+            spmd.all_gather(x, "dp", src=S(0), dst=R)
+        assert type(caught.value).__name__ == "RedistributeError"
+        whole = spmd.all_gather(x, torch.distributed.group.WORLD, src=S(0), dst=R)
+        assert str(spmd.typeof(whole)) == "f32[64, 8] {dp: R, tp: R}"
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda x: spmd.all_gather(x, "tp", src=S(1), dst=R), "SW212"),
+        (lambda x: spmd.all_gather(x, "tp", src=V, dst=R), "SW412"),
+        (lambda x: spmd.all_reduce(x, "tp", dst=R), "SW201"),
+        (lambda x: spmd.reduce_scatter(x, "tp", dst=S(0)), "SW201"),
+    ],
+)
+def test_a_sharded_tensor_is_read_as_what_it_is(mesh: Any, call: Any, code: str) -> None:
+    x = typed({"dp": R, "tp": S(0)})
+    with typecheck(local=False), refused(code, "x"):
+        call(x)
+
+
+def test_pieces_may_be_declared_addends(mesh: Any) -> None:
+    x = typed({"dp": R, "tp": S(0)})
+    with typecheck(local=False):
+        assert str(spmd.typeof(spmd.reinterpret(x, "tp", src=V, dst=P))) == "f32[8, 8] {dp: R, tp: P}"
+
+
+def test_local_axes_keep_local_semantics(mesh: Any) -> None:
+    with spmd.set_current_mesh(local_axes=("dp",)), typecheck(local=False):
+        x = typed({"dp": V, "tp": R})
+        assert str(spmd.typeof(torch.relu(x.sum(0)))) == "f32[8] {dp: V, tp: R}"
+
+
+def test_a_varying_operand_must_say_which_dim_is_sharded(mesh: Any) -> None:
+    x = typed({"dp": V, "tp": R})
+    with typecheck(local=False):
+        with refused("SW408", "x", "dp"):
+            x + 1
+        with spmd.local():
+            y = x + 1
+        spmd.assert_type(y, {"dp": S(1)})
+        assert str(spmd.typeof(y * 2)) == "f32[8, 8@dp] {tp: R}"
