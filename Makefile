@@ -33,7 +33,7 @@ docs: $(READY)  ## build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(READY) ## measure against plain PyTorch and DTensor
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --write
 
 clean:          ## forget the environment and everything built
 	rm -rf $(VENV) build

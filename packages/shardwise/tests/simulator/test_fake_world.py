@@ -212,6 +212,14 @@ def test_a_store_waits_for_nobody(world):
     assert store.get("key") == b"value"
 
 
+@pytest.mark.parametrize("where", [{}, {"map_location": "cuda:0"}, {"map_location": torch.device("cuda")}])
+def test_checkpoints_are_loaded_to_the_one_device(tmp_path, where):
+    torch.save({"weight": torch.ones(2)}, tmp_path / "model.pt")
+    for kind in ({}, {"device": "meta"}):
+        with fake_world(0, 2, **kind):
+            assert torch.load(tmp_path / "model.pt", **where)["weight"].device.type == kind.get("device", "cpu")
+
+
 def test_objects_from_ranks_that_do_not_run_leave_the_list_as_it_was(world):
     dist.init_process_group()
     mine, other = ["own"], [None]

@@ -199,7 +199,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for name, value in accelerator_stand_ins(local_rank, local_size).items():
         yield torch.accelerator, name, value
     yield torch, "set_default_device", lambda device: None
-    yield torch, "load", _without_accelerator(torch.load, 1, target, keyword="map_location")
+    yield torch, "load", _loading(torch.load, target)
     yield torch, "compile", _no_compilation
     yield torch.nn.Module, "compile", lambda module, *args, **options: None
     for owner in (torch.autocast, DeviceMesh):
@@ -227,6 +227,16 @@ def _without_accelerator(original: Any, position: int, target: Target, keyword: 
         return original(*args, **options)
 
     return redirected
+
+
+def _loading(original: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """``torch.load`` to the target device, also of what was saved on another one."""
+
+    def load(file: Any, map_location: Any = None, *rest: Any, **options: Any) -> Any:
+        here = map_location is None or is_accelerator(map_location)
+        return original(file, target.device if here else map_location, *rest, **options)
+
+    return load
 
 
 def _without_options(original: Any, **fixed: Any) -> Any:
