@@ -153,8 +153,12 @@ def test_one_tensor_twice_in_a_container_is_annotated_once():
 
 @pytest.mark.parametrize(
     ("arguments", "keywords"),
-    [((), {}), ((), {"partition_spec": PartitionSpec("tp", None)})],
-    ids=["none", "spec only"],
+    [
+        ((), {}),
+        ((), {"partition_spec": PartitionSpec("tp", None)}),
+        ((PartitionSpec("tp", None),), {}),
+        ((PartitionSpec("tp", None),), {"partition_spec": PartitionSpec("tp", None)}),
+    ],
 )
 def test_a_type_argument_is_required(arguments, keywords):
     with pytest.raises(TypeError, match="requires at least one type argument") as raised:
@@ -175,7 +179,7 @@ class Full:
     ids=["number", "text", "none", "module", "dict", "no room", "memory"],
 )
 def test_what_has_no_dims_is_refused(thing):
-    with pytest.raises(SpmdArgumentError, match="only tensors and other objects with ndim") as raised:
+    with pytest.raises(SpmdArgumentError, match="only tensors and objects with ndim") as raised:
         assert_type(thing, {"tp": R})
     assert type(thing).__name__ in str(raised.value)
 
