@@ -31,7 +31,7 @@ class Bound:
 def givens_along(
     axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
 ) -> tuple[list[Given], list[int]]:
-    """The operands as the local rule sees them along ``axis``, and their positions; those without a type are left out."""
+    """The operands as the local rule sees them along ``axis``, and their positions; untyped ones are left out."""
     givens, positions = [], []
     for position, (operand, type) in enumerate(zip(operands, types, strict=True)):
         if isinstance(type, Weak):

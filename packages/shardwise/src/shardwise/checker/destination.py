@@ -100,6 +100,6 @@ def _refuse(
             if tensor.requires_grad and new is V
             else ()
         ),
-        help=(f"write into a new tensor: {located.name(0)} = {op}(...)",),
+        help=(f"make a new tensor, without {op}, if it is meant to be {new!r} from here on",),
     )
     session.report(SpmdTypeError(finding.message, code="SW120", help=finding.help, finding=finding))

@@ -199,7 +199,8 @@ def run(
     destination = _destination(op, args, kwargs)
     settled = []
     if destination is not None:
-        settled = settle(session, op.name, destination, outcome.type, [(op.param_at(0), v) for v in values[:2]])
+        written = [(op.param_at(at), value) for at, value in enumerate(values[:3]) if value is not destination]
+        settled = settle(session, op.name, destination, outcome.type, written)
     if has_scalar(args, kwargs):
         args = [unwrap(value) for value in args]
         kwargs = {name: unwrap(value) for name, value in kwargs.items()}

@@ -157,11 +157,12 @@ def _value_finding(session: CheckSession, op: Op, code: str, tensor: torch.Tenso
     located = Located(op.name, [("input", tensor)])
     name, along = located.name(0), axis_text(axis)
     if code == "SW115":
-        message = f"{op.name} reads {name}, which is still a partial sum over {along}"
+        shown = op.name.strip("_")
+        message = f"{shown} reads {name}, which is still a partial sum over {along}"
         facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
-        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {op.name}",)
+        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
     else:
-        message = f"{op.name} decides by {name}, which differs between the ranks of {along}"
+        message = f"the program branches on {name}, which differs between the ranks of {along}"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = ()
     finding = Finding(code, message, located.place, op.name, along, (located.operand(0, axis),), facts, help_lines)

@@ -30,6 +30,11 @@ _SPELLINGS = {
     "concat": "cat",
     "concatenate": "cat",
     "absolute": "abs",
+    # Collectives and coercions under their other names.
+    "shard": "convert",
+    "invariant_to_replicate": "convert",
+    "unshard": "all_gather",
+    "all_gather_tensor": "all_gather_into_tensor",
 }
 
 

@@ -7,7 +7,9 @@ nothing is formatted before a finding exists.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dis
+import functools
 import itertools
 import os
 import sys
@@ -17,7 +19,7 @@ from types import CodeType, FrameType, TracebackType
 from .finding import Place
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__]
+_internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__, copy.__file__, functools.__file__]
 _CONSUMERS = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "GET_ITER", "FORMAT_", "UNPACK_", "UNARY_NOT", "LIST_EXTEND")
 _is_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of its instructions
 
@@ -30,7 +32,7 @@ def add_internal_prefix(prefix: str) -> None:
 
 
 def is_internal(code: CodeType) -> bool:
-    """True for frames that belong to shardwise, torch, ``contextlib`` or the import machinery."""
+    """True for frames of shardwise, torch, the import machinery, and what stands between callers, as decorators do."""
     name = code.co_filename
     known = _is_internal.get(name)
     if known is None:

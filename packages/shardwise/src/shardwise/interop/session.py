@@ -11,6 +11,7 @@ import threading
 from typing import Any, Final, Protocol
 
 import torch
+import typing_extensions
 
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.types.errors import SpmdTypeError
@@ -19,6 +20,7 @@ from .silence import is_silenced, silent_code
 
 # Call sites are looked for in the user's program; torch's own frames are not it.
 add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
+add_internal_prefix(typing_extensions.__file__)  # torch's deprecated functions are wrapped by it
 
 erased: bool = os.environ.get("SHARDWISE_ERASE") == "1"
 """True: annotation functions return at once and no tensor is ever tagged. Set it before the program starts."""

@@ -110,7 +110,7 @@ def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placem
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
         if not factors:
-            alone = product
+            alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].place, Weak)))  # tensors first
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
 

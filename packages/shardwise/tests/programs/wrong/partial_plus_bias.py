@@ -23,7 +23,7 @@ with spmd.set_current_mesh(mesh):
     a = F.pad(y, (1, 1), value=1.0)  # SW113
     a = F.linear(y, torch.eye(16), torch.ones(16))  # SW113
     a = torch.addmm(residual, y, torch.eye(16))  # SW113
-    a = y.clone().fill_diagonal_(1.0)  # SW120
+    a = y.clone().fill_diagonal_(1.0)  # SW113
     a = y.clone()
     a += residual  # SW113
     a = torch.lerp(y, residual, 0.5)  # SW113
