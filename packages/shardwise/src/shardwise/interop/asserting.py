@@ -167,8 +167,8 @@ def ndim_of(x: Any) -> int:
     if ndim.__class__ is not int or not _has_room(x):
         number = isinstance(x, (int, float, complex)) and not isinstance(x, bool)
         raise SpmdArgumentError(
-            f"only tensors and objects with ndim and room for an attribute have a type, got {x if number else 'one'} of "
-            f"type {type(x).__name__}",
+            f"only tensors and objects with ndim and room for an attribute have a type, got "
+            f"{x if number else 'one'} of type {type(x).__name__}",
             help=(f"Scalar({x!r}, ...) for a number",) if number else (),
         )
     return ndim
