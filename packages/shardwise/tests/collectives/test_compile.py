@@ -117,6 +117,13 @@ def test_another_mesh_is_another_graph(kind: str):
             assert compiled(x).shape == (4, 2)
 
 
+def test_an_all_reduce_in_place_traces_where_no_gradient_is_needed():
+    compiled = torch.compile(
+        lambda x: all_reduce(x * 2, "tp", src=P, dst=R, inplace=True) + 1, fullgraph=True, backend="aot_eager"
+    )
+    assert compiled(torch.zeros(3)).tolist() == [1, 1, 1]
+
+
 def test_sizes_may_be_dynamic():
     compiled = torch.compile(
         lambda x: reduce_scatter(x, "tp", src=P, dst=S(0)), fullgraph=True, backend="eager", dynamic=True

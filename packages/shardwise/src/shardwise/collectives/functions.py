@@ -52,15 +52,16 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
 
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
-    if x.requires_grad and torch.is_grad_enabled():
-        if recipe.narrow is not None:
-            raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
-        if x.is_leaf:
-            raise SpmdValueError(
-                f"{recipe.move.op} cannot write into a leaf that requires grad",
-                code="SW208",
-                help=(f"{recipe.move.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
-            )
+    if not (x.requires_grad and torch.is_grad_enabled()):
+        return wire.all_reduce_(x, comm)
+    if recipe.narrow is not None:
+        raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+    if x.is_leaf:
+        raise SpmdValueError(
+            f"{recipe.move.op} cannot write into a leaf that requires grad",
+            code="SW208",
+            help=(f"{recipe.move.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
+        )
     return _apply_in_place(x, (recipe, comm, None))
 
 
