@@ -59,9 +59,11 @@ def test_findings_before_a_crash_are_reported(project):
     assert "SW910 script-error: the program raised ValueError" in result.stdout
 
 
-@pytest.mark.parametrize("ending", ["sys.exit()", "sys.exit(0)"])
+@pytest.mark.parametrize("ending", ["sys.exit()", "sys.exit(0)", "os._exit(0)"])
 def test_a_program_that_exits_with_success_has_ended_normally(project, ending):
-    assert project.check_source(f"{CLEAN}\nimport sys\n{ending}\n").exit_code == 0
+    result = project.check_source(f"{CLEAN}\nimport os, sys\n{ending}\n")
+    assert result.exit_code == 0
+    assert "clean; " in result.stdout
 
 
 def test_the_traceback_shows_the_programs_own_frames(project):
@@ -104,8 +106,9 @@ def test_a_mesh_too_big_for_the_world_shows_the_arithmetic(project):
         "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n",
         "import multiprocessing\nmultiprocessing.Process(target=print).start()\n",
         "import os\nos.fork()\n",
+        "import os\nos.execvp('echo', ['echo', 'gone'])\n",
     ],
-    ids=["spawn", "process", "fork"],
+    ids=["spawn", "process", "fork", "exec"],
 )
 def test_a_program_that_starts_processes_is_told_what_to_check_instead(project, source):
     result = project.check_source(source)

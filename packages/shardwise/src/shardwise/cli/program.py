@@ -144,7 +144,10 @@ def output_to_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_processes() -> Iterator[None]:
-    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed."""
+    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed.
+
+    Leaving this process without a word (``os._exit``) ends the program like ``sys.exit``: a report is still due.
+    """
 
     def refuse(*args: Any, **options: Any) -> NoReturn:
         raise StartsProcesses(
@@ -152,5 +155,9 @@ def _no_processes() -> Iterator[None]:
             "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"
         )
 
-    with patched(os, "fork", refuse), patched(multiprocessing.process.BaseProcess, "start", refuse):
+    with contextlib.ExitStack() as stack:
+        for name in ("fork", "execv", "execve"):
+            stack.enter_context(patched(os, name, refuse))
+        stack.enter_context(patched(os, "_exit", sys.exit))
+        stack.enter_context(patched(multiprocessing.process.BaseProcess, "start", refuse))
         yield
