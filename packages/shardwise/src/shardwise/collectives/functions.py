@@ -53,7 +53,7 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
     if not (x.requires_grad and torch.is_grad_enabled()):
-        return wire.all_reduce_(x, comm)
+        return wire.all_reduce_(x, comm, recipe.way)
     if recipe.narrow is not None:
         raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
     if x.is_leaf:

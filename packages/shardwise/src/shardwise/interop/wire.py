@@ -31,13 +31,13 @@ def all_reduce(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     return total
 
 
-def all_reduce_(x: Tensor, comm: Communicator) -> Tensor:
+def all_reduce_(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     """The sum over ranks, written into ``x``."""
     if comm.size > 1:
-        if x.is_contiguous():
+        if way != TRACED and x.is_contiguous():
             backend.current.all_reduce(x, group=comm.group)
         else:
-            x.copy_(all_reduce(x, comm))
+            x.copy_(all_reduce(x, comm, TRACED if way == TRACED else EAGER))
     return x
 
 
