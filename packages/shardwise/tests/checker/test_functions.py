@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 import shardwise as spmd
-from shardwise import I, P, R, SpmdTypeError, V
+from shardwise import I, P, R, S, SpmdTypeError, V
 from shardwise.checker import checking, typecheck
 from shardwise.diagnostics.result import Collector
 
@@ -123,6 +123,14 @@ def test_a_local_function_may_not_retype_the_operand_it_writes_into(tp_mesh):
         x = make("R", grad=True) * 1
         with refused("SW120", "LocalFill", "from R into V"):
             LocalFill.apply(x, value)
+
+
+def test_what_a_local_function_does_to_shards_is_not_known(tp_mesh):
+    x, y = spmd.assert_type(make("V"), {"tp": S(0)}), make("R")
+    with typecheck(local=False):
+        assert place(LocalPair.apply(y, [y])[0]) == "R"
+        with refused("SW411", "LocalPair"):
+            LocalPair.apply(x, [y])
 
 
 def test_a_local_function_may_fill_a_buffer(tp_mesh):

@@ -397,7 +397,6 @@ class TestEinsumGlobally:
             ("bk,ko->bo", {"tp": S(0)}, {"tp": S(1)}, "an axis shards one label only"),
             ("bk,ko->bo", {"tp": S(0)}, {"tp": I}, "it must be R"),
             ("bk,ko->bo", {"tp": S(0)}, {"tp": P}, "it must be R"),
-            ("bk,ko->bo", {"tp": V}, {"tp": R}, "varies over tp, but no dim of it is sharded"),
             ("b_,_o->bo", {"tp": S(1)}, {"tp": S(0)}, "must not be sharded"),
         ],
     )
@@ -406,6 +405,11 @@ class TestEinsumGlobally:
         with in_mode(local=False), pytest.raises(SpmdTypeError, match=words) as caught:
             rules.einsum(equation, *operands)
         assert caught.value.code == "SW305"
+
+    def test_what_varies_must_say_where(self, mesh):
+        with in_mode(local=False), pytest.raises(SpmdTypeError, match="varies over tp, but no dim of it") as caught:
+            rules.einsum("bk,ko->bo", stand_in(2, {**AXES, "tp": V}), stand_in(2, {**AXES, "tp": R}))
+        assert caught.value.code == "SW408"
 
     def test_the_order_of_axes_on_a_label_must_agree(self, mesh):
         x = stand_in(2, {}, PartitionSpec(None, ("dp", "tp")))
@@ -425,6 +429,36 @@ class TestEinsumGlobally:
         with spmd.set_current_mesh(local_axes=("dp",)), in_mode(local=False):
             out = rules.einsum("bk,ko->bo", x, w)
         assert (place(out, "dp"), place(out, "tp")) == ("V", "P")
+
+
+class TestGlobalCalls:
+    """Rules under ``typecheck(local=False)``."""
+
+    @pytest.mark.parametrize(("x_dim", "w_dim", "result"), [(1, 0, "I"), (0, None, "SW305"), (1, None, "SW305")])
+    def test_a_rule_sees_the_shards(self, tp_mesh, x_dim, w_dim, result):
+        kernel = declared(lambda *, x, w: TestOneRuleServesBothModes.rule(x, w))
+        x, w = (make("R") if dim is None else spmd.assert_type(make("V"), {"tp": S(dim)}) for dim in (x_dim, w_dim))
+        with typecheck(local=False):
+            if result == "I":
+                assert place(kernel.apply(x, w)) == "I"
+            else:
+                with refused(result):
+                    kernel.apply(x, w)
+
+    def test_a_result_gets_its_spec(self, tp_mesh):
+        x = spmd.assert_type(make("V"), {"tp": S(0)})
+        with typecheck(local=False):
+            out = declared(lambda *, x, w: rules.einsum("bk,ko->bo", x, w)).apply(x, make("R"))
+        assert spmd.get_partition_spec(out) == spmd.get_partition_spec(x)
+
+    def test_a_result_that_varies_must_say_where(self, tp_mesh):
+        def hook(out: Any, *, x: Any, w: Any) -> None:
+            rules.ignore(x, w)
+            spmd.assert_type(out, {"tp": V})
+
+        x, w = make("R"), make("R")
+        with typecheck(local=False), refused("SW408", "output 0 varies over tp"):
+            declared(hook).apply(x, w)
 
 
 class TestOneRuleServesBothModes:
@@ -531,7 +565,7 @@ class TestTransitions:
         x = stand_in(2, {"tp": S(0)})
         with in_mode(local=False), pytest.raises(SpmdTypeError, match="stacks or unbinds") as caught:
             getattr(rules, op)(x, "tp", dst=R if op == "all_gather" else V)
-        assert caught.value.code == "SW305"
+        assert caught.value.code == "SW412"
 
     @pytest.mark.parametrize(("src", "dst"), [(3, R), (R, "R"), (None, R), (S, R)])
     def test_src_and_dst_must_be_types(self, tp_mesh, src, dst):
@@ -584,8 +618,9 @@ class TestTransitions:
         x = stand_in(1, {}, PartitionSpec(("dp", "tp")))
         with in_mode(local=False):
             assert place(rules.all_gather(x, "tp", src=S(0), dst=R)) == "R"
-            with pytest.raises(spmd.types.RedistributeError, match="tp shards the same dim further in"):
+            with pytest.raises(spmd.types.RedistributeError, match="tp shards the same dim further in") as caught:
                 rules.all_gather(x, "dp", src=S(0), dst=R)
+        assert caught.value.code == "SW410"
 
     def test_a_flattened_axis_moves_its_parts(self, mesh):
         both = spmd.MeshAxis.of(8, 1)

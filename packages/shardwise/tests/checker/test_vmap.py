@@ -101,6 +101,15 @@ def test_shards_of_other_dims_make_room_for_the_mapped_one(tp_mesh):
     assert spmd.get_partition_spec(out) == spmd.normalize_partition_spec(PartitionSpec(None, "tp"))
 
 
+def test_globally_the_mapped_dim_stays_sharded(mesh):
+    x, w = sharded(PartitionSpec("dp", "tp"), 2, 3), sharded(PartitionSpec(None, "tp"), 4, 3)
+    spmd.assert_type(w, {"dp": spmd.R})
+    with typecheck(local=False):
+        out = torch.vmap(torch.nn.functional.linear, in_dims=(0, None))(x, w)
+    assert (place(out, "dp"), place(out, "tp")) == ("V", "P")
+    assert spmd.get_partition_spec(out) == spmd.normalize_partition_spec(PartitionSpec("dp", None))
+
+
 def test_an_autograd_function_with_a_generated_vmap_rule(tp_mesh):
     class Square(torch.autograd.Function):
         generate_vmap_rule = True

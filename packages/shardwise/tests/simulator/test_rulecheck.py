@@ -149,13 +149,18 @@ class TestPlantedForward:
             (lambda *, x, w: claim(x, w, R), on(S(1), S(0)), "claimed R over shard, but ranks 0 and 1 of it differ"),
             (lambda *, x, w: claim(x, w, P), on(R, R), "off by up to"),
             (lambda *, x, w: claim(x, w, S(0)), on(R, R), r"shape \(8, 2\), expected \(4, 2\)"),
-            (lambda *, x, w: claim(x, w, V), on(R, R), "varies over shard"),
         ],
     )
     def test_a_wrong_claim_about_the_result_is_refuted(self, hook, placement, words):
         with pytest.raises(RuleCheckError, match=words) as caught:
             rulecheck(with_rule(Matmul, hook), (X, W), placement, mesh={"shard": 2})
         assert "output 0 of Planted" in str(caught.value) or "cannot do" in str(caught.value)
+
+    def test_a_rule_that_does_not_say_where_the_result_is_sharded_is_rejected(self):
+        cls = with_rule(Matmul, lambda *, x, w: claim(x, w, V))
+        with pytest.raises(SpmdTypeError, match="output 0 varies over shard") as caught:
+            rulecheck(cls, (X, W), on(R, R), mesh={"shard": 2})
+        assert caught.value.code == "SW408"
 
     def test_a_kernel_that_fails_on_an_admitted_placement_refutes_the_rule(self):
         cls = with_rule(Matmul, lambda *, x, w: claim(x, w, R))

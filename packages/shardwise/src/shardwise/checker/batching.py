@@ -6,50 +6,63 @@ place where the dim goes, on the way out.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
+from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.types.placement import V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import TensorType
 
 
 class _Local(threading.local):
-    """Per running vmap level: how the mapped dim is sharded, if all mapped arguments say the same."""
-
-    def __init__(self) -> None:
-        self.mapped: dict[int, Any] = {}
+    entry: Any = None
+    """How the mapped dim of the vmap that runs is sharded, if all mapped arguments say the same."""
 
 
 _local = _Local()
 
 
-def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], level: int, made: Any) -> None:
+@contextlib.contextmanager
+def mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator[None]:
+    """Inside the block, axes that shard the mapped dim have local semantics: the dim that they cut cannot be seen."""
+    entries = [
+        type_of(arg).spec[dim] if type_of(arg).spec is not None else None  # type: ignore[index]
+        for dim, arg in zip(in_dims, args, strict=True)
+        if dim is not None and tag_of(arg) is not None
+    ]
+    before, mesh = _local.entry, current_entry()
+    _local.entry = entries[0] if entries and all(entry == entries[0] for entry in entries) else None
+    if mesh is not None and _local.entry is not None:
+        set_current_entry(replace(mesh, local_axes=mesh.local_axes | set(entry_axes(_local.entry))))
+    try:
+        yield
+    finally:
+        _local.entry = before
+        set_current_entry(mesh)
+
+
+def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) -> None:
     """Type the tensors that the mapped function sees; each shares memory with the argument it wraps."""
-    entries: list[Any] = []
     for dim, arg, inner in zip(in_dims, args, tree_leaves(made), strict=True):
         tag = tag_of(arg)
         if dim is None or tag is None or inner is arg or not isinstance(inner, torch.Tensor):
             continue
         type = tag.current()
-        if type.spec is None:
-            entries.append(None)
-            alias(inner, arg, type, tag.origin)
-        else:
-            entries.append(type.spec[dim])
-            alias(inner, arg, type.with_spec(_without(type.spec, dim)), tag.origin)
-    agreed = entries and all(entry == entries[0] for entry in entries)
-    _local.mapped[level] = entries[0] if agreed else None
+        if type.spec is not None:
+            type = type.with_spec(_without(type.spec, dim))
+        alias(inner, arg, type, tag.origin)
 
 
-def type_outputs(inner: Any, out_dims: Any, level: int, made: Any) -> None:
+def type_outputs(inner: Any, out_dims: Any, made: Any) -> None:
     """Type the results of vmap by the types that were computed inside."""
-    entry = _local.mapped.pop(level, None)
     inside, outside = tree_leaves(inner), tree_leaves(made)
     dims = tree_leaves(out_dims)
     if len(dims) == 1:
@@ -60,7 +73,7 @@ def type_outputs(inner: Any, out_dims: Any, level: int, made: Any) -> None:
             continue
         type = tag.current()
         if dim is not None:
-            type = type.with_spec(_with(type, before.ndim, dim, entry))
+            type = type.with_spec(_with(type, before.ndim, dim, _local.entry))
         set_tag(after, Tag(type, tag.origin))
 
 

@@ -31,6 +31,7 @@ from .binding import Bound
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
+from .globally import scope_of
 from .hooks import HOOK, HookCall
 from .infer import infer
 from .pausing import paused
@@ -183,10 +184,18 @@ def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Map
     named = named_tensors(bind_forward_args(cls, args, kwargs))
     values = [tensor for _, tensor in named]
     operands = [
-        Bound(name, type_of(tensor), None, tensor.requires_grad and torch.is_grad_enabled(), name)
+        Bound(
+            name,
+            type_of(tensor),
+            grad=tensor.requires_grad and torch.is_grad_enabled(),
+            label=name,
+            shape=tuple(tensor.shape),
+        )
         for name, tensor in named
     ]
-    outcome = infer(row, operands, current_entry(), session.strict)
+    mesh = current_entry()
+    scope = None if session.local else scope_of(session, mesh)
+    outcome = infer(row, operands, mesh, session.strict, scope=scope)
     if outcome.refusals:
         refuse(session, cls.__name__, row, operands, values, outcome)
     session.checked += outcome.checked

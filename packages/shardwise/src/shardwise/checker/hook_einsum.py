@@ -177,7 +177,7 @@ def _along_global(text: str, axis: Any, operands: Sequence[Operand], output: tup
             if label is None:
                 raise SpmdTypeError(
                     f"{operand.name} varies over {axis!r}, but no dim of it is sharded over {axis!r}",
-                    code="SW305",
+                    code="SW408",
                     help=(f"assert_type({operand.name}, {{{axis!r}: S(0)}}) with its dim, where it is made",),
                 )
             used.setdefault(label, operand.name)

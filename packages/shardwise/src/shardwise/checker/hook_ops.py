@@ -277,7 +277,7 @@ def _after(type: TensorType, move: _Move) -> TensorType:
 
 
 def _check_global(type: TensorType, move: _Move) -> None:
-    """Errors: SW305 for a form without a global reading, and (RedistributeError) for an axis that is not innermost."""
+    """Errors: SW412 for a form without a global reading, SW410 for an axis that is not innermost."""
     if move.op in _STACKING and (move.dst is V or (move.src is V and move.op != "reduce_scatter")):
         raise _stacks(move)
     for entry in type.spec or ():
@@ -286,7 +286,7 @@ def _check_global(type: TensorType, move: _Move) -> None:
             raise RedistributeError(
                 f"{owner()}: {move} moves {move.axis!r}, but {axes[-1]!r} shards the same dim further in; only the "
                 f"innermost axis of a dim can be moved",
-                code="SW305",
+                code="SW410",
             )
 
 
@@ -296,7 +296,7 @@ _STACKING = ("all_gather", "reduce_scatter", "all_to_all")
 def _stacks(move: _Move) -> SpmdTypeError:
     return SpmdTypeError(
         f"{owner()}: {move} stacks or unbinds pieces, which says nothing about a global tensor",
-        code="SW305",
+        code="SW412",
         help=("name the dim: S(i) in place of V",),
     )
 

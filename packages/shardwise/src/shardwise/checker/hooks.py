@@ -17,9 +17,13 @@ import torch
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.hook_run import HookRun, running
 from shardwise.interop.session import current
-from shardwise.interop.tagging import tag_of
+from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.entry import current_entry
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.placement import V
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
 
 from . import hook_ops
 
@@ -89,6 +93,21 @@ class HookCall:
                         code="SW304",
                         help=("rules.output(out, typed) or assert_type(out, ...) in the rule",),
                     )
+                if isinstance(leaf, torch.Tensor) and not self.run.local:
+                    self._check_placed(index, type_of(leaf))
+
+    def _check_placed(self, index: int, type: TensorType) -> None:
+        """In global mode what varies says which dim is sharded."""
+        mesh = current_entry()
+        for axis, place in zip(type.axes, type.placements, strict=True):
+            local = mesh is not None and axis in mesh.local_axes
+            if place is V and not local and partition_spec_get_shard(type.spec, axis) is None:
+                raise SpmdTypeError(
+                    f"the rule of {self.run.owner} says that output {index} varies over {axis!r}, but not which of its "
+                    f"dims is sharded",
+                    code="SW408",
+                    help=(f"assert_type(out, {{{axis!r}: S(0)}}) with the dim, in the rule",),
+                )
 
 
 def run_typecheck(cls: type, args: Sequence[Any], results: Any) -> None:

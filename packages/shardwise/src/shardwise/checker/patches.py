@@ -58,6 +58,7 @@ def _install() -> None:
     _replace(torch.utils.hooks.BackwardHook, "__init__", _wrap_backward_hook)
     _replace(torch.nn.Parameter, "__new__", _wrap_parameter)
     vmap = vmap_module()
+    _replace(vmap, "_flat_vmap", _wrap_vmap)
     _replace(vmap, "_create_batched_inputs", _wrap_batching)
     _replace(vmap, "_unwrap_batched", _wrap_unbatching)
     _watch_sharded_parameters()
@@ -137,12 +138,23 @@ def _wrap_parameter(original: Any) -> Any:
     return staticmethod(__new__)
 
 
+def _wrap_vmap(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def run(func: Any, batch_size: Any, in_dims: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        if _session() is None:
+            return plain(func, batch_size, in_dims, args, *rest, **kwargs)
+        with batching.mapped_over(in_dims, args):
+            return plain(func, batch_size, in_dims, args, *rest, **kwargs)
+
+    return run
+
+
 def _wrap_batching(plain: Any) -> Any:
     @functools.wraps(plain)
-    def create(in_dims: Any, args: Any, level: Any, structure: Any) -> Any:
-        made = plain(in_dims, args, level, structure)
+    def create(in_dims: Any, args: Any, *rest: Any) -> Any:
+        made = plain(in_dims, args, *rest)
         if _session() is not None:
-            batching.type_inputs(in_dims, args, level, made)
+            batching.type_inputs(in_dims, args, made)
         return made
 
     return create
@@ -150,10 +162,10 @@ def _wrap_batching(plain: Any) -> Any:
 
 def _wrap_unbatching(plain: Any) -> Any:
     @functools.wraps(plain)
-    def unwrap(outputs: Any, out_dims: Any, level: Any, *rest: Any) -> Any:
-        made = plain(outputs, out_dims, level, *rest)
+    def unwrap(outputs: Any, out_dims: Any, *rest: Any) -> Any:
+        made = plain(outputs, out_dims, *rest)
         if _session() is not None:
-            batching.type_outputs(outputs, out_dims, level, made)
+            batching.type_outputs(outputs, out_dims, made)
         return made
 
     return unwrap

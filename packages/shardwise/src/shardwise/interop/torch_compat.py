@@ -152,7 +152,7 @@ def tree_structure(value: Any) -> Any:
 
 
 def vmap_module() -> Any:
-    """Where vmap wraps its inputs (``_create_batched_inputs``) and unwraps its outputs (``_unwrap_batched``).
+    """Where vmap runs (``_flat_vmap``), wraps its inputs (``_create_batched_inputs``) and unwraps its outputs.
 
     There is no public hook, and the wrapped tensors are new Python objects without attributes. (2.9 to 2.13)
     """
