@@ -78,7 +78,8 @@ def _illegal(session: CheckSession, call: _Call, func: Any, args: Sequence[Any],
     try:
         return func(*args, **kwargs)
     except SpmdValueError as error:
-        if not session.collecting or Shard in (type(call.src), type(call.dst)) or V in (call.src, call.dst):
+        changes_shape = call.op != "reinterpret" and not {letter(call.src), letter(call.dst)} <= {"R", "I", "P"}
+        if not session.collecting or changes_shape:
             raise
         session.report(error)
         result = call.x.clone()
@@ -195,7 +196,9 @@ def _report_source(session: CheckSession, call: _Call, one: Any, axis: Any, plac
     want = to_local_type(call.src)
     along = axis_text(one) if one is axis else f"{axis_text(one)} (part of {axis_text(axis)})"
     message = f"{call.op} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(place)}"
-    facts, help_lines = _advice(call, name, axis, place, want)
+    # A sharding that is known is said in the help, because gathering it as V would stack the pieces.
+    known = partition_spec_get_shard(type_of(call.x).spec, one) if place is V else None
+    facts, help_lines = _advice(call, name, axis, place if known is None else known, want)
     _report(session, call, located, one, "SW201", message, facts, help_lines)
 
 

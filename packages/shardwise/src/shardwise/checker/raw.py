@@ -30,6 +30,8 @@ from .report import Located, axis_text, placement_text
 from .session import CheckSession
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
+_USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
+"""What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -57,12 +59,14 @@ def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: M
 
 
 def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
+    usual = _USUAL.get(name, name)
+
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if is_dtensor_call(args, kwargs) or name in _QUIET:
             return func(*args, **kwargs)
         row = rows.get(name)
         if row is None:
-            return _no_row(session, name, func, args, kwargs)
+            return _no_row(session, usual, func, args, kwargs)
         given = dict(zip(row.params.split(), args, strict=False)) | dict(kwargs)
         if not _is_sum(given):
             row = rows.get(f"{name}/other", row)
@@ -73,7 +77,7 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
                 set_tag(result, Tag(tag.current(), tag.origin))
             return result
         sent = _tensors(given.get(row.sent))
-        types = [_check(session, row, name, axis, tensor) for tensor in sent]
+        types = [_check(session, row, usual, axis, tensor) for tensor in sent]
         result = func(*args, **kwargs)
         session.checked += 1
         source = types[0] if types else None
@@ -81,7 +85,7 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
         for at, tensor in enumerate(received):
             if isinstance(tensor, torch.Tensor):
                 base = types[at] if row.sent == row.received else source
-                _receive(tensor, base, axis, row, name)
+                _receive(tensor, base, axis, row, usual)
         return result
 
     return handle

@@ -18,7 +18,7 @@ with spmd.set_current_mesh(mesh):
     z = spmd.invariant_to_replicate(spmd.convert(x, "tp", src=I, dst=R), "tp")  # SW201
     z = spmd.all_reduce(x, "tp", src=P, dst=I)  # SW201
     z = spmd.all_gather(y, "tp", src=S(1), dst=R)  # SW212
-    z = spmd.reinterpret(x, "tp", src=R, dst=V)  # SW201 SW203
+    z = spmd.reinterpret(x, "tp", src=R, dst=V)  # SW203
     z = spmd.redistribute(y, "tp", src=P, dst=R)
     z = spmd.redistribute(x, "tp", src=P, dst=R)  # SW201
     print(V)
