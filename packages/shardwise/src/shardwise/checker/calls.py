@@ -61,7 +61,8 @@ class Op:
             if param in self.templates or (position == 0 and self.in_place and type_of(value) is EMPTY_TYPE):
                 continue
             for nested, leaf in _leaves(value):
-                type = self._operand_type(param, leaf)
+                # A number inside a list is an index or a label, never an operand (einsum's sublists).
+                type = None if nested and isinstance(leaf, NUMBERS) else self._operand_type(param, leaf)
                 if type is None:
                     continue
                 many = nested or seen.get(param, 0) > 0 or param == self.variadic

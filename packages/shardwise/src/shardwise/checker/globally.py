@@ -26,10 +26,16 @@ from .session import CheckSession
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far global typing reaches. ``local_axes`` keep local semantics; ``partials``: contractions may be pending."""
+    """How far global typing reaches.
+
+    ``local_axes``  mesh axes that keep local semantics.
+    ``partials``    a contraction over a sharded dim may leave a pending sum without being asked.
+    ``claimed``     axes along which this call asks for one.
+    """
 
     local_axes: frozenset[Any] = frozenset()
     partials: bool = True
+    claimed: frozenset[Any] = frozenset()
 
 
 class Placer:
@@ -59,7 +65,7 @@ class Placer:
             return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
         if all(one.dim is None for one in sharded):
             return Refusal("SW408", "varies through a scalar", ())
-        placed = sharded_rule(self.labelling, sharded, partials=scope.partials)
+        placed = sharded_rule(self.labelling, sharded, partials=scope.partials or axis in scope.claimed)
         if isinstance(placed, Refusal):
             return Refusal(
                 placed.code,

@@ -385,10 +385,18 @@ def tag_results(
         if tensor is base:
             continue
         own = types[number] if number < len(types) else type
-        if is_view and isinstance(base, torch.Tensor) and (tensor._is_view() or same_memory(tensor, base)):
+        if is_view and isinstance(base, torch.Tensor) and _is_view_of(tensor, base):
             alias(tensor, base, own, origin)
         else:
             set_tag(tensor, Tag(own, origin))
+
+
+def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+    """True if the two share memory; asks autograd first, which is quick and knows all but detached ones."""
+    root = tensor._base
+    if root is not None and (root is base or root is base._base):
+        return True
+    return same_memory(tensor, base)
 
 
 def _tensors_in(result: Any) -> Iterator[torch.Tensor]:

@@ -7,6 +7,7 @@ added to a pending sum, so it must be pending itself, or it would be counted onc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,11 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.op_names import OpName
-from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of
+from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.rules.labels import Call, Shape
+from shardwise.rules.row import Row
 from shardwise.rules.table import lookup
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, V
@@ -24,6 +27,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from .binding import Bound
 from .calls import Op
+from .globally import Scope, scope_of
 from .infer import infer
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text, refuse
@@ -41,20 +45,21 @@ def partial_contraction(kind: str) -> Handler:
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operands_args, bias, claims = _parts(kind, args)
         bound, values = op.bind(operands_args, {})
+        axes = [axis for claim in claims if (axis := normalize_axis(claim.axis)).size() > 1]
         mesh = current_entry()
-        outcome = infer(row, bound, mesh, session.strict)
+        scope = None if session.local else replace(scope_of(session, mesh), claimed=frozenset(axes))
+        call = op.labelled(operands_args, {}, bound)
+        outcome = infer(row, bound, mesh, session.strict, scope=scope, call=call)
         if outcome.refusals:
             refuse(session, op.name, row, bound, values, outcome)
         type = outcome.type
         claimed: dict[Any, Any] = {}
-        for claim in claims:
-            axis = normalize_axis(claim.axis)
-            if axis.size() > 1 and type.ground is not Ground.UNKNOWN:
-                claimed[axis] = _claim(session, kind, axis, bound, values, type)
-        if claimed:
+        if type.ground is not Ground.UNKNOWN:
+            claimed = {axis: _claim(session, kind, axis, bound, values, type, scope) for axis in axes}
             type = type.with_placements(claimed)
         if isinstance(bias, torch.Tensor):
-            type = _add_bias(session, kind, added, type, bias, mesh)
+            shape = (*values[0].shape[:-1], values[1].shape[0])
+            type = _add_bias(session, kind, added, Bound("input", type, label="the product", shape=shape), bias, scope)
         result = func(*args, **kwargs)
         session.checked += 1
         _give(result, type, claimed, values, kind)
@@ -78,14 +83,22 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
 
 
 def _claim(
-    session: CheckSession, kind: str, axis: Any, bound: Sequence[Bound], values: Sequence[Any], type: TensorType
+    session: CheckSession,
+    kind: str,
+    axis: Any,
+    bound: Sequence[Bound],
+    values: Sequence[Any],
+    type: TensorType,
+    scope: Scope | None,
 ) -> Any:
     """P if the claim holds along ``axis``, else UNKNOWN after a report."""
-    places = [operand.type.get(axis) if isinstance(operand.type, TensorType) else None for operand in bound]
-    if UNKNOWN in places or type.get(axis) in (P, UNKNOWN):
+    if type.get(axis) in (P, UNKNOWN):
         return type.get(axis)
+    places = [operand.type.get(axis) if isinstance(operand.type, TensorType) else None for operand in bound]
     constant = [isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in bound]
     still = [at for at, place in enumerate(places) if place is not V and not constant[at]]
+    if scope is not None and axis not in scope.local_axes:
+        still = still or [0]  # the labels say that nothing sharded over the axis is contracted
     if not still:
         return P
     located = Located(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
@@ -99,16 +112,18 @@ def _claim(
 
 
 def _add_bias(
-    session: CheckSession, kind: str, row: Any, type: TensorType, bias: torch.Tensor, mesh: Any
+    session: CheckSession, kind: str, row: Row, product: Bound, bias: torch.Tensor, scope: Scope | None
 ) -> TensorType:
     """The type after the bias is added; a bias that is not partial where the product is would be counted n times."""
-    tag = tag_of(bias)
     grad = bias.requires_grad and torch.is_grad_enabled()
-    product = Bound("input", type, label="the product", grad=grad)
-    addend = Bound("other", tag.current() if tag else TensorType.of(), label="bias", grad=grad)
-    outcome = infer(row, (product, addend), mesh, session.strict)
+    operands = (
+        replace(product, grad=grad),
+        Bound("other", type_of(bias), label="bias", grad=grad, shape=tuple(bias.shape)),
+    )
+    shapes = tuple(Shape(operand.shape or (), operand.param) for operand in operands)
+    outcome = infer(row, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
     if outcome.refusals:
-        refuse(session, kind, row, (product, addend), ("the product", bias), outcome)
+        refuse(session, kind, row, operands, ("the product", bias), outcome)
     return outcome.type
 
 

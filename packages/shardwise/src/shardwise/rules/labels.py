@@ -162,7 +162,7 @@ def signature(text: str) -> Labeller:
         for term in results:
             row: list[Label | None] = []
             for name, _ in term:
-                row += [d and name[1:] + d for d in spread[name][1]] if name.startswith("*") else [name]
+                row += [d and name[1:] + d for d in spread.get(name, ((), ()))[1]] if name.startswith("*") else [name]
             made.append(tuple(row))
         fates = dict.fromkeys(opaque, Fate.OPAQUE)
         fates |= {d: Fate.OPAQUE for dims in operands for d in dims if d is not None and d.startswith("_")}

@@ -1,0 +1,64 @@
+"""What does a collective do to a partition spec? Takes its axis off the dim it gathers, puts it on the dim it scatters.
+
+Several axes may shard one dim; a collective moves the innermost of them, because only there do the pieces that it
+exchanges lie side by side. Source: api section 4.13, semantics section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.types.placement import P, Shard, V, resolve_dim, to_local_type
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Why the move cannot be expressed: a diagnostic code, a message that names no operand, facts and help."""
+
+    code: str
+    message: str
+    facts: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+
+
+def moved_spec(
+    op: str, type: TensorType, ndim: int, axes: Sequence[Any], src: Any, dst: Any
+) -> PartitionSpec | Stuck | None:
+    """The spec after moving ``axes`` (outermost first, flattened into the call's one axis) from ``src`` to ``dst``."""
+    entries = [list(entry_axes(entry)) for entry in type.spec] if type.spec is not None else [[] for _ in range(ndim)]
+    names = ", ".join(map(repr, axes))
+    if op != "reinterpret" and V in (src, dst) and not (op == "convert" and to_local_type(src) is to_local_type(dst)):
+        side = "src" if src is V else "dst"
+        return Stuck(
+            "SW412",
+            f"{op} with {side}=V over {names} adds or removes a dim, which a partition spec cannot follow",
+            help=(f"{op}(..., {side}=S(i)) names the dim that is cut",),
+        )
+    dim = next((at for at, entry in enumerate(entries) if axes[0] in entry), None)
+    if isinstance(src, Shard):
+        if dim is None:
+            return Stuck("SW408", f"{op} reads a shard over {names}, but nothing says which dim is sharded")
+        inner = entries[dim][-len(axes) :]
+        if inner != list(axes):
+            innermost = entries[dim][-1]
+            return Stuck(
+                "SW410",
+                f"{op} over {names}, but the innermost axis that shards dim {dim} is {innermost!r}",
+                (f"dim {dim} is sharded over {', '.join(map(repr, entries[dim]))}, outermost first",),
+                (f"{op} over {innermost!r} first, then over {names}",),
+            )
+    for entry in entries:
+        entry[:] = [axis for axis in entry if axis not in axes]
+    if isinstance(dst, Shard):
+        entries[resolve_dim(dst, ndim)].extend(axes)
+    spec = PartitionSpec(*(make_entry(entry) for entry in entries))
+    return spec if any(entry is not None for entry in spec) else None
+
+
+def reads_pieces_as_sum(type: TensorType, axes: Sequence[Any], src: Any) -> bool:
+    """True if a reduction would add up the pieces of a sharded tensor, which is not the value it denotes."""
+    return src in (P, V) and any(type.get(axis) is V for axis in axes)
