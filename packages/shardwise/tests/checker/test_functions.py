@@ -293,6 +293,18 @@ class TestTorchFunctions:
         with typecheck(), refused("SW302"):
             Reduce.apply(make("P"))
 
+    def test_functions_inside_an_operator_are_not_asked_about(self, tp_mesh):
+        @torch.library.custom_op("shardwise_tests::twice", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        twice.register_autograd(lambda ctx, grad: grad * 2)
+        x = make("P", grad=True)
+        found = Collector()
+        with checking(collect=found):
+            twice(x)
+        assert [finding.code for finding in found.result().findings] == ["SW301"]
+
 
 class TestBackwardHooks:
     @pytest.mark.parametrize("letter", "RIVP")

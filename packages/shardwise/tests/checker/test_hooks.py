@@ -359,6 +359,11 @@ class TestEinsumLocally:
             rules.einsum("ab->ab", make("V"))
         assert caught.value.code == "SW103"
 
+    def test_a_missing_axis_is_passed_over_in_permissive_mode(self, mesh):
+        with running(HookRun("Kernel", (), local=True, strict=False)):
+            out = rules.einsum("ab,ab->ab", make("V"), stand_in(2, {"dp": R}))
+        assert (place(out, "dp"), place(out, "tp")) == ("R", "V")
+
     def test_an_operand_on_another_mesh_is_read_on_the_current_one(self, mesh):
         whole = spmd.MeshAxis.of(8, 1)
         x = spmd.assert_type(torch.zeros(2), {whole: R})

@@ -41,12 +41,16 @@ from .ndim import NdimWithSpmdType
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand: a label per dim, its type on the current mesh, and what to call it."""
+    """One operand: a label per dim, its type on the current mesh, and what to call it.
+
+    ``summable``  the axes along which it varies and may be read as a partial sum.
+    """
 
     name: str
     labels: tuple[str, ...]
     type: TensorType
     grad: bool
+    summable: frozenset[Any]
 
     def label_over(self, axis: Any) -> str | None:
         """The label of the dim that ``axis`` shards, or None."""
@@ -73,10 +77,12 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     bound = []
     for at, (operand, its_labels) in enumerate(zip(operands, labels, strict=True)):
         name = name_of(operand, f"operand {at}")
-        bound.append(Operand(name, its_labels, type_here(operand, name, entry), can_receive_gradient(operand)))
-    type, summable = _result(parsed.text, bound, output, row)
+        summable = getattr(operand, "summable", frozenset())
+        type = type_here(operand, name, entry)
+        bound.append(Operand(name, its_labels, type, can_receive_gradient(operand), summable))
+    type, sums = _result(parsed.text, bound, output, row)
     if out is None:
-        return NdimWithSpmdType.of(len(output), type, described=f"einsum({parsed.text!r})", summable=summable)
+        return NdimWithSpmdType.of(len(output), type, described=f"einsum({parsed.text!r})", summable=sums)
     if out.ndim != len(output):
         raise SpmdTypeError(
             f"{owner()} says that {parsed.text!r} has {len(output)} dims, but out has {out.ndim}", code="SW304"
@@ -123,7 +129,7 @@ def _result(
             place: Placement | None = _along_global(text, axis, operands, output)
         else:
             place = _along_local(text, axis, operands, row)
-            if place is V and _contracts_varying(axis, operands, output):
+            if place is V and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, row)):
                 summable.add(axis)
         if place is not None:
             placements[axis] = place
@@ -238,6 +244,16 @@ def _contracts_varying(axis: Any, operands: Sequence[Operand], output: tuple[str
     return any(
         all((operand.type.get(axis) is V) == (label in operand.labels) for operand in operands) for label in contracted
     )
+
+
+def _keeps_sum(axis: Any, operands: Sequence[Operand], row: Row) -> bool:
+    """True if every operand that varies may be read as a partial sum, and the result is one then."""
+    givens = [
+        Given(f"x{at}", P if axis in operand.summable else operand.type.get(axis), None, operand.grad)
+        for at, operand in enumerate(operands)
+        if axis in operand.type
+    ]
+    return local_rule(row, givens) is P
 
 
 def _missing(text: str, axis: Any, operand: Operand) -> SpmdTypeError:

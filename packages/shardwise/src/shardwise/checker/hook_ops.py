@@ -142,7 +142,8 @@ def _move(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
     else:
         result = _shifted(type, move)
     if out is None:
-        return NdimWithSpmdType.of(ndim, result, described=f"{op}({name})")
+        summable = getattr(x, "summable", frozenset()) - set(parts)
+        return NdimWithSpmdType.of(ndim, result, described=f"{op}({name})", summable=summable)
     if out.ndim != ndim:
         raise SpmdTypeError(f"{owner()} says that {move} has {ndim} dims, but out has {out.ndim}", code="SW304")
     check_operand(out, op)

@@ -19,13 +19,14 @@ import torch.utils.hooks
 from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.session import current
 from shardwise.interop.tagging import alias, tag_of
-from shardwise.interop.torch_compat import in_backward, vmap_module
+from shardwise.interop.torch_compat import function_modes, in_backward, vmap_module
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
 from . import batching, sharded_parameters
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
+from .mode import CheckMode
 from .session import CheckSession
 
 _lock = threading.Lock()
@@ -84,9 +85,12 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
 
 
 def _session() -> CheckSession | None:
-    """The check of this thread; None during a backward pass, whose gradients carry no types."""
+    """The check of this thread; None while one of its handlers runs an operator, or autograd a backward pass."""
     session = current()
-    return session if isinstance(session, CheckSession) and not in_backward() else None
+    if not isinstance(session, CheckSession) or in_backward():
+        return None
+    seen = any(isinstance(mode, CheckMode) and mode.session is session for mode in function_modes())
+    return session if seen else None
 
 
 def _wrap_apply(original: Any) -> Any:

@@ -172,3 +172,10 @@ def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 def group_named(name: str) -> Any:
     """The process group that the functional collectives know as ``name``. (2.9 to 2.13)"""
     return torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+
+
+def function_modes() -> list[Any]:
+    """The function modes that would see the next call; while a mode handles one, it is not among them. (2.9 to 2.13)"""
+    from torch.overrides import _get_current_function_mode_stack
+
+    return _get_current_function_mode_stack()  # type: ignore[no-any-return]
