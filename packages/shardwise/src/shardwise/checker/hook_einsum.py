@@ -77,7 +77,7 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     bound = []
     for at, (operand, its_labels) in enumerate(zip(operands, labels, strict=True)):
         name = name_of(operand, f"operand {at}")
-        summable = getattr(operand, "summable", frozenset())
+        summable: frozenset[Any] = getattr(operand, "summable", frozenset())
         type = type_here(operand, name, entry)
         bound.append(Operand(name, its_labels, type, can_receive_gradient(operand), summable))
     type, sums = _result(parsed.text, bound, output, row)

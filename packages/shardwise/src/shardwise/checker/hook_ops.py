@@ -142,7 +142,7 @@ def _move(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
     else:
         result = _shifted(type, move)
     if out is None:
-        summable = getattr(x, "summable", frozenset()) - set(parts)
+        summable: frozenset[Any] = getattr(x, "summable", frozenset()) - set(parts)
         return NdimWithSpmdType.of(ndim, result, described=f"{op}({name})", summable=summable)
     if out.ndim != ndim:
         raise SpmdTypeError(f"{owner()} says that {move} has {ndim} dims, but out has {out.ndim}", code="SW304")

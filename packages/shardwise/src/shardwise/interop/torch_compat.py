@@ -178,4 +178,4 @@ def function_modes() -> list[Any]:
     """The function modes that would see the next call; while a mode handles one, it is not among them. (2.9 to 2.13)"""
     from torch.overrides import _get_current_function_mode_stack
 
-    return _get_current_function_mode_stack()  # type: ignore[no-any-return]
+    return _get_current_function_mode_stack()  # type: ignore[no-any-return, no-untyped-call]
