@@ -22,6 +22,7 @@ Op = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]
 
 _RTOL, _ATOL = 1e-7, 1e-9
+_SINGLE = (torch.float32, torch.complex64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,12 @@ def check_claim(
         return Disagreement("forward", 0, (0,), (), f"the operator fails on the ranks' parts: {error}")
     whole: list[tuple[Tensors, Tensors]] = []
     if claim is not V:
-        whole = [_run(fn, tuple(_leaf(value) for value in values))]
+        whole = [_run(fn, tuple(leaf_of(value) for value in values))]
     return _forward(results, whole, claim) or _backward(results, whole, placements, claim, generator)
 
 
-def _leaf(value: torch.Tensor) -> torch.Tensor:
+def leaf_of(value: torch.Tensor) -> torch.Tensor:
+    """A copy that gradients can be asked of."""
     leaf = value.detach().clone()
     return leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf
 
@@ -89,12 +91,16 @@ def _deal(
 ) -> list[torch.Tensor]:
     """The ranks' local tensors of an operand with this denoted value."""
     if place in (R, I):
-        return [_leaf(value) for _ in range(size)]
+        return [leaf_of(value) for _ in range(size)]
     if place is V:
-        return [_leaf(_vary(value, rank)) for rank in range(size)]
+        return [leaf_of(_vary(value, rank)) for rank in range(size)]
+    return [leaf_of(part) for part in addends(value, size, generator)]
+
+
+def addends(value: torch.Tensor, size: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """Random terms whose sum is ``value``. Errors: ValueError for a mask."""
     parts = [_noise(value, generator) for _ in range(size - 1)]
-    rest = value - sum(parts[1:], parts[0]) if parts else value
-    return [_leaf(part) for part in (*parts, rest)]
+    return [*parts, value - sum(parts[1:], parts[0]) if parts else value]
 
 
 def _vary(value: torch.Tensor, rank: int) -> torch.Tensor:
@@ -113,14 +119,15 @@ def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _run(fn: Op, leaves: Tensors) -> tuple[Tensors, Tensors]:
-    return leaves, _tensors(fn(*leaves))
+    return leaves, tensors_in(fn(*leaves))
 
 
-def _tensors(result: Any) -> Tensors:
+def tensors_in(result: Any) -> Tensors:
+    """The tensors in a result, lists and tuples opened."""
     if isinstance(result, torch.Tensor):
         return (result,)
     if isinstance(result, (list, tuple)):
-        return tuple(tensor for item in result for tensor in _tensors(item))
+        return tuple(tensor for item in result for tensor in tensors_in(item))
     return ()
 
 
@@ -141,7 +148,7 @@ def _forward(
             if wanted.dtype is torch.bool:
                 return Disagreement("forward", which, everyone, (), "a truth value is no pending sum")
             total = torch.stack([output.detach() for output in outputs]).sum(0)
-            if not _close(total, wanted):
+            if not close(total, wanted):
                 return _differs("forward", which, everyone, wanted, total)
     return None
 
@@ -157,21 +164,21 @@ def _backward(
     seeds = _cotangents(results, claim, generator)
     if seeds is None:
         return None
-    per_rank = [_gradients(leaves, outs, sent) for (leaves, outs), sent in zip(results, seeds, strict=True)]
+    per_rank = [gradients(leaves, outs, sent) for (leaves, outs), sent in zip(results, seeds, strict=True)]
     single = _denoted_gradients(per_rank, whole, seeds, claim)
     everyone = tuple(range(len(results)))
     for which, place in enumerate(placements):
         wanted = single[which]
         if wanted is None or place is V:  # a rank's own input has the rank's own gradient, whatever it is
             continue
-        found = [gradient for gradients in per_rank if (gradient := gradients[which]) is not None]
+        found = [gradient for each in per_rank if (gradient := each[which]) is not None]
         if place is R:
             total = torch.stack(found).sum(0)
-            if not _close(total, wanted):
+            if not close(total, wanted):
                 return _differs("backward", which, everyone, wanted, total)
             continue
         for rank, gradient in enumerate(found):
-            if not _close(gradient, wanted):
+            if not close(gradient, wanted):
                 return _differs("backward", which, (rank,), wanted, gradient)
     return None
 
@@ -191,7 +198,7 @@ def _denoted_gradients(
     # The cotangent sent is the sum of the ranks' when it is partial (claim R), and the common value otherwise.
     sent = [torch.stack(each).sum(0) if claim is R else each[0] for each in zip(*seeds, strict=True)]
     leaves, outs = whole[0]
-    return _gradients(leaves, outs, sent)
+    return gradients(leaves, outs, sent)
 
 
 def _cotangents(
@@ -211,15 +218,24 @@ def _random_like(output: torch.Tensor, generator: torch.Generator) -> torch.Tens
     return torch.randn(output.shape, dtype=output.dtype, generator=generator)
 
 
-def _gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """What autograd finds for every leaf, None for one that takes no gradient."""
     outputs = [output for output in outs if output.requires_grad]
     inputs = [leaf for leaf in leaves if leaf.requires_grad]
-    found = iter(torch.autograd.grad(outputs, inputs, list(cotangents), allow_unused=True, materialize_grads=True))
+    found = iter(
+        torch.autograd.grad(
+            outputs, inputs, list(cotangents), retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+    )
     return [next(found).detach() if leaf.requires_grad else None for leaf in leaves]
 
 
-def _close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return torch.allclose(found.to(wanted.dtype), wanted, rtol=_RTOL, atol=_ATOL, equal_nan=True)
+def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Equal up to rounding; shapes must agree."""
+    if found.shape != wanted.shape:
+        return False
+    rtol, atol = (_RTOL, _ATOL) if wanted.dtype not in _SINGLE else (1e-4, 1e-5)
+    return torch.allclose(found.to(wanted.dtype), wanted, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def _equal(first: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,0 +1,56 @@
+"""What does the checker's rule book say about shardings? Asks it through the checker itself, for the global oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from shardwise import SpmdTypeError
+from shardwise.checker import typecheck
+from shardwise.interop.tagging import set_type, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.current import set_current_mesh
+from shardwise.simulator.global_oracle import FAILURES, Answer, Placements, Report, check_book
+from shardwise.simulator.oracle import tensors_in
+from shardwise.types.placement import PerMeshAxisSpmdType, Shard, to_local_type
+from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+_AXIS = MeshAxis.of(2, 1)
+
+
+def ask(fn: Callable[..., Any], tensors: Sequence[torch.Tensor], placements: Placements) -> Answer:
+    """The placements that the checker gives to the results of ``fn``, or why it refuses."""
+    with set_current_mesh({"tp": _AXIS}):
+        operands = [tensor.detach().clone() for tensor in tensors]
+        for tensor, placement in zip(operands, placements, strict=True):
+            set_type(tensor, _typed(placement, tensor.ndim))
+        try:
+            with typecheck(local=False):
+                results = tensors_in(fn(*operands))
+        except SpmdTypeError as error:
+            return str(error.finding.headline if error.finding is not None else error)
+        except FAILURES as error:
+            return f"the call itself fails: {error}"
+        return tuple(_placement(result) for result in results)
+
+
+def differences(fn: Callable[..., Any], *tensors: torch.Tensor, sizes: Sequence[int] = (2, 3)) -> Report:
+    """Where the book and the numbers part for ``fn``."""
+    return check_book(fn, tensors, ask, sizes=sizes)
+
+
+def _typed(placement: PerMeshAxisSpmdType, ndim: int) -> TensorType:
+    spec = None
+    if isinstance(placement, Shard):
+        spec = PartitionSpec(*[_AXIS if dim == placement.dim else None for dim in range(ndim)])
+    return TensorType.of({_AXIS: to_local_type(placement)}, spec)
+
+
+def _placement(result: torch.Tensor) -> PerMeshAxisSpmdType | None:
+    """The result's placement; None if it has none, or is varying without a dim that is sharded."""
+    type = type_of(result)
+    shard = partition_spec_get_shard(type.spec, _AXIS)
+    return shard if shard is not None else type.get(_AXIS)
