@@ -1,0 +1,66 @@
+"""Every name that a door lists can be had, and the compatibility modules have what the API lists for them."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+DOORS = ["shardwise", *(f"shardwise.{room}" for room in ("types", "rules", "runtime", "checker", "rulecheck"))]
+
+PROMISED = {
+    "shardwise": (
+        "R I V P Replicate Invariant Varying Partial S Shard PartitionSpec SpmdType LocalSpmdType "
+        "PerMeshAxisLocalSpmdType PerMeshAxisSpmdType PerMeshAxisSpmdTypes DimSharding TensorSharding SpmdTypeError "
+        "normalize_axis normalize_mesh normalize_partition_spec MeshAxis set_current_mesh current_mesh "
+        "current_mesh_names current_mesh_all_names reinterpret_mesh assert_type assert_type_like assert_local_type "
+        "assert_local_type_like merge_types mutate_type reinterpret_no_grad get_local_type get_axis_local_type "
+        "maybe_get_axis_local_type has_local_type get_partition_spec local local_map Infer no_typecheck "
+        "register_no_typecheck trace traceback_filtering is_type_checking TYPE_CHECKING register_autograd_function "
+        "register_local_autograd_function register_local_backward_hook register_decomposition rules all_reduce "
+        "all_gather reduce_scatter all_to_all redistribute unshard convert reinterpret shard invariant_to_replicate "
+        "Scalar set_dist dtensor_placement_to_spmd_type spmd_type_to_dtensor_placement spmd_redistribute"
+    ),
+    "shardwise.types": (
+        "RedistributeError DTensorPropagationError DeviceMeshAxis PartitionSpecEntry PerMeshAxisSpmdTypesArg "
+        "normalize_local_type normalize_dim_sharding to_local_type format_axis shard_types_to_partition_spec "
+        "partition_spec_to_shard_types partition_spec_get_shard"
+    ),
+    "shardwise.checker": "typecheck SpmdTypeMode is_type_checking local_map no_typecheck",
+    "shardwise.rules": (
+        "NdimWithSpmdType einsum all_reduce all_gather reduce_scatter all_to_all reinterpret convert ignore output "
+        "run_typecheck bind_forward_args hook_shape hook_kwargs"
+    ),
+    "shardwise.rulecheck": "rulecheck RuleCheckError RuleCheckReport",
+    "shardwise.runtime": "assert_type get_local_type get_partition_spec mutate_type is_type_checking",
+}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_every_listed_name_can_be_had(name):
+    door = importlib.import_module(name)
+    missing = [one for one in door.__all__ if not hasattr(door, one)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_promised_name_is_there(name):
+    door = importlib.import_module(name)
+    assert [one for one in PROMISED[name].split() if not hasattr(door, one)] == []
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_does_not_invent_names(name):
+    with pytest.raises(AttributeError, match="no_such_name"):
+        importlib.import_module(name).no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "loads"), [("shardwise", False), ("shardwise.rules", False), ("shardwise.checker", True)]
+)
+def test_only_the_checker_loads_the_engine(module, loads):
+    code = f"import sys, {module}; print('shardwise.checker.mode' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert found == str(loads)
