@@ -6,7 +6,7 @@ are summed) and of I (every rank repeats one computation), and of nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,36 +27,42 @@ def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
     """``Tensor.backward`` and ``torch.autograd.backward``."""
     given = dict(zip(("tensors", "gradient"), args, strict=False)) | dict(kwargs)
     seeds = given.get("gradient", given.get("grad_tensors"))
-    _check_roots(session, given.get("tensors", given.get("self")), seeds)
+    check_roots(session, given.get("tensors", given.get("self")), seeds)
     return func(*args, **kwargs)
 
 
 def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
-    _check_roots(session, given.get("outputs"), given.get("grad_outputs"))
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"))
     results = func(*args, **kwargs)
-    inputs = given.get("inputs")
+    type_gradients(given.get("inputs"), results)
+    return results
+
+
+def type_gradients(inputs: Any, results: Any, varying: Collection[Any] = ()) -> None:
+    """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own."""
     for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
         type = type_of(x) if isinstance(x, torch.Tensor) else None
         if isinstance(result, torch.Tensor) and type is not None and type.axes:
-            set_tag(result, Tag(type.backward_type()))
-    return results
+            own = {axis: V for axis in varying if axis in type}
+            set_tag(result, Tag(type.backward_type().with_placements(own)))
 
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _check_roots(session: CheckSession, roots: Any, seeds: Any) -> None:
+def check_roots(session: CheckSession, roots: Any, seeds: Any, *, lists: bool = False) -> None:
+    """Report roots that are no losses; ``lists``: a varying one is a list of losses, each with its own derivative."""
     seeds = _as_list(seeds)
     for position, root in enumerate(_as_list(roots)):
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
-            _check_root(session, root)
+            _check_root(session, root, lists)
 
 
-def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
+def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
     type = type_of(loss)
     mesh = current_entry()
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
@@ -68,7 +74,9 @@ def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
     if not type.axes:
         if session.strict:
             message = f"backward starts from {name}, which has no type"
-            help_lines = (f'assert_type({name}, {{"dp": P, "tp": I}}) says what it is on every axis',)
+            axes = mesh.ordered_axes if mesh is not None else ()
+            types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
+            help_lines = (f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added",)
             _report(session, located, "SW603", None, message, (), help_lines)
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
@@ -82,7 +90,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor) -> None:
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
             )
             _report(session, located, "SW601", axis, message, (fact,), help_lines)
-        elif place is V:
+        elif place is V and not lists:
             message = f"backward starts from {name}, which varies over {axis_text(axis)}"
             fact = "a list of different losses has no gradient; their sum has one"
             help_lines = (

@@ -96,7 +96,8 @@ def _claim(
         return type.get(axis)
     places = [operand.type.get(axis) if isinstance(operand.type, TensorType) else None for operand in bound]
     constant = [isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in bound]
-    still = [at for at, place in enumerate(places) if place is not V and not constant[at]]
+    # An operand without a type has been reported, or is passed over in permissive mode.
+    still = [at for at, place in enumerate(places) if place not in (V, None) and not constant[at]]
     if scope is not None and axis not in scope.local_axes:
         still = still or [0]  # the labels say that nothing sharded over the axis is contracted
     if not still:

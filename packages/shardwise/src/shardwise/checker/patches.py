@@ -19,11 +19,11 @@ import torch.utils.hooks
 from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.session import current
 from shardwise.interop.tagging import alias, tag_of
-from shardwise.interop.torch_compat import function_modes, in_backward, vmap_module
+from shardwise.interop.torch_compat import function_modes, grad_transforms_module, in_backward, vmap_module
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
-from . import batching, sharded_parameters
+from . import batching, differentiating, sharded_parameters
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
 from .mode import CheckMode
@@ -62,6 +62,10 @@ def _install() -> None:
     _replace(vmap, "_flat_vmap", _wrap_vmap)
     _replace(vmap, "_create_batched_inputs", _wrap_batching)
     _replace(vmap, "_unwrap_batched", _wrap_unbatching)
+    transforms = grad_transforms_module()
+    _replace(transforms, "_wrap_tensor_for_grad", functools.partial(differentiating.wrap_wrapping, _session))
+    _replace(transforms, "_undo_create_differentiable", functools.partial(differentiating.wrap_unwrapping, _session))
+    _replace(transforms, "_autograd_grad", functools.partial(differentiating.wrap_derivative, _session))
     _watch_sharded_parameters()
 
 

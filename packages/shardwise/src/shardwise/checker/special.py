@@ -218,7 +218,12 @@ def _drawn(session: CheckSession, outcome: Outcome, operands: Sequence[Any]) -> 
     """The outcome with a refusal for every axis along which equal values would get different numbers."""
     type = outcome.type
     if type.ground.is_constant:
-        return replace(outcome, type=UNTYPED, sources=())
+        # Constants in the shape of a typed tensor vary where it varies; others say nothing about their ranks.
+        shaped = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+        type = shaped[0] if len(shaped) == 1 else type
+        equal = [axis for axis in type.axes if type.get(axis) is not V]
+        alike = bool(type.axes) and all(axis in session.synchronised for axis in equal)
+        return replace(outcome, type=type.with_ground(Ground.ABSENT) if alike else UNTYPED, sources=())
     if not outcome.checked or type.ground is Ground.UNKNOWN:
         return outcome
     refusals = list(outcome.refusals)

@@ -161,6 +161,13 @@ def vmap_module() -> Any:
     return vmap
 
 
+def grad_transforms_module() -> Any:
+    """Where ``torch.func.grad`` and ``vjp`` wrap their inputs, unwrap their outputs and run backward. (2.9 to 2.13)"""
+    from torch._functorch import eager_transforms
+
+    return eager_transforms
+
+
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if the tensors share a storage, also where autograd does not call one a view (detach). (2.9 to 2.13)"""
     try:

@@ -25,7 +25,7 @@ _METHODS = """
     _nested_tensor_strides _clear_non_serializable_cached_data
     qscheme q_scale q_zero_point q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
     result_type can_cast promote_types broadcast_shapes get_default_dtype is_grad_enabled _set_grad_enabled
-    set_printoptions save typename autocast
+    set_printoptions save typename autocast _has_compatible_shallow_copy_type
     sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum _sym_int _sym_sqrt _sym_acos _sym_asin _sym_atan
     _sym_cos _sym_cosh _sym_sin _sym_sinh _sym_tan _sym_tanh sym_size sym_stride sym_numel sym_storage_offset
 """
