@@ -249,8 +249,8 @@ def test_claims_are_atomic_and_idempotent(claims, requires_grad):
                 after = type_of(x)
                 assert has_local_type(x)
                 assert type_of(assert_type(x, claim)) is after
-                for name, place in claim.items():
-                    axis = MESH.get(name, name)
+                meant = {MESH.get(name, name): place for name, place in claim.items()}
+                for axis, place in meant.items():
                     assert after.get(axis) is (V if isinstance(place, S) else place)
 
 

@@ -60,6 +60,12 @@ MEANINGS = [
     ((R,), of({DP: R, CP: R, TP: R})),
     ((I, {"tp": V}), of({DP: I, CP: I, TP: V})),
     ((R, PartitionSpec("tp", None), {Group(CP): P}), of({DP: R, CP: P, TP: V}, PartitionSpec(TP, None))),
+    # a spec as a plain tuple
+    (({}, (("dp", "cp"), None)), of({DP: V, CP: V}, PartitionSpec((DP, CP), None))),
+    (({"tp": R}, (None, DP)), of({TP: R, DP: V}, PartitionSpec(None, DP))),
+    # a copied type, corrected on one axis
+    (({TP: V, DP: V, "tp": I},), of({TP: I, DP: V})),
+    (({TP: V, Group(TP): S(-1)},), of({TP: V}, PartitionSpec(None, TP))),
     # the general form, in any order
     ((None, {"tp": R}, None, SpmdType({"dp": S(0)})), of({TP: R, DP: V}, PartitionSpec(DP, None))),
     ((SpmdType({"tp": R}, PartitionSpec("dp", None)), {"tp": R}), of({TP: R, DP: V}, PartitionSpec(DP, None))),
@@ -78,6 +84,8 @@ CONTRADICTIONS = [
     ("SW132", "3 entries for a tensor with 2 dims", ({}, PartitionSpec(None, None, None))),
     ("SW131", "under two spellings", ({"tp": R, TP: V},)),
     ("SW131", "under two spellings", ({"tp": V, TP: S(0)},)),
+    ("SW131", "under two spellings", ({"tp": V, Group(TP): I},)),
+    ("SW131", "under two spellings", ({TP: V, "tp": I, Group(TP): R},)),
     ("SW131", "as R and as P", ({"tp": R}, {"tp": P})),
     ("SW131", "beside an explicit", ({"tp": S(0)}, PartitionSpec("dp", None))),
     ("SW131", "explicit PartitionSpec", ({"tp": S(0), "dp": S(0)},)),

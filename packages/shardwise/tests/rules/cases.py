@@ -24,6 +24,9 @@ class Value:
 
     make: Callable[[torch.Generator], torch.Tensor]
 
+    def __repr__(self) -> str:
+        return "Value"  # an id with an address in it would differ between the workers of pytest-xdist
+
 
 def real(*shape: int) -> Value:
     return Value(lambda g: torch.randn(shape, dtype=torch.float64, generator=g))

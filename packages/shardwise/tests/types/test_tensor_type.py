@@ -110,5 +110,6 @@ def test_a_type_is_not_constructed_directly():
 def test_constants_are_replicate_everywhere():
     assert constant_type((TP, DP)) is TensorType.of({TP: R, DP: R}, ground=Ground.CONSTANT)
     assert constant_type((TP,), zero=True).ground is Ground.ZERO
-    assert [ground.name for ground in Ground if ground.is_constant] == ["CONSTANT", "ZERO"]
+    assert constant_type((TP,), uniform=True).ground is Ground.UNIFORM
+    assert [ground.name for ground in Ground if ground.is_constant] == ["CONSTANT", "UNIFORM", "ZERO"]
     assert UNTYPED.axes == ()

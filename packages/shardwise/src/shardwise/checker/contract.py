@@ -17,7 +17,7 @@ import torch
 
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_place, user_site
-from shardwise.interop.annotating import asserted_type, overrule, refine
+from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit
 from shardwise.interop.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_match
@@ -214,7 +214,7 @@ def _types_of_leaf(claim: Any) -> tuple[Any, ...] | None:
         return (claim,)
     if isinstance(claim, tuple) and len(claim) == 2 and isinstance(claim[0], Mapping):
         spec = claim[1]
-        return claim if spec is None or isinstance(spec, PartitionSpec) else None
+        return claim if spec is None or is_spec(spec) else None
     if isinstance(claim, Mapping):
         return (claim,)
     return None

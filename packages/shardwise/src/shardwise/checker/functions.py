@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.source import user_place, user_site
+from shardwise.diagnostics.source import user_site
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.session import this_thread
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
@@ -35,7 +35,7 @@ from .globally import scope_of
 from .hooks import HOOK, HookCall
 from .infer import infer
 from .pausing import paused
-from .report import refuse
+from .report import Located, refuse
 from .session import CheckSession
 
 FORWARD = "typecheck_forward"
@@ -156,10 +156,21 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
     except SpmdTypeError as error:
         if error.attached is not None:
             raise  # an operator inside was refused and has said so
-        attach(error, op=cls.__name__, place=user_place())
+        _tell(error, cls, args, kwargs)
         session.report(error)
         return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
     return _run_as(session, cls.__name__, UNTYPED, run, tensors)
+
+
+def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give ``error`` its finding: at the call of apply, with the tensors that forward takes."""
+    try:
+        named = named_tensors(bind_forward_args(cls, args, kwargs))
+    except SpmdTypeError:
+        named = []
+    located = Located(cls.__name__, named)
+    operands = [located.operand(position) for position in range(len(named))]
+    attach(error, op=cls.__name__, place=located.place, operands=operands)
 
 
 def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:

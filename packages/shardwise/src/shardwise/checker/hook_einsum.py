@@ -18,6 +18,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, set_type
 from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.algebra import Given, Refusal, Weak, local_rule
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
@@ -184,7 +185,9 @@ def _along_global(text: str, axis: Any, operands: Sequence[Operand], output: tup
                 raise SpmdTypeError(
                     f"{operand.name} varies over {axis!r}, but no dim of it is sharded over {axis!r}",
                     code="SW408",
-                    help=(f"assert_type({operand.name}, {{{axis!r}: S(0)}}) with its dim, where it is made",),
+                    help=(
+                        f"assert_type({operand.name}, {{{axis_argument(axis)}: S(0)}}) with its dim, where it is made",
+                    ),
                 )
             used.setdefault(label, operand.name)
     if len(used) > 1:
@@ -260,7 +263,7 @@ def _missing(text: str, axis: Any, operand: Operand) -> SpmdTypeError:
     return SpmdTypeError(
         f"the type of {operand.name} says nothing about {axis!r}, which is in play in {text!r}",
         code="SW103",
-        help=(f"assert_type({operand.name}, {{{axis!r}: R}}) where it is made (or I, V, P, S(i))",),
+        help=(f"assert_type({operand.name}, {{{axis_argument(axis)}: R}}) where it is made (or I, V, P, S(i))",),
     )
 
 

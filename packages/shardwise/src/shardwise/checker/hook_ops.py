@@ -19,7 +19,7 @@ from shardwise.interop.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.entry import current_entry
-from shardwise.mesh.normalize import normalize_axis
+from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.rules.comms import DEFAULTS, MOVES, find_move, letter
 from shardwise.types.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import I, P, R, Shard, V, to_local_type
@@ -134,7 +134,7 @@ def _move(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
         raise SpmdTypeError(
             f"{owner()}: convert cannot move shards from dim {src.dim} to dim {dst.dim}",
             code="SW202",
-            help=(f"all_to_all({name}, {resolved!r}, src={src!r}, dst={dst!r})",),
+            help=(f"all_to_all({name}, {axis_argument(resolved)}, src={src!r}, dst={dst!r})",),
         )
     if resolved.size() > 1:
         type = _established(x, type, move)
@@ -230,10 +230,10 @@ def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis)
 def _source_help(move: _Move, place: Any) -> tuple[str, ...]:
     if place is V and move.src is P:
         return (
-            f"rules.reinterpret({move.name}, {move.axis!r}, src=V, dst=P) first, if the pieces are meant as addends",
+            f"rules.reinterpret({move.name}, {axis_argument(move.axis)}, src=V, dst=P) first, if the pieces are meant as addends",
         )
     if find_move(move.op, place, move.dst) is not None:
-        return (f"rules.{move.op}({move.name}, {move.axis!r}, src={place!r}, dst={move.dst!r})",)
+        return (f"rules.{move.op}({move.name}, {axis_argument(move.axis)}, src={place!r}, dst={move.dst!r})",)
     return ()
 
 

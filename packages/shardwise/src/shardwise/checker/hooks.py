@@ -20,6 +20,7 @@ from shardwise.interop.session import current
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import V
 from shardwise.types.spec import partition_spec_get_shard
@@ -106,7 +107,7 @@ class HookCall:
                     f"the rule of {self.run.owner} says that output {index} varies over {axis!r}, but not which of its "
                     f"dims is sharded",
                     code="SW408",
-                    help=(f"assert_type(out, {{{axis!r}: S(0)}}) with the dim, in the rule",),
+                    help=(f"assert_type(out, {{{axis_argument(axis)}: S(0)}}) with the dim, in the rule",),
                 )
 
 

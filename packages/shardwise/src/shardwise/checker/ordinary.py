@@ -54,6 +54,8 @@ class Verdict:
 
 
 _BOUNDS = (int, type(None))
+_LIMIT = 4096
+"""Verdicts kept per operator; global ones depend on shapes and indices, which a program may vary without end."""
 SPLIT = Verdict(UNTYPED, (), False)
 """Marks a key whose answer also depends on which operands can receive a gradient."""
 
@@ -239,6 +241,8 @@ def _remember(
     if by_gradient and not _has_gradient_bits(key):
         verdicts[key] = SPLIT
         key = (*key, *_gradient_bits(args, kwargs))
+    if len(verdicts) >= _LIMIT:
+        verdicts.clear()
     tensors = [value for value in _flat(args, kwargs) if value.__class__ in TENSORS]
     sources = tuple(
         None if source is None else next((at for at, tensor in enumerate(tensors) if tensor is values[source]), None)
@@ -330,7 +334,9 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
             key.append(cls)
             if not _extend_fully((item.start, item.stop, item.step), key, tags):
                 return False
-        elif cls in PLAIN or cls is int or cls is float:
+        elif cls is float:
+            key.append(item == 0)
+        elif cls in PLAIN or cls is int:
             key.append(item)
         else:
             return False

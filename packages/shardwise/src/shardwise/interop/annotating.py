@@ -121,8 +121,8 @@ def merge(types: Iterable[Any]) -> SpmdType:
             if bare is not None:
                 raise SpmdArgumentError(f"two bare types were given, {bare} and {one}, expected one", code="SW132")
             bare = one
-        elif isinstance(one, PartitionSpec):
-            spec = _merge_spec(spec, one)
+        elif is_spec(one):
+            spec = _merge_spec(spec, PartitionSpec(*one))
         elif isinstance(one, SpmdType):
             _merge_local(local, one.local_type.items())
             spec = _merge_spec(spec, one.partition_spec)
@@ -138,6 +138,15 @@ def merge(types: Iterable[Any]) -> SpmdType:
     if bare is not None:
         _fill(local, spec, bare)
     return SpmdType(local, spec)
+
+
+def is_spec(one: Any) -> bool:
+    """True for a PartitionSpec and for a tuple that reads as one: its entries are None, axes and tuples of axes."""
+    if isinstance(one, PartitionSpec):
+        return True
+    return isinstance(one, tuple) and not any(
+        isinstance(axis, (PerMeshAxisLocalSpmdType, Shard, Mapping)) for entry in one for axis in entry_axes(entry)
+    )
 
 
 def _merge_local(local: dict[Any, Any], items: Iterable[tuple[Any, Any]]) -> None:
@@ -175,16 +184,7 @@ def _fill(local: dict[Any, Any], spec: PartitionSpec | None, bare: PerMeshAxisLo
 
 def _resolve(claim: SpmdType, ndim: int) -> TensorType:
     """``claim`` with names looked up, dims counted from the front and shards turned into a spec."""
-    placements: dict[MeshAxis, Any] = {}
-    for name, placement in claim.local_type.items():
-        axis = normalize_axis(name)
-        if isinstance(placement, Shard):
-            placement = Shard(resolve_dim(placement, ndim))
-        if axis.size() > 1 and placements.setdefault(axis, placement) != placement:
-            raise SpmdTypeError(
-                f"axis {axis!r} is given twice, under two spellings, as {placements[axis]} and as {placement}",
-                code="SW131",
-            )
+    placements = _placements(claim.local_type, ndim)
     if claim.partition_spec is None:
         spec = shard_types_to_partition_spec(placements, ndim)
     else:
@@ -205,6 +205,30 @@ def _resolve(claim: SpmdType, ndim: int) -> TensorType:
     check_orthogonal(local, "the type")
     # A spec without any axis says what no spec says, and equal types are one object.
     return TensorType.of(local, spec if any(entry is not None for entry in spec) else None)
+
+
+def _placements(local: Mapping[Any, Any], ndim: int) -> dict[MeshAxis, Any]:
+    """Per axis what ``local`` says, dims counted from the front; axes of one rank are left out.
+
+    A name or a group after the axis itself corrects it: ``types = dict(get_local_type(x)); types[group] = I``.
+    Errors: SW131 for an axis that is given twice otherwise.
+    """
+    placements: dict[MeshAxis, Any] = {}
+    correctable = set()
+    for key, placement in local.items():
+        axis = normalize_axis(key)
+        if isinstance(placement, Shard):
+            placement = Shard(resolve_dim(placement, ndim))
+        if axis.size() == 1:
+            continue
+        given = placements.get(axis, placement)
+        if given != placement and axis not in correctable:
+            raise SpmdTypeError(
+                f"axis {axis!r} is given twice, under two spellings, as {given} and as {placement}", code="SW131"
+            )
+        placements[axis] = placement
+        (correctable.add if key is axis else correctable.discard)(axis)
+    return placements
 
 
 def refine(current: TensorType, asserted: TensorType, *, gradient_free: bool, name: str = "the tensor") -> TensorType:

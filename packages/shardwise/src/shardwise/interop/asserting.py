@@ -18,10 +18,9 @@ from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P
-from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from .annotating import asserted_type, overrule, refine
+from .annotating import asserted_type, is_spec, overrule, refine
 from .hook_run import see
 from .session import current
 from .tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
@@ -38,7 +37,7 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
     leaf = x
     steps = []
     try:
-        if not types or (types[0].__class__ is PartitionSpec and all(isinstance(one, PartitionSpec) for one in types)):
+        if not types or (isinstance(types[0], tuple) and all(map(is_spec, types))):
             raise _no_claim(op)
         for leaf in leaves(x) if isinstance(x, (list, tuple)) else (x,):
             steps.append(_decide(leaf, types, op))

@@ -2,7 +2,7 @@
 
 ``f32[8, 16@tp] {dp: R}`` is a float32 tensor whose local shape is (8, 16), whose dim 1 is sharded over tp (so tp is V,
 and need not be said again), and which is R on dp. ``8@(dp,tp)`` is sharded over dp and then over tp. A word after the
-braces is the ground: ``constant``, ``zero``, ``empty`` or ``unknown``.
+braces is the ground: ``constant``, ``uniform``, ``zero``, ``empty`` or ``unknown``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _ABBREVIATIONS = {
     "uint64": "u64",
     "bool": "b8",
 }
+_GROUNDS_OR_END = "constant, uniform, zero, empty, unknown or the end"
 _FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
 
 
@@ -133,7 +134,7 @@ class _Reader:
             self.braces(placements)
         ground = Ground.ABSENT
         if self.rest():
-            ground = Ground(self.match("constant|zero|empty|unknown", "constant, zero, empty, unknown or the end"))
+            ground = Ground(self.match("constant|uniform|zero|empty|unknown", _GROUNDS_OR_END))
         if self.rest():
             raise self.error("the end")
         spec = PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
