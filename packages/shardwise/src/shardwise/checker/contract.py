@@ -27,6 +27,7 @@ from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import TensorType
 
+from .report import Located
 from .session import CheckSession
 
 
@@ -193,7 +194,10 @@ class Contract:
             asserted = asserted_type(claim.types, ndim)
             return before, refine(before, asserted, gradient_free=gradient_free, name=claim.path)
         except SpmdTypeError as error:
-            raise SpmdTypeError(f"{self.name}: {error.message}", code="SW140", help=error.help) from None
+            refused = SpmdTypeError(f"{self.name}: {error.message}", code="SW140", help=error.help)
+            located = Located(self.kind, [(claim.path, claim.tensor)])
+            attach(refused, op=self.kind, place=located.place, operands=[located.operand(0)])
+            raise refused from None
 
     def _believed(self, claim: Claim) -> tuple[TensorType, TensorType]:
         """What a run goes on with after a contradiction: the declaration, if it can be understood."""

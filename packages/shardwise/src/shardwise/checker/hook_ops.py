@@ -229,9 +229,8 @@ def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis)
 
 def _source_help(move: _Move, place: Any) -> tuple[str, ...]:
     if place is V and move.src is P:
-        return (
-            f"rules.reinterpret({move.name}, {axis_argument(move.axis)}, src=V, dst=P) first, if the pieces are meant as addends",
-        )
+        call = f"rules.reinterpret({move.name}, {axis_argument(move.axis)}, src=V, dst=P)"
+        return (f"{call} first, if the pieces are meant as addends",)
     if find_move(move.op, place, move.dst) is not None:
         return (f"rules.{move.op}({move.name}, {axis_argument(move.axis)}, src={place!r}, dst={move.dst!r})",)
     return ()
