@@ -36,27 +36,41 @@ TRANSITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Apply ``transition`` to the operand at ``position`` before the call."""
+    """Apply ``transition`` to each of the operands at ``positions`` before the call."""
 
-    position: int
+    positions: tuple[int, ...]
     transition: Transition
 
 
 def repairs(row: Row, givens: Sequence[Given], *, blocked: str | None = None) -> Iterator[Repair]:
-    """The single transitions after which ``local_rule`` admits the operands, best first."""
+    """The transitions after which ``local_rule`` admits the operands, best first: of one operand if that is enough."""
+    found = False
     for transition in TRANSITIONS:
-        for position, given in enumerate(givens):
-            if given.place is not transition.src:
-                continue
-            changed = [*givens]
-            changed[position] = replace(given, place=transition.dst)
-            result = local_rule(row, changed, blocked=blocked)
-            if isinstance(result, (Refusal, Weak)):
-                continue
-            others = [other for at, other in enumerate(givens) if at != position]
-            alone = local_rule(row, others, blocked=blocked) if others else result
-            # A repair must not turn a sum that the others complete into a pending one.
-            if transition.dst is P and not isinstance(alone, (Refusal, Weak)) and alone is not result:
-                continue
-            yield Repair(position, transition)
-            break
+        for position in _at(givens, transition.src):
+            if _mends(row, givens, transition, (position,), blocked):
+                found = True
+                yield Repair((position,), transition)
+                break
+    if found:
+        return
+    for transition in TRANSITIONS:
+        positions = _at(givens, transition.src)
+        if len(positions) > 1 and _mends(row, givens, transition, positions, blocked):
+            yield Repair(positions, transition)
+
+
+def _at(givens: Sequence[Given], place: PerMeshAxisLocalSpmdType) -> tuple[int, ...]:
+    return tuple(position for position, given in enumerate(givens) if given.place is place)
+
+
+def _mends(
+    row: Row, givens: Sequence[Given], transition: Transition, positions: tuple[int, ...], blocked: str | None
+) -> bool:
+    changed = [replace(g, place=transition.dst) if at in positions else g for at, g in enumerate(givens)]
+    result = local_rule(row, changed, blocked=blocked)
+    if isinstance(result, (Refusal, Weak)):
+        return False
+    others = [other for at, other in enumerate(givens) if at not in positions]
+    alone = local_rule(row, others, blocked=blocked) if others else result
+    # A repair must not turn a sum that the others complete into a pending one.
+    return transition.dst is not P or isinstance(alone, (Refusal, Weak)) or alone is result

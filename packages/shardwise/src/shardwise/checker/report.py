@@ -17,6 +17,7 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
+from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
 from .infer import AxisRefusal, Outcome
@@ -121,19 +122,20 @@ def _finding(
     message, facts = _tell(op, row, operands, located, at, culprits, others, axis)
     help_lines = []
     for repair in repairs(row, at.givens, blocked=blocked) if at.givens else ():
-        name = located.name(spots[repair.position])
         step = repair.transition
-        help_lines.append(
-            f"{step.call}({name}, {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) before {op}"
-            f" ({step.cost})"
-        )
+        calls = [
+            f"{step.call}({located.name(spots[position])}, {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r})"
+            for position in repair.positions
+        ]
+        help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
     if refusal.code == "SW121" and not help_lines:
         help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")
     if refusal.code in ("SW102", "SW103"):
-        want = axis_argument(at.axis) if at.axis is not None else '"tp"'
-        help_lines.append(
-            f"assert_type({located.name(culprits[0])}, {{{want}: R}}) where it is made (or I, V, P, S(i))"
-        )
+        axes = [at.axis] if at.axis is not None else _axes_of([operands[position] for position in others])
+        types = ", ".join(f"{axis_argument(one)}: R" for one in axes)
+        names = [located.name(position) for position in culprits]
+        what, where = (names[0], "it is") if len(names) == 1 else (f"[{', '.join(names)}]", "they are")
+        help_lines.append(f"assert_type({what}, {{{types}}}) where {where} made (or I, V, P, S(i))")
     shown = list(dict.fromkeys([*culprits, *others]))
     return Finding(
         code=refusal.code,
@@ -145,6 +147,12 @@ def _finding(
         facts=tuple(facts),
         help=tuple(help_lines),
     )
+
+
+def _axes_of(operands: Sequence[Bound]) -> list[Any]:
+    """The axes that typed operands mention, in the order of the mesh."""
+    axes = {axis for operand in operands if isinstance(operand.type, TensorType) for axis in operand.type.axes}
+    return sorted(axes, key=lambda axis: axis.sort_key)
 
 
 def _tell(

@@ -232,7 +232,9 @@ def _module_state(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", item) for name, item in _plain_dict(state.get(kind)).items())
     if depth:
         for child_name, child in _plain_dict(state.get("_modules")).items():
-            yield from ((f".{child_name}{name}", item) for name, item in _module_state(child, depth - 1))
+            # Members of a Sequential or ModuleList are told by position.
+            step = f"[{child_name}]" if child_name.isdigit() else f".{child_name}"
+            yield from ((f"{step}{name}", item) for name, item in _module_state(child, depth - 1))
 
 
 def _resolve(expression: ast.expr, frame: FrameType) -> Any:
