@@ -210,3 +210,28 @@ def test_every_line_of_help_makes_the_call_pass(tp_mesh: Any) -> None:
                 line.partition(" before ")[0], {"all_reduce": spmd.all_reduce, "x": x, "P": P, "R": R, "I": I}
             )
             assert place(torch.relu(repaired)) in "RI"
+
+
+def test_the_help_for_several_operands_mends_all_of_them(tp_mesh: Any) -> None:
+    x, weight, bias = make("V"), make("I", 4, grad=True), make("I", 4, grad=True)
+    with typecheck(), refused("SW101") as caught:
+        torch.layer_norm(x, (4,), weight, bias)
+    (help_line,) = caught.value.finding.help
+    assert help_line.startswith(
+        'convert(weight, "tp", src=I, dst=R) and convert(bias, "tp", src=I, dst=R) before layer_norm'
+    )
+
+
+def test_the_term_that_is_told_is_a_tensor_where_one_is_at_fault(tp_mesh: Any) -> None:
+    partial, residual = make("P"), make("R")
+    with typecheck(), refused("SW113", "lerp adds residual once per rank"):
+        torch.lerp(partial, residual, 0.5)
+
+
+def test_the_annotation_that_is_suggested_names_the_axes_in_play(mesh: Any) -> None:
+    x = spmd.assert_type(torch.ones(4), {"dp": spmd.V, "tp": spmd.R})
+    y = torch.ones(4)
+    y.__dict__.clear()
+    with typecheck(), refused("SW102") as caught:
+        x * y
+    assert caught.value.finding.help[0].startswith('assert_type(y, {"dp": R, "tp": R}) where it is made')

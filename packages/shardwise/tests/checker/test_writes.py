@@ -183,3 +183,21 @@ def test_swapping_dims_in_place_keeps_the_local_type(tp_mesh: Any) -> None:
     with typecheck():
         x.t_()
         assert (place(x), tuple(x.shape)) == ("V", (3, 2))
+
+
+@pytest.mark.parametrize("fill", [torch.nn.init.zeros_, torch.nn.init.ones_, lambda p: torch.nn.init.constant_(p, 0.1)])
+@pytest.mark.parametrize("letter", ["R", "I", "V"])
+def test_initialising_with_a_constant_keeps_the_declared_type(tp_mesh: Any, letter: str, fill: Any) -> None:
+    parameter = torch.nn.Parameter(torch.empty(4))
+    spmd.assert_type(parameter, {"tp": spmd.PerMeshAxisLocalSpmdType(letter)})
+    with typecheck():
+        fill(parameter)
+    assert place(parameter) == letter
+
+
+@pytest.mark.parametrize("fill", [torch.nn.init.normal_, torch.nn.init.xavier_uniform_, torch.nn.init.trunc_normal_])
+def test_initialising_with_random_numbers_is_refused_where_ranks_must_be_equal(tp_mesh: Any, fill: Any) -> None:
+    with typecheck():
+        fill(make("V"))
+        with refused("SW121"):
+            fill(make("I"))

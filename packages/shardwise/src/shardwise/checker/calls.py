@@ -106,7 +106,8 @@ def _shapes(value: Any, param: str) -> Any:
     if isinstance(value, torch.Tensor):
         return Shape(tuple(value.shape), param, str(value.dtype))
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return [_shapes(item, param) for item in value]
+        shapes = (_shapes(item, param) for item in value)
+        return tuple(shapes) if isinstance(value, tuple) else list(shapes)
     return value.value if isinstance(value, Scalar) else value
 
 

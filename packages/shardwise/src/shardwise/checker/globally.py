@@ -74,7 +74,7 @@ class Placer:
                 tuple(self.tensors[at] for at in placed.others),
             )
         if placed.place is not V:
-            return self._pending(axis, sharded, placed)
+            return placed.place if placed.total else self._pending(axis, sharded, placed)
         self.dims[axis] = placed.dims
         return V
 

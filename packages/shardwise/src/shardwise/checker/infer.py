@@ -44,6 +44,7 @@ class Outcome:
     ``blockable``     the answer depends on the row's guard, because some operand is partial.
     ``checked``       some operand was typed, so this call was really checked.
     ``results``       one type per result tensor where they differ; empty: all have ``type``.
+    ``call``          the call as its labels see it, in global mode; what repairs are tried on.
     """
 
     type: TensorType
@@ -53,6 +54,7 @@ class Outcome:
     blockable: bool = False
     checked: bool = True
     results: tuple[TensorType, ...] = ()
+    call: Call | None = None
 
 
 def infer(
@@ -127,6 +129,7 @@ def infer(
         grad_matters,
         blockable,
         results=result_types(result, specs) if len(specs) > 1 else (),
+        call=call if scope is not None else None,
     )
 
 

@@ -327,6 +327,7 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
                 return False
             key.append(item.shape)
         elif cls is tuple or cls is list:
+            key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
             key.append(len(item))
             if not _extend_fully(item, key, tags):
                 return False
@@ -334,9 +335,12 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
             key.append(cls)
             if not _extend_fully((item.start, item.stop, item.step), key, tags):
                 return False
-        elif cls is float:
+        elif cls is int:
+            key.append(item)
+        elif cls is float or cls is bool:
+            key.append(cls)  # 1, 1.0 and True are equal keys
             key.append(item == 0)
-        elif cls in PLAIN or cls is int:
+        elif cls in PLAIN and cls.__hash__ is not None:
             key.append(item)
         else:
             return False

@@ -14,6 +14,7 @@ from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.rules.labels import Call
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
@@ -22,7 +23,7 @@ from shardwise.types.tensor_type import TensorType
 from .binding import Bound
 from .infer import AxisRefusal, Outcome
 from .repair import repairs
-from .sharding_report import SHARDING, sharding_refused
+from .sharding_report import SHARDING, sharding_help, sharding_refused
 
 WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
 
@@ -95,7 +96,7 @@ def refuse(
     """Report every refusal of ``outcome``; returns only if the session collects."""
     located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for refusal in outcome.refusals:
-        finding = _finding(op, row, operands, located, refusal, blocked)
+        finding = _finding(op, row, operands, located, refusal, blocked, outcome.call)
         context = context_block(op, operands, values)
         session.report(
             SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding, context=context)
@@ -111,7 +112,13 @@ def context_block(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> 
 
 
 def _finding(
-    op: str, row: Row, operands: Sequence[Bound], located: Located, at: AxisRefusal, blocked: str | None
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    located: Located,
+    at: AxisRefusal,
+    blocked: str | None,
+    call: Call | None,
 ) -> Finding:
     refusal = at.refusal
     # Positions in a per-axis refusal count the operands on that axis; elsewhere they count the call's operands.
@@ -123,11 +130,12 @@ def _finding(
     help_lines = []
     for repair in repairs(row, at.givens, blocked=blocked) if at.givens else ():
         step = repair.transition
-        calls = [
-            f"{step.call}({located.name(spots[position])}, {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r})"
-            for position in repair.positions
-        ]
+        names = [located.name(spots[position]) for position in repair.positions]
+        along = axis_argument(at.axis)
+        calls = [f"{step.call}({name}, {along}, src={step.src!r}, dst={step.dst!r})" for name in names]
         help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
+    if refusal.code in SHARDING and at.axis is not None and call is not None:
+        help_lines += sharding_help(op, row, call, operands, located, at.axis)
     if refusal.code == "SW121" and not help_lines:
         help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")
     if refusal.code in ("SW102", "SW103"):

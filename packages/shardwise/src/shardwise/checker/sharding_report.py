@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from shardwise.mesh.normalize import axis_argument
+from shardwise.rules.labels import Call
+from shardwise.rules.row import Row
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
+from .sharding_repair import shard_repairs
 
 if TYPE_CHECKING:
     from .infer import AxisRefusal
@@ -57,3 +61,18 @@ def sharding_refused(
         fact = 'with partials="explicit" the caller names the axes of a pending sum: out_partial_axes'
         return f"{op} contracts {listed}, which is sharded over {axis}, and leaves a pending sum", [fact]
     return f"{op} cannot work on {listed}, which is sharded over {axis}", [reason]
+
+
+def sharding_help(
+    op: str, row: Row, call: Call, operands: Sequence[Bound], located: Located, axis: Any, most: int = 2
+) -> list[str]:
+    """The cheapest repairs as calls that can be pasted, each with what it moves."""
+    lines = []
+    for repair in shard_repairs(row, call, operands, axis, partials=True)[:most]:
+        calls = [
+            f"{step.call}({located.name(step.position)}, {axis_argument(axis)}, src={step.src!r}, dst={step.dst!r})"
+            for step in repair.steps
+        ]
+        moved = f"moves {repair.elements:.0f} elements per rank" if repair.elements else "no communication in forward"
+        lines.append(f"{' and '.join(calls)} before {op} ({moved})")
+    return lines

@@ -22,7 +22,10 @@ class Fate(enum.Enum):
     """What happens along a label that the result does not simply keep."""
 
     SUM = "sum"
-    """Summed: a sharded operand gives a partial result."""
+    """Summed, in the terms of the linear law that have it: a sharded operand gives a partial result."""
+    TOTAL = "total"
+    """The whole result is a sum of contributions, one per element along the label and each a function, linear or not,
+    of that element and of what all share: a summed loss, a count. A sharded operand gives a partial result."""
     MEAN = "mean"
     """Averaged: a shard has the mean of its own elements only."""
     EXTREMUM = "max"
@@ -49,6 +52,8 @@ class Labelling:
     ``fates``     what happens to labels that are not merely kept.
     ``why``       for an opaque label: what mixes along it, for the message.
     ``even``      labels whose shards must have equal sizes for the rule to hold.
+    ``spread``    operands (by position) and labels of theirs with size 1 which may be whole where others are sharded,
+                  because one element then serves all; left out, a dim of size 1 is a shard or has no label.
     """
 
     operands: tuple[Dims, ...]
@@ -56,6 +61,7 @@ class Labelling:
     fates: Mapping[Label, Fate] = field(default_factory=dict)
     why: Mapping[Label, str] = field(default_factory=dict)
     even: frozenset[Label] = frozenset()
+    spread: frozenset[tuple[int, Label]] = frozenset()
 
     def fate(self, label: Label) -> Fate | None:
         """The fate of ``label``; None if the results keep it. A label that only operands have is summed."""

@@ -38,10 +38,14 @@ class Sharded:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The result along the axis: its placement and, per result tensor, the dim that is sharded."""
+    """The result along the axis: its placement and, per result tensor, the dim that is sharded.
+
+    ``total``  the ranks' results are the addends of the global one, whatever the row's linear law says.
+    """
 
     place: PerMeshAxisLocalSpmdType
     dims: tuple[int | None, ...]
+    total: bool = False
 
 
 def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials: bool) -> Placed | Refusal:
@@ -60,7 +64,9 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     label = next(iter(labels))
     assert label is not None, "broadcast dims were refused above"
     whole = [
-        at for at, one in enumerate(operands) if one.dim is None and not one.uniform and label in labelling.operands[at]
+        at
+        for at, one in enumerate(operands)
+        if one.dim is None and not one.uniform and label in labelling.operands[at] and (at, label) not in labelling.spread
     ]
     if whole:
         return Refusal("SW402", "has the whole of a dim that the others have sharded", tuple(whole), positions)
@@ -68,9 +74,9 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     dims = tuple(dims.index(label) if label in dims else None for dims in labelling.results)
     if fate is None:
         return Placed(V, dims)
-    if fate is Fate.SUM:
+    if fate in (Fate.SUM, Fate.TOTAL):
         if partials:
-            return Placed(P, (None,) * len(labelling.results))
+            return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
         return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
 
