@@ -214,7 +214,7 @@ def _placements(local: Mapping[Any, Any], ndim: int) -> dict[MeshAxis, Any]:
     Errors: SW131 for an axis that is given twice otherwise.
     """
     placements: dict[MeshAxis, Any] = {}
-    correctable = set()
+    correctable: set[MeshAxis] = set()
     for key, placement in local.items():
         axis = normalize_axis(key)
         if isinstance(placement, Shard):
