@@ -72,7 +72,7 @@ def _install() -> None:
 def _watch_sharded_parameters() -> None:
     """FSDP may be loaded later: asked again whenever a parameter is made, until it is there."""
     global _watching
-    if not _watching and sharded_parameters.watch(_replace):
+    if not _watching and sharded_parameters.watch(_replace, _session):
         _watching = True
         _undo.append(_stop_watching)
 

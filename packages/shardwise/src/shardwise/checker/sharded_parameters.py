@@ -7,6 +7,7 @@ DTensor stays its own business. FSDP is never imported from here, because it tak
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -20,29 +21,36 @@ from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED
 
 from .classes import is_dtensor
+from .pausing import paused
+from .session import CheckSession
 
 _MODULE = "torch.distributed.fsdp._fully_shard._fsdp_param"
 _DECLARED = "_shardwise_declared"
 Replace = Callable[[Any, str, Callable[[Any], Any]], None]
 
 
-def watch(replace: Replace) -> bool:
-    """Wrap the two methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded."""
+def watch(replace: Replace, find: Callable[[], CheckSession | None]) -> bool:
+    """Wrap the two methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded.
+
+    ``find`` gives the session of this thread: what FSDP does to take a parameter apart is not the program's doing.
+    """
     cls = getattr(sys.modules.get(_MODULE), "FSDPParam", None)
     if cls is None:
         return False
-    replace(cls, "_init_sharded_param", _wrap_sharding)
+    replace(cls, "__init__", functools.partial(_wrap_sharding, find))
     replace(cls, "init_unsharded_param", _wrap_gathering)
     return True
 
 
-def _wrap_sharding(plain: Any) -> Any:
+def _wrap_sharding(find: Callable[[], CheckSession | None], plain: Any) -> Any:
     @functools.wraps(plain)
-    def _init_sharded_param(self: Any, param: Any, *args: Any, **kwargs: Any) -> Any:
+    def __init__(self: Any, param: Any, *args: Any, **kwargs: Any) -> None:
         setattr(self, _DECLARED, tag_of(param))
-        return plain(self, param, *args, **kwargs)
+        session = find()
+        with contextlib.nullcontext() if session is None else paused(session):
+            plain(self, param, *args, **kwargs)
 
-    return _init_sharded_param
+    return __init__
 
 
 def _wrap_gathering(plain: Any) -> Any:

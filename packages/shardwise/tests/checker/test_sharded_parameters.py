@@ -1,0 +1,62 @@
+"""What fully_shard's parameters are typed as: replicate where FSDP gathers them, as declared elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import shardwise as spmd
+from shardwise import I, R, S, V
+from shardwise.checker import typecheck
+from shardwise.types.placement import Shard
+
+from .helpers import refused
+
+fully_shard = pytest.importorskip("torch.distributed.fsdp").fully_shard
+
+
+def seen_types(model: nn.Module, x: torch.Tensor) -> dict[str, Any]:
+    """The types of the parameters as they are during forward."""
+    types: dict[str, Any] = {}
+    hook = model.register_forward_hook(
+        lambda module, *_: types.update({name: spmd.get_local_type(p) for name, p in module.named_parameters()})
+    )
+    model(x)
+    hook.remove()
+    return types
+
+
+@pytest.mark.parametrize("declared", [I, R, S(0)])
+def test_a_gathered_parameter_is_replicate_over_dp_and_as_declared_over_tp(mesh: Any, declared: Any) -> None:
+    with typecheck():
+        model = nn.Linear(4, 4, bias=False)
+        spmd.assert_type(model.weight, {"tp": declared})
+        fully_shard(model, mesh=mesh["dp"])
+        x = spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": I if declared is I else R})
+        types = seen_types(model, x)
+    place = V if isinstance(declared, Shard) else declared
+    assert types["weight"] == {spmd.normalize_axis("dp"): R, spmd.normalize_axis("tp"): place}
+
+
+def test_a_model_that_was_sharded_before_the_check_is_replicate_over_the_axis_of_fsdp(mesh: Any) -> None:
+    model = nn.Linear(4, 4)
+    fully_shard(model, mesh=mesh["dp"])
+    with spmd.set_current_mesh(mesh["dp"]), typecheck():
+        nn.Parameter(torch.zeros(()))
+        out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V}))
+        assert spmd.get_axis_local_type(out, "dp") is V
+        assert seen_types(model, spmd.assert_type(torch.randn(2, 4), {"dp": V}))["bias"] == {
+            spmd.normalize_axis("dp"): R
+        }
+
+
+def test_an_axis_that_nobody_declared_is_missing(mesh: Any) -> None:
+    with typecheck():
+        model = nn.Linear(4, 4)
+        fully_shard(model, mesh=mesh["dp"])
+        x = spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": R})
+        with refused("SW103", "tp"):
+            model(x)
