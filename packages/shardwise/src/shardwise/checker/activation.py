@@ -52,9 +52,11 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
 
 
 @contextlib.contextmanager
-def checking(*, strict: bool = True, collect: Collector | None = None) -> Iterator[CheckSession]:
+def checking(
+    *, strict: bool = True, local: bool = True, partials: Partials = "infer", collect: Collector | None = None
+) -> Iterator[CheckSession]:
     """Check this thread and gather the findings in ``collect``; ``typecheck`` blocks inside join this check."""
-    session = CheckSession(strict=strict, collector=collect)
+    session = CheckSession(strict=strict, local=local, partials=partials, collector=collect)
     with _fresh(session):
         yield session
 

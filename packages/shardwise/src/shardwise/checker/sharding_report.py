@@ -52,6 +52,9 @@ def sharding_refused(
         fact = f"{first} is not sharded over {axis}, {partners} is" if partners else reason
         return f"{op} needs {first} sharded over {axis} like the others", [fact]
     if code == "SW408":
+        if operands[culprits[0]].shape is None:
+            fact = "the same program on one device has no such number: state the result's type at a local_map boundary"
+            return f"{op} takes {first}, a number that differs over {axis}, into a global computation", [fact]
         return f"{first} varies over {axis}, but nothing says which of its dims is sharded, in {op}", []
     if code == "SW409":
         return f"{op} cannot tell in which order mesh axes shard one dim of its result", [reason]

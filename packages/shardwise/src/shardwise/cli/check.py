@@ -51,6 +51,19 @@ Examples:
     help="Whether tensors without a type are errors where typed ones "
     "are in play, or are passed over (default: strict).",
 )
+@click.option(
+    "--local/--global",
+    "local",
+    default=True,
+    help="Local types only, or global ones too: which dims are sharded, through every operator (default: local).",
+)
+@click.option(
+    "--partials",
+    type=click.Choice(["infer", "explicit"]),
+    default="infer",
+    help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for it "
+    "(default: infer).",
+)
 @click.option("--fake", is_flag=True, help="Use fake tensors: nothing is allocated and nothing computed.")
 @click.option(
     "--device",
@@ -82,6 +95,8 @@ def check(
     world_size: int | None,
     rank: int,
     strict: bool,
+    local: bool,
+    partials: Literal["infer", "explicit"],
     fake: bool,
     device: str,
     form: Literal["text", "json", "sarif", "github"],
@@ -112,6 +127,8 @@ def check(
             rank=rank,
             mesh=mesh,
             strict=strict,
+            local=local,
+            partials=partials,
             device=device,
             fake=fake,
             trace=trace,

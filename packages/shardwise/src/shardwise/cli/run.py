@@ -21,6 +21,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.activation import checking
+from shardwise.checker.session import Partials
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Place
 from shardwise.diagnostics.limits import counted
@@ -45,6 +46,8 @@ class Options:
     rank: int = 0
     mesh: MeshShape | None = None
     strict: bool = True
+    local: bool = True
+    partials: Partials = "infer"
     device: str = "cpu"
     fake: bool = False
     trace: bool = False
@@ -63,7 +66,9 @@ def check_program(program: Program, options: Options) -> RunResult:
             _ctrl_c(interrupted),
             _world(options),
             trace(options.trace),
-            checking(strict=options.strict, collect=collector) as session,
+            checking(
+                strict=options.strict, local=options.local, partials=options.partials, collect=collector
+            ) as session,
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
         ):
             program.run(loaded)

@@ -113,6 +113,29 @@ def dim_index(dim: int, ndim: int) -> int:
     return dim + ndim if dim < 0 else dim
 
 
+def dims_given(call: Call, *names: str, ndim: int | None = None) -> tuple[int, ...] | None:
+    """The dims that an argument names, from the front: an int, a list, or nothing (None or empty), which is all dims.
+
+    ``names``  of the parameter, ``dim`` if left out; the first that was given counts. A truth value is no dim, because
+               overloads have a flag in that place.
+    ``ndim``   of the tensor meant, the first operand's if left out.
+    Gives None if a dim is out of range.
+    """
+    count = call.first.ndim if ndim is None else ndim
+    given = next((call.arguments[name] for name in names or ("dim", "axis") if name in call.arguments), None)
+    if given is None or isinstance(given, bool):
+        return tuple(range(count))
+    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not all(isinstance(dim, int) and -max(count, 1) <= dim < max(count, 1) for dim in listed):
+        return None
+    return tuple(dim_index(dim, count) for dim in listed if count) or tuple(range(count))
+
+
+def numbered(ndim: int, name: str = "i") -> tuple[Label, ...]:
+    """One label per dim, counted from the front: ``i0``, ``i1``."""
+    return tuple(f"{name}{dim}" for dim in range(ndim))
+
+
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Dims], Dims]:
     """Labels of operands that are broadcast together, and of the result: ``d0`` is the last dim, ``d1`` the one before."""
     ndim = max((len(shape) for shape in shapes), default=0)
@@ -130,7 +153,7 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Dims], Dims]:
 def pointwise(call: Call) -> Labelling:
     """Element by element, operands broadcast against each other."""
     rows, result = broadcast([tensor.shape for tensor in call.tensors])
-    return Labelling(tuple(rows), (result,))
+    return Labelling(tuple(rows), (result,), stretched=frozenset(result))
 
 
 def signature(text: str) -> Labeller:
@@ -172,7 +195,8 @@ def signature(text: str) -> Labeller:
             made.append(tuple(row))
         fates = dict.fromkeys(opaque, Fate.OPAQUE)
         fates |= {d: Fate.OPAQUE for dims in operands for d in dims if d is not None and d.startswith("_")}
-        return Labelling(tuple(operands), tuple(made), fates)
+        stretched = frozenset(name[1:] + d for name, (_, dims) in spread.items() for d in dims if d is not None)
+        return Labelling(tuple(operands), tuple(made), fates, stretched=stretched)
 
     label.__name__ = text
     return label

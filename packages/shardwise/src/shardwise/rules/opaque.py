@@ -6,9 +6,10 @@ these; equal operands give equal results, and varying ones varying results.
 
 from __future__ import annotations
 
+from .positions import POSITIONS
 from .row import Row
 
-_FAMILIES: dict[str, str] = {
+FAMILIES: dict[str, str] = {
     "rounds": """
         ceil floor round trunc fix frac special.round fmod remainder rremainder floor_divide rfloor_divide
         fake_quantize_per_channel_affine fake_quantize_per_tensor_affine fused_moving_avg_obs_fake_quant
@@ -127,7 +128,7 @@ _FAMILIES: dict[str, str] = {
 }
 
 ROWS = tuple(
-    Row(op, "input other", law=f"{family}: a pending sum does not pass")
-    for family, names in _FAMILIES.items()
+    Row(op, POSITIONS.get(op, "input other"), law=f"{family}: a pending sum does not pass")
+    for family, names in FAMILIES.items()
     for op in names.split()
 )

@@ -29,4 +29,4 @@ with spmd.set_current_mesh(mesh):
             optimizer.step()
             optimizer.zero_grad()
     torch.save(ddp.module.state_dict(), "/dev/null")
-    print(R, sum(parameter.numel() for parameter in ddp.parameters()))
+    print(sum(parameter.numel() for parameter in ddp.parameters()))

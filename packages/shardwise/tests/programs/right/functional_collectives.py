@@ -6,7 +6,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import P, R, S, V
+from shardwise import R, S, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
@@ -25,4 +25,4 @@ with spmd.set_current_mesh(mesh), torch.no_grad():
     pieces = funcol.reduce_scatter_tensor(spmd.linear(x, weight, out_partial_axes="tp"), "sum", 1, (mesh, 1))
     spmd.assert_type(pieces, {"tp": V})
     waited = funcol.wait_tensor(pieces)
-    print((waited * 2).shape, P)
+    print((waited * 2).shape)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, S, V
+from shardwise import I, P, S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (4,), mesh_dim_names=("tp",))
@@ -31,4 +31,3 @@ with spmd.set_current_mesh(mesh):
     y = spmd.all_reduce(spmd.linear(Scale.apply(x), weight, out_partial_axes="tp"), "tp", src=P, dst=I)
     y = norm(y) + torch.randn(2, 16)
     F.cross_entropy(y, torch.zeros(2, dtype=torch.long)).backward()
-    print(V)

@@ -74,4 +74,4 @@ with spmd.set_current_mesh(mesh):
         dist.send(y.detach(), dst=1)
     else:
         dist.recv(spare, src=0)
-    print(swapped.shape, type(P).__name__)
+    print(swapped.shape)

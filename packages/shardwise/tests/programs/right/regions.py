@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, PartitionSpec, R, S, V
+from shardwise import P, PartitionSpec, R, S, V
 from shardwise.checker import typecheck
 
 dist.init_process_group("nccl")
@@ -51,7 +51,7 @@ def main():
         z = spmd.assert_type((scale * y).relu(), {"dp": V, "tp": R})
     spmd.reveal_type(z)
     with typecheck("strict", local=True):
-        print(statistics(z), spmd.typeof(z), I)
+        print(statistics(z), spmd.typeof(z))
 
 
 with spmd.set_current_mesh(mesh), typecheck():

@@ -7,7 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 import shardwise as spmd
-from shardwise import P, R, S, V
+from shardwise import P, R, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("dp",))
@@ -53,4 +53,4 @@ with spmd.set_current_mesh(mesh):
     model.eval()
     with torch.no_grad():
         model(tokens, lengths)
-    print(S, [name for name, _ in model.named_parameters()][:2])
+    print([name for name, _ in model.named_parameters()][:2])

@@ -2,11 +2,10 @@
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, R, S, V
+from shardwise import I, P, R, S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, R, S
+from shardwise import P, R, S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -21,4 +21,3 @@ with spmd.set_current_mesh(mesh):
     y = spmd.all_reduce(y, "tp", src=P, dst=R)  # SW201
     raw = y.clone()
     dist.all_reduce(raw, group=mesh.get_group("tp"))  # SW201
-    print(I)

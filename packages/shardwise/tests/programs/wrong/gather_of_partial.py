@@ -6,7 +6,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import P, R, S, V
+from shardwise import R, S, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -27,4 +27,3 @@ with spmd.set_current_mesh(mesh), torch.no_grad():
     z = funcol.all_gather_tensor(y, 0, group)  # SW210
     z = funcol.all_reduce(y, "max", group)  # SW210
     z = funcol.all_reduce(y, "sum", group)
-    print(P)

@@ -2,11 +2,10 @@
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, R, S, V
+from shardwise import I, P, R, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -30,4 +29,3 @@ with spmd.set_current_mesh(mesh):
     total[0] = 1.0  # SW113
     total[1] = 0.0
     total.clamp_(min=0)  # SW112
-    print(nn.__name__, S)

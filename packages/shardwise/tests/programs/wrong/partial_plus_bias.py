@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import P, R, S
+from shardwise import R, S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -30,4 +30,3 @@ with spmd.set_current_mesh(mesh):
     a = y + torch.zeros(16)
     a = y + 0
     a = F.pad(y, (1, 1))
-    print(P)

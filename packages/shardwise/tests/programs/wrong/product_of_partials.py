@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import R, S
+from shardwise import S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -23,4 +23,3 @@ with spmd.set_current_mesh(mesh):
     c = a @ b.T  # SW111
     c = torch.einsum("bd,bd->b", a, b)  # SW111
     c = torch.addcmul(a, a, b)  # SW111
-    print(R)

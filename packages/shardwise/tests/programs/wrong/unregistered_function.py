@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import R, S
+from shardwise import S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -42,4 +42,3 @@ with spmd.set_current_mesh(mesh):
     y = y * 2
     z = FastGelu.apply(x)
     z = FastGelu.apply(spmd.linear(x, weight, out_partial_axes="tp"))  # SW112
-    print(R)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, R, S, V, rules
+from shardwise import I, P, R, S, rules
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -50,4 +50,3 @@ with spmd.set_current_mesh(mesh):
     h = F.gelu(F.linear(Reduce.apply(x.clone()), up))  # SW305
     y = spmd.linear(F.gelu(F.linear(Copy.apply(x), up)), down, out_partial_axes="tp")
     y = Copy.apply(y)  # SW305
-    print(V)

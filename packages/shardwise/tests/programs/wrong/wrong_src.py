@@ -21,4 +21,3 @@ with spmd.set_current_mesh(mesh):
     z = spmd.reinterpret(x, "tp", src=R, dst=V)  # SW203
     z = spmd.redistribute(y, "tp", src=P, dst=R)
     z = spmd.redistribute(x, "tp", src=P, dst=R)  # SW201
-    print(V)
