@@ -4,9 +4,9 @@ Every dim of every tensor operand and result gets a label. A label that operands
 only operands have is contracted, and its ``Fate`` says how. From labels alone follows what sharding an operator admits
 along one mesh axis (``rules/placing.py``).
 
-Signatures are written ``"*b m k, *b k n -> *b m n"``: one term per operand, right-aligned; ``*b`` is any number of leading
-dims, broadcast. ``[d]`` is opaque: its elements are mixed in a way that no shard can do alone. ``_`` is a dim that is
-nobody else's. Source: rulebook.md; relatives are einops patterns and Shardy's factor rules.
+Signatures are written ``"*b m k, *b k n -> *b m n"``: one term per operand, right-aligned; ``*b`` is any number of
+leading dims, broadcast. ``[d]`` is opaque: its elements are mixed in a way that no shard can do alone. ``_`` is a dim
+that is nobody else's. Source: rulebook.md; relatives are einops patterns and Shardy's factor rules.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def numbered(ndim: int, name: str = "i") -> tuple[Label, ...]:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Dims], Dims]:
-    """Labels of operands that are broadcast together, and of the result: ``d0`` is the last dim, ``d1`` the one before."""
+    """Labels of operands broadcast together, and of the result: ``d0`` is the last dim, ``d1`` the one before."""
     ndim = max((len(shape) for shape in shapes), default=0)
     size = [max((s[len(s) - 1 - at] for s in shapes if at < len(s)), default=1) for at in range(ndim)]
     rows: list[Dims] = []
@@ -153,7 +153,17 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Dims], Dims]:
 def pointwise(call: Call) -> Labelling:
     """Element by element, operands broadcast against each other."""
     rows, result = broadcast([tensor.shape for tensor in call.tensors])
-    return Labelling(tuple(rows), (result,), stretched=frozenset(result))
+    return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
+
+
+def singles(rows: Sequence[Dims], tensors: Sequence[Shape]) -> frozenset[tuple[int, Label]]:
+    """Operands and labels of theirs with size 1 that broadcasting would stretch: one element serves all shards."""
+    return frozenset(
+        (at, label)
+        for at, (row, tensor) in enumerate(zip(rows, tensors, strict=True))
+        for label, extent in zip(row, tensor.shape, strict=True)
+        if extent == 1 and label is not None
+    )
 
 
 def signature(text: str) -> Labeller:
@@ -195,8 +205,9 @@ def signature(text: str) -> Labeller:
             made.append(tuple(row))
         fates = dict.fromkeys(opaque, Fate.OPAQUE)
         fates |= {d: Fate.OPAQUE for dims in operands for d in dims if d is not None and d.startswith("_")}
-        stretched = frozenset(name[1:] + d for name, (_, dims) in spread.items() for d in dims if d is not None)
-        return Labelling(tuple(operands), tuple(made), fates, stretched=stretched)
+        stretched = {name[1:] + d for name, (_, dims) in spread.items() for d in dims if d is not None}
+        single = {pair for pair in singles(operands, call.tensors) if pair[1] in stretched}
+        return Labelling(tuple(operands), tuple(made), fates, spread=frozenset(single))
 
     label.__name__ = text
     return label

@@ -1,0 +1,43 @@
+"""What stands where in a call of an operator that is listed by name only? Positional parameters beyond ``input other``.
+
+``opaque.py`` lists operators that are linear in nothing by name; labels need to know which argument is the dim. Written
+like ``Row.params``; an operator that is not here has ``input other``.
+"""
+
+from __future__ import annotations
+
+_BY_PARAMS: dict[str, str] = {
+    "input dim": """
+        glu cumprod cummax cummin logcumsumexp softmax log_softmax softmin _softmax _log_softmax _safe_softmax
+        special.softmax special.log_softmax count_nonzero
+    """,
+    "input mask dim": "_masked_softmax",
+    "input dim keepdim": """
+        logsumexp special.logsumexp amax amin argmax argmin median nanmedian mode prod all any nansum nanmean
+        nuclear_norm frobenius_norm
+    """,
+    "input dim unbiased keepdim": "var std var_mean std_mean",
+    "input other keepdim": "max min",
+    "input q dim keepdim": "quantile nanquantile",
+    "input p dim keepdim": "norm native_norm",
+    "input ord dim keepdim": "linalg.vector_norm",
+    "input k dim keepdim": "kthvalue topk",
+    "input dim descending": "sort argsort",
+    "input p dim maxnorm": "renorm",
+    "input p dim eps": "normalize",
+    "input other p": "dist",
+    "x1 x2 p": "cdist",
+    "input p": "pdist",
+    "x1 x2 p eps keepdim": "pairwise_distance",
+    "x1 x2 dim eps": "cosine_similarity",
+    "input size alpha beta k": "local_response_norm",
+    "input normalized_shape weight bias eps": "native_layer_norm",
+    "input normalized_shape weight eps": "_fused_rms_norm",
+    "input weight bias N C HxW group eps": "native_group_norm",
+    "input weight bias running_mean running_var training": "native_batch_norm _native_batch_norm_legit",
+    "input bins min max": "histc",
+    "elements test_elements": "isin",
+    "input weight": "prelu",
+}
+
+POSITIONS: dict[str, str] = {name: params for params, names in _BY_PARAMS.items() for name in names.split()}
