@@ -1,7 +1,7 @@
 """Does the checker say what a person would say about small but complete distributed programs?
 
-A program is a script in ``programs/right`` or ``programs/wrong``. A trailing comment ``# SW101`` (or several codes) marks
-the line on which exactly these findings are expected; everything else must be clean. Comments at the top of a script:
+A program is a script in ``programs/right`` or ``programs/wrong``. A trailing comment ``# SW101`` (or several codes)
+marks the line on which exactly these findings are expected; everything else must be clean. Comments at the top:
 
     # options: world_size=4 permissive     how it is run; the world has 8 ranks otherwise, and the check is strict
     # unseen: reason                       a bug that local types cannot see: clean for now

@@ -1,4 +1,4 @@
-"""Context parallelism: each rank has a piece of the sequence and gathers all keys and values; data parallel beside it."""
+"""Context parallelism: each rank has a piece of the sequence and gathers all keys and values; tp and dp beside it."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A DiT with adaLN-zero modulation under data and tensor parallelism: noise per sample, timesteps, labels, EMA, sampling."""
+"""A DiT with adaLN-zero modulation, data and tensor parallel: noise per sample, timesteps, labels, sampling."""
 
 import math
 

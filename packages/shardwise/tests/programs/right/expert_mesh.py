@@ -1,4 +1,4 @@
-"""Experts live on another arrangement of the same ranks: (dp, tp) outside, (edp, ep) inside, crossed with reinterpret_mesh."""
+"""Experts live on another arrangement of the same ranks: (dp, tp) outside, (edp, ep) inside, with reinterpret_mesh."""
 
 import torch
 import torch.distributed as dist

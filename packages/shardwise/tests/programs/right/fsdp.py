@@ -31,7 +31,7 @@ for layer in model[1:3]:
 fully_shard(model, mesh=mesh, mp_policy=policy)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 with spmd.set_current_mesh(mesh):
-    for step in range(2):
+    for _ in range(2):
         tokens = spmd.assert_type(torch.randint(32, (2, 9)), {"dp": S(0)})
         logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())

@@ -1,4 +1,4 @@
-"""Every common way to step: groups with and without decay, foreach, fused and plain loops, schedulers, clipping, EMA."""
+"""Common ways to step: groups with and without decay, foreach, fused and plain loops, schedulers, clipping, EMA."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Parts that are not checked op by op: no_typecheck with declared types, local_map, local, nested typecheck, reveal_type."""
+"""Parts that are not checked op by op: no_typecheck with declared types, local_map, local, nested typecheck."""
 
 import torch
 import torch.distributed as dist

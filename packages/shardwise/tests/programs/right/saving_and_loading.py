@@ -50,4 +50,4 @@ with spmd.set_current_mesh(mesh):
     result = y.detach().float().cpu().numpy()
     z = torch.as_tensor(result * 2)
     z = spmd.assert_type(z, {"dp": V, "tp": V})
-    print((y + z).shape, sum(p.numel() for p in model.parameters()), [p.tolist() for p in model[1].parameters()][0])
+    print((y + z).shape, sum(p.numel() for p in model.parameters()), model[1].bias.tolist())

@@ -1,4 +1,4 @@
-"""ZeRO by hand: gradients are reduce-scattered, every rank updates its piece of the flat parameters, then gathers them."""
+"""ZeRO by hand: gradients are reduce-scattered, every rank updates its piece of the parameters, then gathers them."""
 
 import torch
 import torch.distributed as dist
