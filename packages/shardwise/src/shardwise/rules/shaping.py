@@ -21,7 +21,8 @@ _VIEWS = (
     ("unsqueeze", "dim"),
     ("expand", "size", "broadcast_to"),
     ("transpose", "dim0 dim1", "swapaxes", "swapdims"),
-    ("t", "", "T", "mT", "H", "mH", "adjoint", "numpy_T", "matrix_H"),
+    ("t", "", "T", "H", "numpy_T", "matrix_H"),
+    ("mT", "", "mH", "adjoint"),
     ("permute", "dims"),
     ("movedim", "source destination", "moveaxis"),
     ("narrow", "dim start length"),
@@ -30,15 +31,19 @@ _VIEWS = (
     ("split", "split_size_or_sections dim", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"),
     ("chunk", "chunks dim", "unsafe_chunk"),
     ("tensor_split", "indices_or_sections dim"),
-    ("hsplit", "indices_or_sections", "vsplit", "dsplit"),
+    ("hsplit", "indices_or_sections"),
+    ("vsplit", "indices_or_sections"),
+    ("dsplit", "indices_or_sections"),
     ("unbind", "dim", "__iter__"),
-    ("diagonal", "offset dim1 dim2", "linalg.diagonal"),
+    ("diagonal", "offset dim1 dim2"),
+    ("linalg.diagonal", "offset dim1 dim2"),
     ("unfold", "dimension size step", "im2col"),
     ("as_strided", "size stride storage_offset"),
     ("values", ""),
 )
 _COPIES = (
-    ("flip", "dims", "fliplr", "flipud", "__reversed__"),
+    ("flip", "dims", "flipud", "__reversed__"),
+    ("fliplr", ""),
     ("roll", "shifts dims"),
     ("rot90", "k dims"),
     ("repeat", "repeats"),
@@ -70,7 +75,9 @@ _JOINED = (
     ("cartesian_prod",),
     ("broadcast_tensors",),
     ("meshgrid",),
-    ("atleast_1d", "atleast_2d", "atleast_3d"),
+    ("atleast_1d",),
+    ("atleast_2d",),
+    ("atleast_3d",),
 )
 
 
@@ -80,7 +87,7 @@ def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
 
 
 def _joined(op: str, *spellings: str) -> Row:
-    view = op == "atleast_1d"
+    view = op.startswith("atleast")
     # Only these two take a dim after the list; the others take the tensors one by one, or nothing more.
     params = "*tensors dim" if op in ("cat", "stack") else "*tensors"
     return Row(op, params, "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)

@@ -1,0 +1,110 @@
+"""Which dim is which after a reshape? A pure function from the shape before and the sizes asked for.
+
+Sizes are one rank's; the program scales them, so the question is which dim of the result grows with a sharded dim. Dims
+are lined up by the products of their sizes: each smallest run of dims that becomes a run of dims is a group, and inside
+a group only the outermost dim keeps its shards in one piece: ``(a b) -> ab`` and ``ab -> (a b)`` keep ``a``, and shards
+of ``b`` would interleave. Dims of size 1 stand in the gaps between groups, where a ``-1`` says which one grows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+INTERLEAVES = "merged behind another dim, its shards would interleave"
+VANISHES = "its size on this rank is 1, so nobody can tell whether it was dropped or merged into a neighbour"
+AMBIGUOUS = "its size on this rank is 1, and the result has another number of such dims: nobody can tell which it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """``target``: dim before -> dim after, for dims that may be sharded. ``why``: for the others, why they may not."""
+
+    ndim: int
+    target: dict[int, int] = field(default_factory=dict)
+    why: dict[int, str] = field(default_factory=dict)
+
+
+def reshape(shape: Sequence[int], sizes: Sequence[int]) -> Reshaped | None:
+    """How ``shape`` becomes ``sizes``, one of which may be -1; None if nobody can tell."""
+    after = _resolved(shape, sizes)
+    groups = None if after is None else _groups(_countable(shape), _countable(after))
+    if groups is None:
+        return None
+    found = Reshaped(len(sizes))
+    free = sizes.index(-1) if -1 in sizes else None
+    for gap, group in groups:
+        _match_ones(found, gap, group, free)
+        _match_group(found, gap, group, free)
+    return found
+
+
+def _resolved(shape: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """``sizes`` without the -1; None if that cannot be."""
+    known = prod(size for size in sizes if size != -1)
+    if -1 not in sizes:
+        return list(sizes) if known == prod(shape) else None
+    if sizes.count(-1) > 1 or known == 0 or prod(shape) % known:
+        return None
+    return [prod(shape) // known if size == -1 else size for size in sizes]
+
+
+_EMPTY = 2**61 - 1
+"""Stands for the size 0, so that products tell; a prime, which no other size has as a factor."""
+
+Run = tuple[list[int], list[int]]
+"""Dims before and the dims after that they become."""
+
+
+def _countable(shape: Sequence[int]) -> list[int]:
+    return [size or _EMPTY for size in shape]
+
+
+def _groups(before: list[int], after: list[int]) -> list[tuple[Run, Run]] | None:
+    """Pairs of a gap (dims of size 1) and the group that follows it; the last group is empty. None: no match."""
+    if prod(before) != prod(after):
+        return None
+    found = []
+    i = j = 0
+    while True:
+        gap = _ones(before, i), _ones(after, j)
+        i, j = i + len(gap[0]), j + len(gap[1])
+        if i == len(before) or j == len(after):
+            return [*found, (gap, ([], []))]
+        start = i, j
+        left, right = before[i], after[j]
+        i, j = i + 1, j + 1
+        while left != right:
+            if left < right:
+                left, i = left * before[i], i + 1
+            else:
+                right, j = right * after[j], j + 1
+        found.append((gap, (list(range(start[0], i)), list(range(start[1], j)))))
+
+
+def _ones(shape: list[int], start: int) -> list[int]:
+    """The dims of size 1 that follow each other from ``start``."""
+    return [dim for dim, _ in itertools.takewhile(lambda each: each[1] == 1, enumerate(shape[start:], start))]
+
+
+def _match_ones(found: Reshaped, gap: Run, group: Run, free: int | None) -> None:
+    """Dims of size 1: one by one, or all into the -1, which may be the next group's outermost dim."""
+    before, after = gap
+    if len(before) == len(after):
+        found.target.update(zip(before, after, strict=True))
+    elif free is not None and (free in after or (not after and group[1][:1] == [free])):
+        found.target.update(dict.fromkeys(before, free))
+    else:
+        found.why.update(dict.fromkeys(before, AMBIGUOUS if after else VANISHES))
+
+
+def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None) -> None:
+    """The outermost dim stays outermost; a -1 of size 1 in front of the group is what grows with it."""
+    before, after = group
+    if not before:
+        return
+    grows = free if free is not None and free in gap[1] and not gap[0] else after[0]
+    found.target[before[0]] = grows
+    found.why.update(dict.fromkeys(before[1:], INTERLEAVES))
