@@ -89,7 +89,7 @@ def ordinary(op: Op) -> Handler:
                 key.append(None)
             elif not (cls is tuple or cls is list) or not _extend(value, key, tags):
                 return slow(session, func, args, kwargs)
-        if kwargs and ("out" in kwargs or "inplace" in kwargs or not _extend_named(kwargs, key, tags)):
+        if kwargs and (_writes(kwargs) or not _extend_named(kwargs, key, tags)):
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
@@ -125,7 +125,7 @@ def ordinary(op: Op) -> Handler:
         mesh = current_entry()
         key: list[Any] = [session.strict, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
         tags: list[Tag | None] = []
-        if "out" in kwargs or "inplace" in kwargs or not _extend_fully((*args, *kwargs.items()), key, tags):
+        if _writes(kwargs) or not _extend_fully((*args, *kwargs.items()), key, tags):
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
@@ -345,6 +345,11 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
         else:
             return False
     return True
+
+
+def _writes(kwargs: Mapping[str, Any]) -> bool:
+    """True if a keyword names a destination; activations pass ``inplace=False`` on every call."""
+    return kwargs.get("out") is not None or bool(kwargs.get("inplace"))
 
 
 def _destination(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
