@@ -151,6 +151,21 @@ def test_a_failure_of_our_own_is_no_verdict(project, monkeypatch):
     assert "a failure of shardwise itself" in result.stderr
 
 
+def test_a_failure_of_our_own_during_the_run_is_not_blamed_on_the_program(project, monkeypatch):
+    monkeypatch.setattr("shardwise.mesh.current.constant_type", {}.pop)
+    result = project.check_source(CLEAN)
+    assert result.exit_code == 2
+    assert "(a failure of shardwise itself)" in result.stdout
+    assert "current.py" in result.stderr
+
+
+@pytest.mark.parametrize("call", ["all_reduce()", "torch.ones(2) @ torch.ones(3)", "torch.ones(2).view(3)"])
+def test_a_wrong_call_is_the_programs_own_failure(project, call):
+    result = project.check_source(f"{CLEAN}\n{call}\n")
+    assert "SW910 script-error" in result.stdout
+    assert "failure of shardwise" not in result.stdout
+
+
 def test_json_alone_is_on_stdout(project):
     result = project.check_source("print('a word from the script')\n" + BROKEN, "--format", "json")
     report = json.loads(result.stdout)
