@@ -25,15 +25,15 @@ _RANDOM = """
     _standard_gamma
 """
 _OTHERS = "map_ map2_ _add_relu native_dropout_backward"
-_NOT = {
-    *"cumsum masked_scatter view_as_real view_as_complex set_ copy_ fill_".split(),
-    *"isin renorm glu prelu fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant".split(),
-}
+_NOT = """
+    cumsum masked_scatter view_as_real view_as_complex set_ copy_ fill_
+    isin renorm glu prelu fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant
+"""
 _POINTWISE = {
     *(row.op for module in (elementwise, casting) for row in module.ROWS),
     *(name for family in _FAMILIES for name in FAMILIES[family].split()),
     *f"{_RANDOM} {_OTHERS}".split(),
-} - _NOT
+} - set(_NOT.split())
 
 
 def _overwritten(call: Call) -> Labelling | None:
