@@ -34,6 +34,8 @@ def add_internal_prefix(prefix: str) -> None:
 def is_internal(code: CodeType) -> bool:
     """True for frames of shardwise, torch, the import machinery, and what stands between callers, as decorators do."""
     name = code.co_filename
+    if name == "<string>":
+        return code.co_name.startswith("__")  # a method that a dataclass or a named tuple wrote
     known = _is_internal.get(name)
     if known is None:
         known = name.startswith("<frozen") or any(name.startswith(prefix) for prefix in _internal_prefixes)
@@ -95,6 +97,14 @@ def user_frame(depth: int = 1) -> FrameType | None:
     while frame is not None and is_internal(frame.f_code):
         frame = frame.f_back
     return frame
+
+
+def is_library_calling(depth: int = 1) -> bool:
+    """True if what runs now was called by torch's own Python code, and not by the user's."""
+    frame: FrameType | None = sys._getframe(depth + 1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame is not None and is_internal(frame.f_code)
 
 
 def user_site(depth: int = 1) -> Site | None:
