@@ -278,3 +278,12 @@ def test_a_nested_check_changes_strictness_and_restores_it(tp_mesh: Any) -> None
             x + stray
         with refused("SW102"):
             x + stray
+
+
+def test_a_branch_inside_torch_is_not_the_programs(tp_mesh: Any, recwarn: pytest.WarningsRecorder) -> None:
+    with typecheck():
+        scale = make("V").exp()
+        torch.distributions.Normal(scale, scale).log_prob(scale)
+        assert not [one for one in recwarn if "SW116" in str(one.message)]
+        with pytest.warns(UserWarning, match="SW116.*the program branches on"):
+            assert (scale > 0).all()

@@ -33,7 +33,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(SpmdTypeError, match="no axis named 'tpp'; its axes are 'cp', 'dp', 'one', 'tp'") as caught:
         n.normalize_axis("tpp")
     assert caught.value.code == "SW902"
-    assert caught.value.help == ("'tp'",)
+    assert caught.value.help == ("did you mean 'tp'",)
 
 
 def test_a_name_that_an_outer_mesh_has_is_noted():

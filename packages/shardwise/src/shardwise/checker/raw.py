@@ -119,7 +119,8 @@ def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor
         return type
     axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
     located = None
-    if not axes and session.strict and type.axes:
+    # A message to one rank has no axis: the group only says who could be meant.
+    if not axes and session.strict and type.axes and row.received:
         located = Located(name, [(row.sent, tensor)])
         text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
         help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)

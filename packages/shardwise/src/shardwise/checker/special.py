@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import is_library_calling
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -142,7 +143,7 @@ def value_read(op: Op) -> Handler:
             for axis, place in zip(type.axes, type.placements, strict=True):
                 if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
                     _value_finding(session, op, "SW115", tensor, axis)
-                elif place is V and branching and not type.ground.is_constant:
+                elif place is V and branching and not type.ground.is_constant and not is_library_calling():
                     _value_finding(session, op, "SW116", tensor, axis)
         if any(type_of(tensor).axes for tensor in tensors):
             session.checked += 1

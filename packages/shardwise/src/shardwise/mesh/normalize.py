@@ -61,7 +61,7 @@ def _unknown_name(name: str, entry: CurrentMesh) -> SpmdTypeError:
     return SpmdTypeError(
         f"the current mesh has no axis named {name!r}; {listed}{note}",
         code="SW902",
-        help=tuple(repr(close) for close in difflib.get_close_matches(name, known, 1)),
+        help=tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1)),
     )
 
 
