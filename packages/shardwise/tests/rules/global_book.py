@@ -54,3 +54,11 @@ def _placement(result: torch.Tensor) -> PerMeshAxisSpmdType | None:
     type = type_of(result)
     shard = partition_spec_get_shard(type.spec, _AXIS)
     return shard if shard is not None else type.get(_AXIS)
+
+
+def shown(report: Report, *refused: str) -> list[str]:
+    """Everything that is wrong or missing, as text; ``refused``: facts whose refusal is meant, ``"P -> P"``."""
+    meant = [one for one in report.missing if str(one.fact) in refused]
+    assert len(meant) == len(refused), f"{refused} are not all refused"
+    missing = [one for one in report.missing if one not in meant]
+    return [f"wrong: {one}" for one in report.wrong] + [f"missing: {one}" for one in missing]

@@ -29,7 +29,7 @@ import torch
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard
 from shardwise.types.tensor_type import TensorType
 
-from .oracle import Op, Tensors, addends, close, gradients, leaf_of, tensors_in
+from .oracle import SINGLE, Op, Tensors, addends, close, gradients, leaf_of, tensors_in
 from .reassemble import Grid, Unreadable, deal, reassemble
 
 Placements = tuple[PerMeshAxisSpmdType, ...]
@@ -224,8 +224,9 @@ class Truth:
         return None
 
     def is_accident(self, fact: Fact) -> bool:
-        """True if the results do not depend on the values, and so hardly prove a thing about sums."""
-        if P not in fact.operands and P not in fact.results:
+        """True if the results do not depend on the values, and so prove nothing about shards that are combined."""
+        kept = all(isinstance(place, Shard) for place in fact.results) or set(fact.operands) == {R}
+        if kept and P not in fact.operands:
             return False
         first, *others = [outs for _, outs in self.wholes]
         return all(close(a, b) for outs in others for a, b in zip(first, outs, strict=True))
@@ -285,6 +286,7 @@ class _Trial:
         generator = torch.Generator().manual_seed(self.seed + 104729)
         cotangents = [torch.randn(outs[at].shape, dtype=outs[at].dtype, generator=generator) for at in sent]
         duals = [_dual(results[at]) for at in sent]
+        rough = any(outs[at].dtype in SINGLE for at in sent)
         dealt = [_deal(c, dual, self.size, generator) for c, dual in zip(cotangents, duals, strict=True)]
         try:
             wanted = gradients(leaves, outs, cotangents)
@@ -302,7 +304,7 @@ class _Trial:
             whole, pieces = wanted[at], [each[at] for each in found]
             if whole is not None:
                 own = [piece for piece in pieces if piece is not None]
-                reason = _misread(own, _dual(place), whole, f"the gradient of operand {at}")
+                reason = _misread(own, _dual(place), whole, f"the gradient of operand {at}", rough=rough)
                 if reason:
                     return reason
         return None
@@ -353,22 +355,28 @@ def _deal(
     return addends(value, size, generator) if place is P else [value] * size
 
 
-def _misread(pieces: Sequence[torch.Tensor], place: PerMeshAxisSpmdType, whole: torch.Tensor, what: str) -> str | None:
+def _misread(
+    pieces: Sequence[torch.Tensor], place: PerMeshAxisSpmdType, whole: torch.Tensor, what: str, *, rough: bool = False
+) -> str | None:
     """Why local tensors that are put together as ``place`` says are not ``whole``; None if they are."""
     if place is P and whole.dtype is torch.bool:
         return f"{what} is a truth value, which is no pending sum"
     if place is R:
-        apart = next((rank for rank, piece in enumerate(pieces) if not close(piece, whole)), None)
+        apart = next((rank for rank, piece in enumerate(pieces) if not close(piece, whole, rough=rough)), None)
         return None if apart is None else f"{what} on rank {apart} is not the global one"
     if place is P:
         if any(piece.shape != whole.shape for piece in pieces):
             return f"{what} has another shape on some rank than globally"
-        return None if close(torch.stack(list(pieces)).sum(0), whole) else f"{what} does not sum up to the global one"
+        return (
+            None
+            if close(torch.stack(list(pieces)).sum(0), whole, rough=rough)
+            else f"{what} does not sum up to the global one"
+        )
     assert isinstance(place, Shard), "a result is R, P or S(i)"
     shapes = {(*piece.shape[: place.dim], *piece.shape[place.dim + 1 :]) for piece in pieces}
     if len(shapes) != 1:
         return f"the pieces of {what} do not fit together along dim {place.dim}"
-    if close(torch.cat(list(pieces), place.dim), whole):
+    if close(torch.cat(list(pieces), place.dim), whole, rough=rough):
         return None
     return f"the pieces of {what} along dim {place.dim} are not the global one"
 

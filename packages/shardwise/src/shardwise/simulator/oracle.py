@@ -22,7 +22,7 @@ Op = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]
 
 _RTOL, _ATOL = 1e-7, 1e-9
-_SINGLE = (torch.float32, torch.complex64)
+SINGLE = (torch.float32, torch.complex64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +230,11 @@ def gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]
     return [next(found).detach() if leaf.requires_grad else None for leaf in leaves]
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Equal up to rounding; shapes must agree."""
+def close(found: torch.Tensor, wanted: torch.Tensor, *, rough: bool = False) -> bool:
+    """Equal up to rounding, ``rough``: of single precision; shapes must agree."""
     if found.shape != wanted.shape:
         return False
-    rtol, atol = (_RTOL, _ATOL) if wanted.dtype not in _SINGLE else (1e-4, 1e-5)
+    rtol, atol = (_RTOL, _ATOL) if wanted.dtype not in SINGLE and not rough else (1e-4, 1e-5)
     return torch.allclose(found.to(wanted.dtype), wanted, rtol=rtol, atol=atol, equal_nan=True)
 
 

@@ -149,8 +149,14 @@ def _to_size(call: Call) -> Labelling | None:
         return None
     labels = numbered(call.first.ndim)
     extra = call.first.ndim - len(size)
-    pairs = zip(labels[extra:], size, call.first.shape[extra:], strict=True)
-    return Labelling((labels,), (tuple(None if wanted == 1 and has != 1 else label for label, wanted, has in pairs),))
+    left: list[Label | None] = []
+    unclear = []
+    for label, wanted, has in zip(labels[extra:], size, call.first.shape[extra:], strict=True):
+        left.append(None if wanted == 1 else label)
+        if wanted == has == 1:
+            unclear.append(label)
+    why = dict.fromkeys(unclear, "a shard of size 1 may be meant to stay or to be summed")
+    return Labelling((labels,), (tuple(left),), dict.fromkeys(unclear, Fate.OPAQUE), why)
 
 
 def _binned(call: Call) -> Labelling | None:
