@@ -92,7 +92,7 @@ def _check(session: CheckSession, call: _Call, axis: Any, before: TensorType) ->
     """The result's type; what is wrong with the operand is reported."""
     dst = to_local_type(call.dst)
     if before.ground is Ground.UNKNOWN:
-        return TensorType.of({axis: dst})
+        return TensorType.of({axis: dst}, ground=Ground.UNKNOWN)  # the other axes are as unknown as they were
     if before.ground.is_constant and not before.axes:
         return TensorType.of({axis: dst})
     type, axes = _resolve(before, axis)

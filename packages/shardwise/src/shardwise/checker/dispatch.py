@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_place
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_compat import operator_parameters
+from shardwise.rules import custom
 from shardwise.rules.row import Kind, Row
 from shardwise.rules.table import lookup
 from shardwise.types.errors import SpmdTypeError
@@ -54,9 +58,17 @@ def handler_for(func: Any) -> Handler:
         return special.copied
     row = name.find(lookup)
     if row is None:
-        return no_rule(name.shown)
+        return no_rule(name)
     handler = handler_of_row(name, row)
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
+
+
+def _parameters(func: Any, count: int) -> str:
+    """The parameters of an operator as a rule names them; placeholders where nothing tells."""
+    try:
+        return " ".join(operator_parameters(func) or inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        return " ".join(f"x{at}" for at in range(count))
 
 
 def _by_position(handler: Handler) -> Handler:
@@ -93,10 +105,19 @@ def _property(name: OpName) -> Handler:
     return special.pass_through if row is None else handler_of_row(OpName(name.candidates), row)
 
 
-def no_rule(op: str) -> Handler:
-    """The handler for an operator that the rule book does not know: never a guess."""
+def no_rule(name: OpName) -> Handler:
+    """The handler for an operator that the rule book does not know: the program's own rule, and never a guess."""
+    op = name.shown
+    declared: list[Handler] = []
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        row = None if declared else name.find(custom.lookup)
+        if row is not None:
+            declared.append(handler_of_row(name, row))
+        if declared:
+            if session.collector is not None:
+                session.trust(f"the rule of {op}", user_place())
+            return declared[0](session, func, args, kwargs)
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         if is_dtensor_call(args, kwargs) or not any(type_of(tensor).axes for tensor in tensors):
             return func(*args, **kwargs)
@@ -106,6 +127,8 @@ def no_rule(op: str) -> Handler:
             located = Located(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
             message = f"the rule book has no row for {op}"
             help_lines = (
+                f'shardwise.rules.register_rule("{op}", "{_parameters(func, len(args))}"), if it is a deterministic '
+                "function that does not communicate",
                 "wrap the call in a torch.autograd.Function with spmd_typecheck, or in local_map(out_types=...)",
             )
             operands = tuple(located.operand(at) for at in range(len(tensors)))

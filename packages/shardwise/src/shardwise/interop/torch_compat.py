@@ -43,6 +43,14 @@ OpOverload: Any = torch._ops.OpOverload
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 
 
+def operator_parameters(func: Any) -> tuple[str, ...]:
+    """The parameters of an operator of ``torch.ops``, by its schema; empty for any other callable. (torch 2.13)"""
+    if isinstance(func, OpOverloadPacket):
+        func = getattr(func, func.overloads()[0])
+    schema = getattr(func, "_schema", None)
+    return () if schema is None else tuple(argument.name for argument in schema.arguments)
+
+
 def in_backward() -> bool:
     """True while autograd runs a backward pass on this thread. (2.9 to 2.13)"""
     return torch._C._current_graph_task_id() != -1

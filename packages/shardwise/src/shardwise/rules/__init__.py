@@ -1,4 +1,4 @@
-"""What each operator does to types: the rows of the rule book, and the operators that hand-written rules are made of.
+"""What each operator does to types: the rows of the rule book, and what hand-written rules are made of.
 
 The rows load without torch. The operators live in the checker and are loaded on first use.
 """
@@ -6,6 +6,7 @@ The rows load without torch. The operators live in the checker and are loaded on
 from shardwise._doors import door, listed
 
 _NAMES = {
+    **listed("shardwise.rules.custom", "register_rule"),
     **listed("shardwise.checker.ndim", "NdimWithSpmdType"),
     **listed(
         "shardwise.checker.hook_ops", "einsum all_reduce all_gather reduce_scatter all_to_all reinterpret convert"
