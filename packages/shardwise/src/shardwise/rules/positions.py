@@ -28,6 +28,7 @@ _BY_PARAMS: dict[str, str] = {
     "input other p": "dist",
     "x1 x2 p": "cdist",
     "input p": "pdist",
+    "input mat1 mat2": "_addmm_activation",
     "x1 x2 p eps keepdim": "pairwise_distance",
     "x1 x2 dim eps": "cosine_similarity",
     "input size alpha beta k": "local_response_norm",
