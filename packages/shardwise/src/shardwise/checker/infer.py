@@ -73,7 +73,7 @@ def infer(
     ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the row labels.
     """
     refusals: list[AxisRefusal] = []
-    types = [_present(operand, position, mesh, refusals) for position, operand in enumerate(operands)]
+    types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
         return Outcome(UNKNOWN_TYPE, tuple(refusals))
     typed = [position for position, type in enumerate(types) if isinstance(type, TensorType) and type.axes]
@@ -133,14 +133,19 @@ def infer(
     )
 
 
-def _present(operand: Bound, position: int, mesh: CurrentMesh | None, refusals: list[AxisRefusal]) -> TensorType | Weak:
-    """An operand's type as this call sees it: constants are weak, foreign axes are read on the current mesh."""
+def _present(
+    operand: Bound, position: int, mesh: CurrentMesh | None, refusals: list[AxisRefusal], globally: bool
+) -> TensorType | Weak:
+    """An operand's type as this call sees it: constants are weak, foreign axes are read on the current mesh.
+
+    ``globally``  a constant in the shape of a shard is that shard, because its dims are cut.
+    """
     type = operand.type
     if isinstance(type, Weak):
         return type
     if type.ground is Ground.UNKNOWN:
         return UNKNOWN_TYPE
-    if type.ground.is_constant and not operand.grad:
+    if type.ground.is_constant and not operand.grad and not (globally and type.spec is not None):
         return Weak.ZERO if type.ground is Ground.ZERO else Weak.CONSTANT
     if mesh is not None and not all(axis in mesh.axes for axis in type.axes):
         try:

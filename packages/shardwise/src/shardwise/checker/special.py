@@ -72,13 +72,17 @@ def optimizer(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> A
 def factory(op: Op) -> Handler:
     """The handler for a factory: a constant under the current mesh, or what the operands (``full``) make of it."""
     zero, empty = op.row.kind is Kind.ZERO, op.row.kind is Kind.EMPTY
+    uniform = op.name.removeprefix("new_").removesuffix("_like") in ("ones", "full", "scalar_tensor")
 
     def handle(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         if op.in_place or kwargs.get("out") is not None:
-            return _into_destination(session, op, func, args, kwargs, _constant(zero, empty))
+            return _into_destination(session, op, func, args, kwargs, _constant(zero, empty, uniform))
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
+        if template.spec is not None and not session.local:
+            outcome = _cut_like(template, outcome)
         if any(not isinstance(operand.type, TensorType) or operand.type is UNTYPED for operand in operands):
             operands = [operand for operand in operands if isinstance(operand.type, TensorType)]
         if operands and any(isinstance(value, torch.Tensor) or outcome.checked for value in values):
@@ -87,9 +91,8 @@ def factory(op: Op) -> Handler:
             return run(session, op, func, args, kwargs, values, outcome)
         made = func(*[unwrap(a) for a in args], **{k: unwrap(v) for k, v in kwargs.items()})
         if isinstance(made, torch.Tensor):
-            template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
             filled = not zero and not _is_zero_fill(op, args, kwargs)
-            type = _like(template, filled, empty) if template.axes else _constant(zero or not filled, empty)
+            type = _like(template, filled, empty) if template.axes else _constant(zero or not filled, empty, uniform)
             if made.requires_grad:
                 type = type.with_ground(Ground.ABSENT)
             if type is not UNTYPED:
@@ -111,18 +114,31 @@ def _is_zero_fill(op: Op, args: Args, kwargs: Kwargs) -> bool:
     return isinstance(value, (int, float, complex)) and value == 0
 
 
-def _constant(zero: bool, empty: bool) -> TensorType:
+def _constant(zero: bool, empty: bool, uniform: bool) -> TensorType:
     mesh = current_entry()
     if empty:
         return EMPTY_TYPE
-    if mesh is None:
-        return constant_type((), zero=zero)
+    if mesh is None or (uniform and not zero):
+        return constant_type(() if mesh is None else mesh.axes, zero=zero, uniform=uniform)
     return mesh.zero if zero else mesh.constant
+
+
+def _cut_like(template: TensorType, outcome: Outcome) -> Outcome:
+    """A typed number in the shape of a shard: the result is cut like the template, where the number is equal."""
+    cut = template.spec.axes_with_partition_spec() if template.spec is not None else set()
+    pending = [axis for axis in outcome.type.axes if axis in cut and outcome.type.get(axis) is P]
+    if not outcome.type.axes:
+        return outcome
+    if pending:
+        refusals = [AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending]
+        return replace(outcome, type=UNKNOWN_TYPE, refusals=(*outcome.refusals, *refusals))
+    places = {axis: V for axis in outcome.type.axes if axis in cut}
+    return replace(outcome, type=outcome.type.with_placements(places).with_spec(template.spec))
 
 
 def _like(template: TensorType, filled: bool, empty: bool) -> TensorType:
     """The template's placements, but from constants alone; ones in place of partial values are no partial sum."""
-    ground = Ground.EMPTY if empty else Ground.CONSTANT if filled else Ground.ZERO
+    ground = Ground.EMPTY if empty else Ground.UNIFORM if filled else Ground.ZERO
     changes = {axis: R for axis in template.axes if filled and template.get(axis) is P}
     return TensorType.of({**{a: template.get(a) for a in template.axes}, **changes}, template.spec, ground)
 
