@@ -46,10 +46,6 @@ def _flat(call: Call) -> Labelling:
     return moved(call, {}, 2, _DIAGONAL)
 
 
-def _traced(call: Call) -> Labelling:
-    return moved(call, {}, 0, _DIAGONAL)
-
-
 LABELS: dict[str, Labeller] = {
     "tril": _triangle,
     "diagonal": _diagonal,
@@ -57,6 +53,5 @@ LABELS: dict[str, Labeller] = {
     "diag": _diag,
     "diagflat": _flat,
     "diag_embed": _embedded,
-    "trace": _traced,
     "diagonal_copy": positional(_diagonal, "offset dim1 dim2"),
 }

@@ -7,6 +7,7 @@ shared: sharded in every part alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..labels import Call, Dims, Fate, Labeller, Labelling, Shape, dim_index, pointwise
 from ..moves import argument, moved, unshardable
@@ -22,11 +23,11 @@ Places = Callable[[int], Sequence[int]]
 
 def _join(call: Call, places: Places, joined: int, ndim: int) -> Labelling:
     """A single part is the whole and keeps all its dims."""
-    lost = joined if len(call.tensors) > 1 else None
+    parts = [part for part in call.tensors if not _is_skipped(part, call)]
+    lost = joined if len(parts) > 1 else None
     rows: list[Dims] = []
     for part in call.tensors:
-        own = places(part.ndim) if not _is_skipped(part, call) else ()
-        rows.append(tuple(f"d{at}" for at in own) if len(own) == part.ndim else unshardable(part))
+        rows.append(tuple(f"d{at}" for at in places(part.ndim)) if part in parts else unshardable(part))
     named = {label for row in rows for label in row}
     result = tuple(f"d{at}" if f"d{at}" in named and at != lost else None for at in range(ndim))
     fates = {} if lost is None else {f"d{lost}": Fate.OPAQUE}
@@ -90,7 +91,7 @@ def _cartesian_prod(call: Call) -> Labelling:
         return moved(call, {0: 0}, 1)
     lost = {f"x{at}": Fate.OPAQUE for at in range(1, len(call.tensors))}
     rows = (("d0",), *((label,) for label in lost))
-    return Labelling(rows, (("d0", None),), lost, dict.fromkeys(lost, _INNER))
+    return Labelling(rows, (("d0", None),), lost, dict.fromkeys(lost, _INNER), frozenset({"d0"}))
 
 
 def _meshgrid(call: Call) -> Labelling:
@@ -100,6 +101,11 @@ def _meshgrid(call: Call) -> Labelling:
         order[:2] = reversed(order[:2])
     rows = tuple((f"d{at}",) if part.ndim else () for at, part in enumerate(call.tensors))
     return Labelling(rows, (tuple(f"d{at}" if call.tensors[at].ndim else None for at in order),))
+
+
+def _broadcast(call: Call) -> Labelling:
+    """Every result gets the dim that is sharded, so a part with one element of it has to be sharded with the others."""
+    return replace(pointwise(call), spread=frozenset())
 
 
 def _at_least(least: int) -> Labeller:
@@ -126,7 +132,7 @@ LABELS: dict[str, Labeller] = {
     "block_diag": _block_diag,
     "cartesian_prod": _cartesian_prod,
     "meshgrid": _meshgrid,
-    "broadcast_tensors": pointwise,
+    "broadcast_tensors": _broadcast,
     "atleast_1d": _at_least(1),
     "atleast_2d": _at_least(2),
     "atleast_3d": _at_least(3),

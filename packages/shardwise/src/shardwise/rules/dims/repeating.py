@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..labels import Call, Labeller, Labelling, Shape
-from ..moves import kept, listed, moved, unshardable, wrapped
+from ..moves import kept, listed, moved, wrapped
 from ..reshaping import INTERLEAVES
 
 _COPIES = "each rank would lay the copies of its own shard side by side"
+_UNEVEN = "each element has its own count, so the result would be cut wherever the counts say"
 _COUNTS = "the counts say at which positions the result stands, counted from the start of each shard"
 _BORDER = "every shard would get the border, not only the first and the last one"
 _SHUFFLED = "groups of channels are interleaved"
@@ -28,27 +29,19 @@ def _repeated(call: Call) -> Labelling | None:
 
 def _repeated_each(call: Call) -> Labelling:
     """Copies stand next to their element, inside its shard; without a dim, the flattened tensor is meant."""
-    ndim = call.first.ndim
-    counts, dim = call.get("repeats"), call.get("dim")
+    shape, counts, dim = call.first.shape, call.get("repeats"), call.get("dim")
     if counts is None:
         return moved(call, {}, 1, _COUNTS)
     if dim is None:
-        outermost = next((at for at, size in enumerate(call.first.shape) if size != 1), 0)
-        target = {at: 0 for at in range(ndim) if at <= outermost}
-        return _counted(moved(call, target, 1, INTERLEAVES), call, 0 if ndim == 1 else None)
-    return _counted(kept(call), call, wrapped(dim, ndim))
-
-
-def _counted(labels: Labelling, call: Call, dim: int | None) -> Labelling:
-    """One count for each element along ``dim`` goes with its element."""
-    if len(call.tensors) < 2:
-        return labels
-    counts = call.tensors[1]
-    if dim is not None and counts.shape == call.first.shape[dim : dim + 1]:
-        own = (labels.operands[0][dim],)
-    else:
-        own = unshardable(counts)
-    return Labelling((labels.operands[0], own), labels.results, labels.fates, labels.why)
+        outermost = next((at for at, size in enumerate(shape) if size != 1), 0)
+        found = moved(
+            call, dict.fromkeys(range(len(shape))[: outermost + 1], 0), 1, INTERLEAVES, even=range(len(shape))
+        )
+        return found if isinstance(counts, int) or len(shape) != 1 else moved(call, {}, 1, _UNEVEN)
+    dim = wrapped(dim, len(shape))
+    if isinstance(counts, Shape) and counts.shape not in ((), (1,)):
+        return kept(call, [dim], _UNEVEN)
+    return kept(call, even=[dim])
 
 
 def _padded(call: Call) -> Labelling | None:
@@ -62,7 +55,7 @@ def _padded(call: Call) -> Labelling | None:
 
 def _pixels(call: Call) -> Labelling:
     """``(c r r) h w -> c (h r) (w r)`` and back: every dim stays the outer one of its group."""
-    return kept(call)
+    return kept(call, even=range(call.first.ndim))
 
 
 def _channels(call: Call) -> Labelling:

@@ -93,7 +93,8 @@ def _unfolded(call: Call) -> Labelling | None:
     dim = wrapped(call.get("dimension", 0), ndim)
     # Windows that neither overlap nor leave a rest are a split of the dim, whose outer part keeps the shards.
     splits = size == call.get("step") and call.first.shape[dim : dim + 1] and call.first.shape[dim] % size == 0
-    return moved(call, {each: each for each in range(ndim) if each != dim or splits}, ndim + 1, _WINDOWS)
+    target = {each: each for each in range(ndim) if each != dim or splits}
+    return moved(call, target, ndim + 1, _WINDOWS, even=[dim])
 
 
 def _unfolded_blocks(call: Call) -> Labelling | None:
@@ -101,7 +102,7 @@ def _unfolded_blocks(call: Call) -> Labelling | None:
     ndim = call.first.ndim
     if ndim not in (3, 4):
         return None
-    return moved(call, {dim: dim for dim in range(ndim - 2)}, ndim - 1, _WINDOWS)
+    return moved(call, {dim: dim for dim in range(ndim - 2)}, ndim - 1, _WINDOWS, even=[ndim - 3])
 
 
 LABELS: dict[str, Labeller] = {

@@ -16,7 +16,7 @@ _BITS = "its two elements are one complex number"
 def _reshaped(call: Call) -> Labelling | None:
     """``view``, ``reshape``: sizes, or a dtype, which may only make the last dim finer or coarser."""
     if _is_dtype(argument(call, "dtype", "shape")):
-        return kept(call)
+        return kept(call, even=[call.first.ndim - 1])
     return _regrouped(call, listed(call, "shape", "size"))
 
 
@@ -31,7 +31,7 @@ def _like_other(call: Call) -> Labelling | None:
 
 def _regrouped(call: Call, sizes: Sequence[int] | None) -> Labelling | None:
     found = None if sizes is None else reshape(call.first.shape, sizes)
-    return None if found is None else moved(call, found.target, found.ndim, found.why)
+    return None if found is None else moved(call, found.target, found.ndim, found.why, even=found.even)
 
 
 def _flattened(call: Call) -> Labelling | None:
@@ -59,7 +59,8 @@ def _spliced(call: Call, start: int, stop: int, inner: Reshaped) -> Labelling:
     target = {dim: dim for dim in range(start)}
     target |= {dim + start: to + start for dim, to in inner.target.items()}
     target |= {dim: dim + shift for dim in range(stop, ndim)}
-    return moved(call, target, ndim + shift, {dim + start: why for dim, why in inner.why.items()})
+    why = {dim + start: why for dim, why in inner.why.items()}
+    return moved(call, target, ndim + shift, why, even=[dim + start for dim in inner.even])
 
 
 def _squeezed(call: Call) -> Labelling:
@@ -68,7 +69,8 @@ def _squeezed(call: Call) -> Labelling:
     asked = range(ndim) if named is None else dims_of(named, ndim)
     dropped = {dim for dim in asked if dim < ndim and call.first.shape[dim] == 1}
     stay = [dim for dim in range(ndim) if dim not in dropped]
-    return moved(call, {dim: at for at, dim in enumerate(stay)}, len(stay), _SQUEEZED)
+    # Where shards are uneven, another rank may have one element of the dim and drop it.
+    return moved(call, {dim: at for at, dim in enumerate(stay)}, len(stay), _SQUEEZED, even=asked)
 
 
 def _unsqueezed(call: Call) -> Labelling:
