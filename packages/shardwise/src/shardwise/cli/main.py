@@ -16,7 +16,7 @@ import click
 from shardwise import __version__
 from shardwise.diagnostics.result import ExitCode
 
-COMMANDS = {"check": "shardwise.cli.check", "explain": "shardwise.cli.explain"}
+COMMANDS = {"check": "shardwise.cli.check", "einsum": "shardwise.cli.einsum", "explain": "shardwise.cli.explain"}
 
 
 class FrontDoor(click.Group):

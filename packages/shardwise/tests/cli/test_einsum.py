@@ -1,0 +1,51 @@
+"""``shardwise einsum``: what it prints and what it exits with."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["einsum", *words])
+    return result.exit_code, result.output
+
+
+def test_a_row_parallel_linear_leaves_a_pending_sum() -> None:
+    code, text = run("bi,io->bo", "i@tp", "S(i)@tp")
+    assert code == 0
+    lines = [line.split() for line in text.splitlines()]
+    assert ["result", "bo", "P"] in [line[:3] for line in lines]
+    assert ["gradient", "of", "operand", "1", "bi", "S(i)"] in [line[:6] for line in lines]
+
+
+def test_every_axis_has_its_own_verdict() -> None:
+    code, text = run("sbi,io->sbo", "s@dp R@tp", "o@tp")
+    assert code == 0
+    assert [line for line in text.splitlines() if line.startswith("axis")] == ["axis dp", "axis tp"]
+
+
+def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
+    code, text = run("bi,io->bo", "i@tp")
+    assert code == 1
+    assert "illegal (SW402): operand 2 has the whole of i" in text
+    assert "legal after: convert operand 2 R -> S(i): result P" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("bi,io->bo", "x@tp"), "operand 1 has no label 'x'"),
+        (("bi,io->bo", "b@"), "'b@' is not a placement"),
+        (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "3 operands are described"),
+        (("bi,io->bo", "b@dp i@dp"), "placed twice on dp"),
+        (("bi,io->bo",), "nothing is placed"),
+        (("b->->i", "b@dp"), "not an einsum equation"),
+    ],
+)
+def test_wrong_usage_exits_2_and_names_the_word(words: tuple[str, ...], said: str) -> None:
+    code, text = run(*words)
+    assert code == 2
+    assert said in text
