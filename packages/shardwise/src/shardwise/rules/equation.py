@@ -1,7 +1,7 @@
 """What does an einsum equation say? Labels for every operand and for the result, the ellipsis spelt out.
 
-Letters as in torch: spaces do not count; without an arrow the result has the letters that occur once, in order, after the
-ellipsis; the ellipsis's dims are broadcast and summed if the result does not have them.
+Letters as in torch: spaces do not count; without an arrow the result has the letters that occur once, in order, after
+the ellipsis; the ellipsis's dims are broadcast and summed if the result does not have them.
 """
 
 from __future__ import annotations

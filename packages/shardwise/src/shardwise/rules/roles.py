@@ -1,13 +1,14 @@
 """Which operand of a call is which? Signatures whose terms belong to parameters, not to positions.
 
-``linear(x, w, bias=b)``, ``linear(x, bias=b, weight=w)`` and ``linear(x, w)`` are one rule. ``by_role`` writes it as a term
-per parameter; ``stretched`` does the same for labels that were computed.
+``linear(x, w, bias=b)``, ``linear(x, bias=b, weight=w)`` and ``linear(x, w)`` are one rule. ``by_role`` writes it as a
+term per parameter; ``stretched`` does the same for labels that were computed.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from .labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, signature
 
@@ -23,6 +24,16 @@ def by_role(params: str, text: str) -> Labeller:
         if any(tensor.param not in terms for tensor in call.tensors):
             return None
         return _cached(", ".join(terms[tensor.param] for tensor in call.tensors) + " -> " + right)(call)
+
+    return label
+
+
+def because(why: str, labeller: Labeller) -> Labeller:
+    """``labeller``, with the reason why its opaque labels are opaque."""
+
+    def label(call: Call) -> Labelling | None:
+        made = labeller(call)
+        return None if made is None else replace(made, why=dict.fromkeys(made.fates, why))
 
     return label
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..equation import parse
 from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, broadcast, numbered, pointwise
-from ..roles import by_role, stretched, tensor_at
+from ..roles import because, by_role, stretched, tensor_at
 
 _WHY_DIAGONAL = "a diagonal crosses every shard of one of its dims only"
 _WHY_KRON = "every block of the result holds all elements of the second operand along the dim"
@@ -133,7 +133,7 @@ def _kron(call: Call) -> Labelling | None:
 
 
 def _vecdot(call: Call) -> Labelling | None:
-    rows, result = broadcast([tensor.shape for tensor in call.tensors])
+    _, result = broadcast([tensor.shape for tensor in call.tensors])
     dim = call.get("dim", -1)
     if not result or not -len(result) <= dim < len(result):
         return None
@@ -149,7 +149,7 @@ def _cross(default: int | None) -> Labeller:
     """Without a dim, ``torch.cross`` takes the first one of size 3, which a shard may have where the whole has not."""
 
     def label(call: Call) -> Labelling | None:
-        rows, result = broadcast([tensor.shape for tensor in call.tensors])
+        _, result = broadcast([tensor.shape for tensor in call.tensors])
         size = [max(_extent(tensor, at) for tensor in call.tensors) for at in reversed(range(len(result)))]
         dim = call.get("dim", default)
         if dim is None:
@@ -180,12 +180,7 @@ def _grouped(call: Call) -> Labelling | None:
         (2, 2): "m [k], [k] n, [g] -> g m n",
     }
     text = texts.get((first.ndim, second.ndim))
-    made = None if text is None else by_role("mat_a mat_b offs", text)(call)
-    return made if made is None else _with_reason(made, _WHY_GROUPS)
-
-
-def _with_reason(made: Labelling, why: str) -> Labelling:
-    return Labelling(made.operands, made.results, made.fates, dict.fromkeys(made.fates, why), made.even, made.spread)
+    return None if text is None else because(_WHY_GROUPS, by_role("mat_a mat_b offs", text))(call)
 
 
 _MM = _accumulating("mat1", "mat2", "m k, k n -> m n")
