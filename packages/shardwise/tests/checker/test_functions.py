@@ -395,3 +395,14 @@ def test_mixed_flavours_are_read_as_one_where_no_gradient_flows(tp_mesh):
         outputs = LocalPair.apply(spmd.assert_type(torch.empty(4, 4), {"tp": I}), [make("R")])
     assert [place(output) for output in outputs] == ["R", "R"]
     assert R is not I
+
+
+def test_the_differentiable_collectives_of_torch_are_checked_call_by_call(tp_mesh: Any) -> None:
+    import torch.distributed.nn.functional as differentiable
+
+    group = tp_mesh.get_group("tp")
+    with typecheck():
+        assert place(differentiable.all_reduce(make("P", grad=True) * 1, group=group)) == "R"
+        assert [place(piece) for piece in differentiable.all_gather(make("V"), group=group)] == ["R"] * 4
+        with refused("SW201", "all_reduce expects"):
+            differentiable.all_reduce(make("R"), group=group)

@@ -201,3 +201,15 @@ def test_initialising_with_random_numbers_is_refused_where_ranks_must_be_equal(t
         fill(make("V"))
         with refused("SW121"):
             fill(make("I"))
+
+
+@pytest.mark.parametrize("norm", [torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d])
+@pytest.mark.parametrize("letter", ["V", "R"])
+def test_running_statistics_follow_the_batch_in_training(tp_mesh: Any, norm: Any, letter: str) -> None:
+    layer = norm(4, affine=False, track_running_stats=True)
+    spmd.assert_type(list(layer.buffers()), {"tp": spmd.R})
+    with typecheck():
+        layer.eval()(make(letter, 4, 4, 3))
+        assert place(layer.running_mean) == "R"
+        layer.train()(make(letter, 4, 4, 3))
+        assert place(layer.running_mean) == place(layer.running_var) == letter

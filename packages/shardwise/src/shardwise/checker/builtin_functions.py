@@ -27,8 +27,10 @@ class Treatment(enum.Enum):
     """Its first argument is a function whose operators are checked (reentrant checkpoint)."""
     IDENTITY = "identity"
     """Each result is the operand in the same position."""
-    UNTOUCHED = "untouched"
-    """Moves between DTensor and local tensors; typed elsewhere."""
+    BRIDGE = "bridge"
+    """Moves between DTensor and local tensors."""
+    SEEN = "seen"
+    """Its forward is made of calls that are checked one by one."""
     LOCAL = "local"
     """A local function that is not linear in anything."""
     OPAQUE = "opaque"
@@ -41,9 +43,9 @@ _TABLE = {
     "torch.utils.checkpoint.CheckpointFunction": Treatment.REGION,
     "torch.nn.modules._functions.BackwardHookFunction": Treatment.IDENTITY,
     "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction": Treatment.IDENTITY,
-    "torch.distributed.tensor.": Treatment.UNTOUCHED,
+    "torch.distributed.tensor.": Treatment.BRIDGE,
+    "torch.distributed.nn.": Treatment.SEEN,
     # Differentiable collectives: their types depend on the group, which only our own collectives are told.
-    "torch.distributed.nn.": Treatment.OPAQUE,
     "torch.distributed._functional_collectives": Treatment.OPAQUE,
 }
 

@@ -27,6 +27,7 @@ from .ordinary import Handler, ordinary
 from .partial import partial_contraction
 from .raw import raw_handler
 from .report import Located
+from .running_statistics import with_statistics, writes_statistics
 from .session import CheckSession
 
 _PROPERTY_GETTERS = {"grad": special.gradient}
@@ -89,8 +90,10 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
         return special.pass_through
     if row.kind is Kind.OPTIMIZER:
         return special.optimizer
-    make = _BY_KIND.get(row.kind, ordinary)
-    return make(Op(name, row))
+    op = Op(name, row)
+    if writes_statistics(op):
+        return with_statistics(op)
+    return _BY_KIND.get(row.kind, ordinary)(op)
 
 
 def _property(name: OpName) -> Handler:

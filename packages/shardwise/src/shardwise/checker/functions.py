@@ -26,6 +26,7 @@ from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
+from . import dtensor_bridge
 from .backward_hooks import MARK
 from .binding import Bound
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
@@ -134,10 +135,12 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
             session.trust(f"the typed forward of {cls.__qualname__}", user_site())
             with paused(session):
                 return cls.typecheck_forward(*args, **kwargs)  # type: ignore[attr-defined]
+        treatment = treatment_of(cls)
+        if treatment is Treatment.BRIDGE:
+            return _cross(session, cls, args, run)
         if is_dtensor_call(args, kwargs):
             with paused(session):
                 return run()
-        treatment = treatment_of(cls)
         if cls in _local:
             session.trust(f"{cls.__qualname__} is local", user_site())
             treatment = Treatment.LOCAL
@@ -146,9 +149,8 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
         if treatment is Treatment.IDENTITY:
             with paused(session):
                 return pass_types_on(tensors, run())
-        if treatment is Treatment.UNTOUCHED:
-            with paused(session):
-                return run()
+        if treatment is Treatment.SEEN:
+            return run()
         if treatment is Treatment.LOCAL:
             return _as_local(session, cls, args, kwargs, run)
         if session.strict:
@@ -160,6 +162,17 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
         session.report(error)
         return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
     return _run_as(session, cls.__name__, UNTYPED, run, tensors)
+
+
+def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> Any:
+    """Into DTensor or out of it."""
+    if cls.__name__ == dtensor_bridge.ENTERING:
+        dtensor_bridge.enter(session, args)
+    with paused(session):
+        result = run()
+    if cls.__name__ == dtensor_bridge.LEAVING:
+        dtensor_bridge.leave(args, result)
+    return result
 
 
 def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -155,8 +155,9 @@ def _match(
         take(index, next((part for part in parts if part.value is value), None))
     if by_position:
         for indices, free in _gaps(matches, slots):
-            if len(indices) == len(free):
-                for index, slot in zip(indices, free, strict=True):
+            # The operator's first operand comes first in the call; what follows it may be anything.
+            if len(indices) == len(free) or indices == [0]:
+                for index, slot in zip(indices, free, strict=False):
                     take(index, slot)
     return matches
 

@@ -1,0 +1,92 @@
+"""How do types cross into DTensor and out of it? By the placements, which say per mesh dim what a local tensor is.
+
+Operators between DTensors are their own business. ``from_local`` is told what its operand is, so a typed operand must be
+that; ``to_local`` gives what the placements say. Source: api section 4.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .report import Located, axis_text, placement_text
+from .session import CheckSession
+
+LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"
+
+
+def enter(session: CheckSession, args: Sequence[Any]) -> None:
+    """Check the operand of ``DTensor.from_local`` against the placements that it is given."""
+    local, mesh, placements = args[:3]
+    grads = (args[6] if len(args) > 6 else None) or [None] * len(placements)
+    type = type_of(local)
+    if type.ground is not Ground.ABSENT:
+        return
+    differentiable = local.requires_grad and torch.is_grad_enabled()
+    for axis, placement, grad in zip(_axes(mesh), placements, grads, strict=True):
+        place, want = type.get(axis), _placed(placement, grad)
+        if place in (None, UNKNOWN, want) or want is None or axis.size() == 1:
+            continue
+        if ({place, want} == {R, I} and not differentiable) or (place, want) == (V, P):
+            continue  # equal bits; addends that nobody has called so yet
+        _refuse(session, local, axis, placement, place, want)
+
+
+def leave(args: Sequence[Any], result: Any) -> None:
+    """Type the result of ``DTensor.to_local``."""
+    if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
+        return
+    dtensor, grads = args[0], args[1] if len(args) > 1 else None
+    placements = dtensor.placements
+    places = {
+        axis: place
+        for axis, placement, grad in zip(
+            _axes(dtensor.device_mesh), placements, grads or [None] * len(placements), strict=True
+        )
+        if axis.size() > 1 and (place := _placed(placement, grad)) is not None
+    }
+    if places:
+        set_tag(result, Tag(TensorType.of(places), Origin(user_site(), "as its placements say, since to_local")))
+
+
+def _axes(mesh: Any) -> list[MeshAxis]:
+    return [MeshAxis.of(group) for group in mesh.get_all_groups()]
+
+
+def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
+    """The local type that a placement stands for; None if there is none. DTensor keeps replicated gradients equal."""
+    if placement.is_shard():
+        return V
+    if placement.is_replicate():
+        return R if grad is not None and grad.is_partial() else I
+    return P if getattr(placement, "reduce_op", "") == "sum" else None
+
+
+def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place: Any, want: Any) -> None:
+    located = Located("from_local", [("local_tensor", local)])
+    name, along = located.name(0), axis_text(axis)
+    message = f"from_local reads {name} as {placement!r} over {along}, but it is {placement_text(place)}"
+    facts: tuple[str, ...] = ()
+    help_lines: tuple[str, ...] = ()
+    if place is R and want is I:
+        facts = ("DTensor gives each rank the whole gradient, and that of a replicate tensor is summed over the ranks",)
+        help_lines = ("from_local(..., grad_placements=...) with Partial() there",)
+    elif place is P and want in (R, I):
+        help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst={want!r}) first",)
+    elif place is I and want is R:
+        help_lines = (f"convert({name}, {axis_argument(axis)}, src=I, dst=R) first",)
+    finding = Finding(
+        "SW130", message, located.place, "from_local", along, (located.operand(0, axis),), facts, help_lines
+    )
+    session.report(SpmdTypeError(message, code="SW130", help=help_lines, finding=finding))

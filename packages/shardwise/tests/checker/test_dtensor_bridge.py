@@ -1,0 +1,76 @@
+"""Section 4.15 under the checker: what may become a DTensor as what, and what comes out of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import shardwise as spmd
+from shardwise.checker import typecheck
+
+from .helpers import make, place, refused
+
+
+@pytest.mark.parametrize(
+    ("placement", "grad", "letter"),
+    [
+        (Shard(0), None, "V"),
+        (Replicate(), None, "I"),
+        (Replicate(), Partial(), "R"),
+        (Partial(), None, "P"),
+        (Partial("max"), None, ""),
+    ],
+)
+def test_a_local_tensor_is_what_the_placements_say(tp_mesh: Any, placement: Any, grad: Any, letter: str) -> None:
+    x = DTensor.from_local(torch.ones(4, 4), tp_mesh, [placement], run_check=False)
+    with typecheck():
+        assert place(x.to_local(grad_placements=[grad] if grad else None)) == letter
+
+
+@pytest.mark.parametrize(
+    ("letter", "grad", "placement", "admitted"),
+    [
+        ("V", False, Shard(0), True),
+        ("P", False, Partial(), True),
+        ("V", False, Partial(), True),
+        ("I", True, Replicate(), True),
+        ("R", False, Replicate(), True),
+        ("R", True, Replicate(), False),
+        ("P", False, Replicate(), False),
+        ("P", False, Shard(0), False),
+        ("R", False, Shard(0), False),
+        ("R", False, Partial(), False),
+    ],
+)
+def test_a_typed_tensor_becomes_a_dtensor_only_as_what_it_is(
+    tp_mesh: Any, letter: str, grad: bool, placement: Any, admitted: bool
+) -> None:
+    x = make(letter, grad=grad)
+    with typecheck():
+        if admitted:
+            DTensor.from_local(x, tp_mesh, [placement])
+        else:
+            with refused("SW130", "from_local reads x as"):
+                DTensor.from_local(x, tp_mesh, [placement])
+
+
+def test_an_untyped_tensor_is_believed(tp_mesh: Any) -> None:
+    with typecheck():
+        x = distribute_tensor(torch.ones(4, 4), tp_mesh, [Shard(0)])
+        assert place(x.to_local()) == "V"
+        assert place(x.full_tensor()) == "I"
+
+
+def test_a_model_of_dtensors_takes_and_gives_typed_tensors(tp_mesh: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    parallelize_module(model, tp_mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    x = spmd.assert_type(torch.ones(2, 8), {"tp": spmd.I})
+    with typecheck():
+        y = model(x)
+        assert place(y) == "I"
+        y.sum().backward()
