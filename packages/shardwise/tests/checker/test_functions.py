@@ -286,9 +286,9 @@ class TestTorchFunctions:
             with refused("SW112"):
                 Elsewhere.apply(make("P"))
 
-    def test_differentiable_collectives_of_torch_are_opaque(self, tp_mesh):
+    def test_functional_collectives_with_gradients_are_opaque(self, tp_mesh):
         class Reduce(Double):
-            __module__ = "torch.distributed.nn.functional"
+            __module__ = "torch.distributed._functional_collectives"
 
         with typecheck(), refused("SW302"):
             Reduce.apply(make("P"))
