@@ -23,20 +23,23 @@ from . import loss, special
 from .calls import Op
 from .classes import is_dtensor_call
 from .collective import collective
+from .factories import factory
 from .ordinary import Handler, ordinary
 from .partial import partial_contraction
+from .random_ops import random_op
 from .raw import raw_handler
 from .report import Located
 from .running_statistics import with_statistics, writes_statistics
 from .session import CheckSession
+from .value_reads import value_read
 
 _PROPERTY_GETTERS = {"grad": special.gradient}
 _BY_KIND = {
-    Kind.CONSTANT: special.factory,
-    Kind.ZERO: special.factory,
-    Kind.EMPTY: special.factory,
-    Kind.RANDOM: special.random_op,
-    Kind.VALUE: special.value_read,
+    Kind.CONSTANT: factory,
+    Kind.ZERO: factory,
+    Kind.EMPTY: factory,
+    Kind.RANDOM: random_op,
+    Kind.VALUE: value_read,
 }
 
 

@@ -1,0 +1,95 @@
+"""How is a call checked that draws random numbers? Values that must be equal on all ranks need equal numbers.
+
+That the generators give them, only a declaration says (``checker/randomness.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.rules.algebra import Refusal
+from shardwise.types.placement import UNKNOWN, I, P, R, V
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+from .binding import Bound
+from .calls import Op, has_scalar, unwrap
+from .classes import is_dtensor_call
+from .infer import AxisRefusal, Outcome
+from .ordinary import Handler, judge, run
+from .report import refuse
+from .session import CheckSession
+
+
+def random_op(op: Op) -> Handler:
+    """The handler for what draws random numbers."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        draws = op.row.draws is None or op.row.draws(op.static(args, kwargs, operands, values))
+        template = type_of(args[0]) if op.templates and args else UNTYPED
+        if draws and template.axes:
+            operands = [Bound("input", template, label="input")]
+            values = [args[0]]
+            outcome = _like_numbers(session, template)
+        elif draws and not operands and not op.in_place:
+            return _numbers(session, func, args, kwargs)
+        elif draws:
+            outcome = _drawn(session, outcome, operands)
+        if outcome.refusals:
+            refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+        return run(session, op, func, args, kwargs, values, outcome)
+
+    return handle
+
+
+def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Random numbers out of nothing: unannotated, unless the generator is synchronised over the whole mesh."""
+    if has_scalar(args, kwargs):
+        args, kwargs = [unwrap(value) for value in args], {name: unwrap(value) for name, value in kwargs.items()}
+    made = func(*args, **kwargs)
+    mesh = current_entry()
+    if isinstance(made, torch.Tensor) and mesh is not None and mesh.axes and mesh.axes <= session.synchronised:
+        set_tag(made, Tag(TensorType.of(dict.fromkeys(mesh.axes, R))))
+    session.unchecked += 1
+    return made
+
+
+def _like_numbers(session: CheckSession, template: TensorType) -> Outcome:
+    """Numbers in the shape of a typed tensor: they vary where it varies, and must be equal where it is equal."""
+    if P in template.placements:
+        return Outcome(UNTYPED, checked=False)  # what noise for a pending sum is to be, nobody has said
+    type = template.with_ground(Ground.ABSENT)
+    source = Bound("input", type, label="input")
+    return _drawn(session, Outcome(type, sources=(0,) * len(type.axes)), [source])
+
+
+def _drawn(session: CheckSession, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
+    """The outcome with a refusal for every axis along which equal values would get different numbers."""
+    type = outcome.type
+    if type.ground.is_constant:
+        # Constants in the shape of a typed tensor vary where it varies; others say nothing about their ranks.
+        shaped = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+        type = shaped[0] if len(shaped) == 1 else type
+        equal = [axis for axis in type.axes if type.get(axis) is not V]
+        alike = bool(type.axes) and all(axis in session.synchronised for axis in equal)
+        return replace(outcome, type=type.with_ground(Ground.ABSENT) if alike else UNTYPED, sources=())
+    if not outcome.checked or type.ground is Ground.UNKNOWN:
+        return outcome
+    refusals = list(outcome.refusals)
+    changes = {}
+    for axis, place in zip(type.axes, type.placements, strict=True):
+        if place in (R, I, P) and axis not in session.synchronised:
+            culprits = tuple(
+                at for at, o in enumerate(operands) if isinstance(o.type, TensorType) and o.type.get(axis) is place
+            )
+            refusals.append(AxisRefusal(axis, Refusal("SW121", "unsynchronised", culprits)))
+            changes[axis] = UNKNOWN
+    return replace(outcome, type=type.with_placements(changes), refusals=tuple(refusals)) if changes else outcome

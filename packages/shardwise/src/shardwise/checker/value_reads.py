@@ -1,0 +1,66 @@
+"""How is a call checked that hands a tensor's value to Python?
+
+A pending sum has no value yet; a varying one divides the ranks, which is a hang waiting for the next collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import is_library_calling
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import P, V
+from shardwise.types.tensor_type import Ground
+
+from .calls import Op
+from .ordinary import Handler
+from .report import Located, axis_text
+from .session import CheckSession
+
+_BRANCHING = {"__bool__", "is_nonzero", "__index__", "equal", "allclose"}
+_COMPARISONS = {"equal", "allclose"}
+"""Comparing local tensors is how a type error is hunted down, so it is allowed on a pending sum."""
+
+
+def value_read(op: Op) -> Handler:
+    """The handler for what hands a tensor's value to Python."""
+    branching = op.name in _BRANCHING
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        for tensor in tensors:
+            type = type_of(tensor)
+            for axis, place in zip(type.axes, type.placements, strict=True):
+                if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
+                    _value_finding(session, op, "SW115", tensor, axis)
+                elif place is V and branching and not type.ground.is_constant and not is_library_calling():
+                    _value_finding(session, op, "SW116", tensor, axis)
+        if any(type_of(tensor).axes for tensor in tensors):
+            session.checked += 1
+        else:
+            session.unchecked += 1
+        return func(*args, **kwargs)
+
+    return handle
+
+
+def _value_finding(session: CheckSession, op: Op, code: str, tensor: torch.Tensor, axis: Any) -> None:
+    located = Located(op.name, [("input", tensor)])
+    name, along = located.name(0), axis_text(axis)
+    if code == "SW115":
+        shown = op.name.strip("_")
+        message = f"{shown} reads {name}, which is still a partial sum over {along}"
+        facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
+        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
+    else:
+        message = f"the program branches on {name}, which differs between the ranks of {along}"
+        facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
+        help_lines = ()
+    finding = Finding(code, message, located.place, op.name, along, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
