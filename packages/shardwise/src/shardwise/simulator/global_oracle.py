@@ -13,6 +13,7 @@ the book says and the numbers refute (``wrong``) and what is true and the book r
 ``fn`` takes the tensors only, the global ones or a rank's; a size argument that is local must be computed from them.
 It must not write to its operands and must draw no random numbers, unless it seeds them. Give float64 values, and
 dims whose sizes are no multiple of three, so that shards are uneven. A dim shorter than the axis is not cut.
+An integer operand is an index if there are floating ones, and no pending sum.
 ``refute_on_grid`` tries one claim on a mesh of several axes.
 Source: semantics section 7, rulebook.md "the oracle".
 """
@@ -190,7 +191,9 @@ class Truth:
 
     def cuts(self) -> list[Placements]:
         """All placements that the operands can have."""
-        return list(itertools.product(*[list(_options(tensor, self.size)) for tensor in self.values[0]]))
+        # An integer among floating operands is an index: one that is out of range may do more than fail.
+        numbers = not any(tensor.is_floating_point() or tensor.is_complex() for tensor in self.values[0])
+        return list(itertools.product(*[list(_options(tensor, self.size, numbers)) for tensor in self.values[0]]))
 
     def locals(self, operands: Placements) -> list[Tensors]:
         """The local tensors of the first and of the last rank, without gradients."""
@@ -314,13 +317,13 @@ def _run(fn: Op, leaves: Sequence[torch.Tensor]) -> tuple[Tensors, Tensors]:
     return tuple(leaves), tensors_in(fn(*leaves))
 
 
-def _options(tensor: torch.Tensor, size: int) -> Iterator[PerMeshAxisSpmdType]:
-    """The placements that an operand can have."""
+def _options(tensor: torch.Tensor, size: int, numbers: bool) -> Iterator[PerMeshAxisSpmdType]:
+    """The placements that an operand can have; ``numbers``: an integer tensor may be a pending sum."""
     yield R
     for dim, extent in enumerate(tensor.shape):
         if extent >= size:
             yield Shard(dim)
-    if tensor.dtype is not torch.bool:
+    if tensor.is_floating_point() or tensor.is_complex() or (numbers and tensor.dtype is not torch.bool):
         yield P
 
 
