@@ -17,6 +17,7 @@ from shardwise.interop.session import Session
 from shardwise.interop.tagging import set_type, type_of
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .report import Located, axis_text
@@ -62,6 +63,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     conflicts = []
     for axis, new in zip(result.axes, result.placements, strict=True):
         old = before.get(axis)
+        if old is new and _shards_differ(before, result, axis):
+            conflicts.append(axis)
         if old is new or new is UNKNOWN:
             continue
         if old is None or old is UNKNOWN or (new is V and old in (R, I) and not requires_grad):
@@ -77,6 +80,12 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     return (before.with_placements(changes) if changes else before), conflicts
 
 
+def _shards_differ(before: TensorType, result: TensorType, axis: Any) -> bool:
+    """True if both say which dim is sharded, and disagree."""
+    shards = [partition_spec_get_shard(type.spec, axis) for type in (before, result)]
+    return None not in shards and shards[0] != shards[1]
+
+
 def _refuse(
     session: Session,
     op: str,
@@ -87,7 +96,8 @@ def _refuse(
     operands: Sequence[tuple[str, Any]],
 ) -> None:
     located = Located(op, [("destination", tensor), *operands])
-    old, new = before.get(axis), result.get(axis, R)
+    old = partition_spec_get_shard(before.spec, axis) or before.get(axis)
+    new = partition_spec_get_shard(result.spec, axis) or result.get(axis, R)
     finding = Finding(
         "SW120",
         f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",

@@ -135,7 +135,8 @@ class Placer:
         whole = [order for order in orders if len(order) == len(axes)]
         if len(whole) == 1 and all(_agrees(order, whole[0]) for order in orders):
             return list(whole[0])
-        return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(orders.values())))
+        at_fault = orders.values() or [at for at in self.tensors if any(self._is_cut(at, axis) for axis in axes)]
+        return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(at_fault)))
 
 
 def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:

@@ -199,10 +199,14 @@ def run(
     tags = [tag_of(value) for value in values]
     origin = _origin(outcome.sources, tags)
     destination = _destination(op, args, kwargs)
-    settled = []
+    settled: list[tuple[torch.Tensor, TensorType]] = []
     if destination is not None:
         written = [(op.param_at(at), value) for at, value in enumerate(values[:3]) if value is not destination]
-        settled = settle(session, op.name, destination, outcome.type, written)
+        # transpose_ and its like write nothing: the same elements get other dims.
+        renamed = op.in_place and op.row.view and outcome.type.axes
+        settled = (
+            [(destination, outcome.type)] if renamed else settle(session, op.name, destination, outcome.type, written)
+        )
     if has_scalar(args, kwargs):
         args = [unwrap(value) for value in args]
         kwargs = {name: unwrap(value) for name, value in kwargs.items()}

@@ -71,7 +71,7 @@ def _groups(before: list[int], after: list[int]) -> list[tuple[Run, Run]] | None
     """Pairs of a gap (dims of size 1) and the group that follows it; the last group is empty. None: no match."""
     if prod(before) != prod(after):
         return None
-    found = []
+    found: list[tuple[Run, Run]] = []
     i = j = 0
     while True:
         gap = _ones(before, i), _ones(after, j)
