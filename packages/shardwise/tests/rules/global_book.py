@@ -14,7 +14,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.simulator.global_oracle import FAILURES, Answer, Placements, Report, check_book
 from shardwise.simulator.oracle import tensors_in
-from shardwise.types.placement import PerMeshAxisSpmdType, Shard, to_local_type
+from shardwise.types.placement import PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
@@ -53,7 +53,10 @@ def _placement(result: torch.Tensor) -> PerMeshAxisSpmdType | None:
     """The result's placement; None if it has none, or is varying without a dim that is sharded."""
     type = type_of(result)
     shard = partition_spec_get_shard(type.spec, _AXIS)
-    return shard if shard is not None else type.get(_AXIS)
+    if shard is not None:
+        return shard
+    place = type.get(_AXIS)
+    return None if place is V else place
 
 
 def shown(report: Report, *refused: str) -> list[str]:

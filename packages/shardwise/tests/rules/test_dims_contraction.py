@@ -9,11 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardwise.simulator.global_oracle import Report
-
-from .global_book import differences
-
-torch.set_num_threads(1)
+from .agreement import assert_agreement, randn
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -100,35 +96,18 @@ EVEN = {"kron": (2,), "kron lower": (2,)}
 """Axis sizes, where shards of another size than the others would lie elsewhere in the result."""
 
 
-def values(shapes: Shapes, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
-    torch.manual_seed(0)
-    return [torch.randn(shape, dtype=dtype) for shape in shapes]
-
-
-def agree(report: Report) -> None:
-    """The book claims what is true and nothing else.
-
-    A pending term may be added to a product over shards, but not in the program without shardings, where the product
-    merely varies: SW110.
-    """
-    assert not report.wrong, "\n".join(map(str, report.wrong))
-    missing = [each for each in report.missing if not each.reason.startswith("SW110")]
-    assert not missing, "\n".join(map(str, missing))
-    assert report.covered > 1
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_is_placed_as_the_numbers_say(name: str) -> None:
     fn, shapes = CASES[name]
-    agree(differences(fn, *values(shapes), sizes=EVEN.get(name, (2, 3))))
+    assert_agreement(fn, randn(*shapes), sizes=EVEN.get(name, (2, 3)))
 
 
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_an_equation_is_placed_as_the_numbers_say(equation: str) -> None:
-    agree(differences(lambda *t: torch.einsum(equation, *t), *values(EINSUMS[equation])))
+    assert_agreement(lambda *t: torch.einsum(equation, *t), randn(*EINSUMS[equation]))
 
 
 @pytest.mark.parametrize("name", ["matmul", "vdot", "vecdot", "kron"])
 def test_complex_products_too(name: str) -> None:
     fn, shapes = CASES[name]
-    agree(differences(fn, *values(shapes, torch.complex128), sizes=EVEN.get(name, (2, 3))))
+    assert_agreement(fn, randn(*shapes, dtype=torch.complex128), sizes=EVEN.get(name, (2, 3)))

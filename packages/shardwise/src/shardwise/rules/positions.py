@@ -20,7 +20,7 @@ _BY_PARAMS: dict[str, str] = {
     "input other keepdim": "max min",
     "input q dim keepdim": "quantile nanquantile",
     "input p dim keepdim": "norm native_norm",
-    "input ord dim keepdim": "linalg.vector_norm",
+    "input ord dim keepdim": "linalg.vector_norm linalg.norm linalg.matrix_norm",
     "input k dim keepdim": "kthvalue topk",
     "input dim descending": "sort argsort",
     "input p dim maxnorm": "renorm",
