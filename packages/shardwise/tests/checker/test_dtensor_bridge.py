@@ -74,3 +74,11 @@ def test_a_model_of_dtensors_takes_and_gives_typed_tensors(tp_mesh: Any) -> None
         y = model(x)
         assert place(y) == "I"
         y.sum().backward()
+
+
+def test_an_axis_that_the_dtensor_does_not_speak_of_is_unknown_until_somebody_says(mesh: Any) -> None:
+    x = DTensor.from_local(torch.ones(4, 4), mesh["tp"], [Shard(0)], run_check=False)
+    with typecheck():
+        y = torch.relu(x.to_local())
+        assert place(y) == "V"
+        assert spmd.get_axis_local_type(spmd.assert_type(y, {"dp": spmd.R}), "dp") is spmd.R

@@ -15,7 +15,7 @@ from shardwise.types.placement import Shard
 
 from .helpers import refused
 
-fully_shard = pytest.importorskip("torch.distributed.fsdp").fully_shard
+fsdp = pytest.importorskip("torch.distributed.fsdp")
 
 
 def seen_types(model: nn.Module, x: torch.Tensor) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_a_gathered_parameter_is_replicate_over_dp_and_as_declared_over_tp(mesh:
     with typecheck():
         model = nn.Linear(4, 4, bias=False)
         spmd.assert_type(model.weight, {"tp": declared})
-        fully_shard(model, mesh=mesh["dp"])
+        fsdp.fully_shard(model, mesh=mesh["dp"])
         x = spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": I if declared is I else R})
         types = seen_types(model, x)
     place = V if isinstance(declared, Shard) else declared
@@ -43,7 +43,7 @@ def test_a_gathered_parameter_is_replicate_over_dp_and_as_declared_over_tp(mesh:
 
 def test_a_model_that_was_sharded_before_the_check_is_replicate_over_the_axis_of_fsdp(mesh: Any) -> None:
     model = nn.Linear(4, 4)
-    fully_shard(model, mesh=mesh["dp"])
+    fsdp.fully_shard(model, mesh=mesh["dp"])
     with spmd.set_current_mesh(mesh["dp"]), typecheck():
         nn.Parameter(torch.zeros(()))
         out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V}))
@@ -56,7 +56,19 @@ def test_a_model_that_was_sharded_before_the_check_is_replicate_over_the_axis_of
 def test_an_axis_that_nobody_declared_is_missing(mesh: Any) -> None:
     with typecheck():
         model = nn.Linear(4, 4)
-        fully_shard(model, mesh=mesh["dp"])
+        fsdp.fully_shard(model, mesh=mesh["dp"])
         x = spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": R})
         with refused("SW103", "tp"):
             model(x)
+
+
+@pytest.mark.parametrize("use_orig_params", [True, False])
+def test_parameters_of_the_older_wrapper_are_gathered_too(mesh: Any, use_orig_params: bool) -> None:
+    with spmd.set_current_mesh(mesh["dp"]), typecheck():
+        inner = nn.Linear(4, 4)
+        model = fsdp.FullyShardedDataParallel(
+            inner, process_group=mesh.get_group("dp"), use_orig_params=use_orig_params, device_id=torch.device("cpu")
+        )
+        out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V}))
+        assert spmd.get_axis_local_type(out, "dp") is V
+        spmd.reinterpret(out.sum(), "dp", src=V, dst=spmd.P).backward()

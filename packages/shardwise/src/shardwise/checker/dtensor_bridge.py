@@ -15,9 +15,10 @@ from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .report import Located, axis_text, placement_text
@@ -49,7 +50,7 @@ def leave(args: Sequence[Any], result: Any) -> None:
         return
     dtensor, grads = args[0], args[1] if len(args) > 1 else None
     placements = dtensor.placements
-    places = {
+    places: dict[MeshAxis, Placement] = {
         axis: place
         for axis, placement, grad in zip(
             _axes(dtensor.device_mesh), placements, grads or [None] * len(placements), strict=True
@@ -57,6 +58,9 @@ def leave(args: Sequence[Any], result: Any) -> None:
         if axis.size() > 1 and (place := _placed(placement, grad)) is not None
     }
     if places:
+        # What became of the other axes among DTensors, nobody has followed.
+        mesh = current_entry()
+        places = {**dict.fromkeys(mesh.axes if mesh is not None else (), UNKNOWN), **places}
         set_tag(result, Tag(TensorType.of(places), Origin(user_site(), "as its placements say, since to_local")))
 
 

@@ -1,4 +1,4 @@
-"""What types do the parameters of ``fully_shard`` have? Between forward and backward they are gathered, so replicate.
+"""What types do the parameters that FSDP splits have? Between forward and backward they are gathered, so replicate.
 
 FSDP takes a parameter apart and makes new tensor objects of it, which carry no tag. The gathered one is replicate along
 the axes that FSDP splits it over; along all others it is what its owner declared of the original. A parameter that is a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -24,21 +24,24 @@ from .classes import is_dtensor
 from .pausing import paused
 from .session import CheckSession
 
-_MODULE = "torch.distributed.fsdp._fully_shard._fsdp_param"
+_FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_param"
+_FLAT = "torch.distributed.fsdp._flat_param"
 _DECLARED = "_shardwise_declared"
 Replace = Callable[[Any, str, Callable[[Any], Any]], None]
 
 
 def watch(replace: Replace, find: Callable[[], CheckSession | None]) -> bool:
-    """Wrap the two methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded.
+    """Wrap the methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded.
 
     ``find`` gives the session of this thread: what FSDP does to take a parameter apart is not the program's doing.
     """
-    cls = getattr(sys.modules.get(_MODULE), "FSDPParam", None)
-    if cls is None:
+    new = getattr(sys.modules.get(_FULLY_SHARD), "FSDPParam", None)
+    old = getattr(sys.modules.get(_FLAT), "FlatParamHandle", None)
+    if new is None or old is None:  # importing either imports both
         return False
-    replace(cls, "__init__", functools.partial(_wrap_sharding, find))
-    replace(cls, "init_unsharded_param", _wrap_gathering)
+    replace(new, "__init__", functools.partial(_wrap_sharding, find))
+    replace(new, "init_unsharded_param", _wrap_gathering)
+    replace(old, "_use_unsharded_views", _wrap_views)
     return True
 
 
@@ -59,14 +62,28 @@ def _wrap_gathering(plain: Any) -> Any:
         plain(self)
         gathered = self._unsharded_param
         if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
-            set_tag(gathered, _gathered(self))
+            set_tag(gathered, _gathered(getattr(self, _DECLARED, None), self.mesh_info.mesh.get_all_groups()))
 
     return init_unsharded_param
 
 
-def _gathered(param: Any) -> Tag:
-    declared = getattr(param, _DECLARED, None)
-    groups = param.mesh_info.mesh.get_all_groups()
+def _wrap_views(plain: Any) -> Any:
+    """Of ``FullyShardedDataParallel``, whose gathered parameters are views of a flat one."""
+
+    @functools.wraps(plain)
+    def _use_unsharded_views(self: Any, as_params: bool) -> None:
+        plain(self, as_params)
+        originals = self.flat_param._params or [None] * len(self.flat_param._param_infos)
+        for original, (name, module, *_) in zip(originals, self.flat_param._param_infos, strict=True):
+            view = getattr(module, name)
+            if not is_dtensor(view) and tag_of(view) is None:
+                set_tag(view, _gathered(tag_of(original), [self.process_group]))
+
+    return _use_unsharded_views
+
+
+def _gathered(declared: Tag | None, groups: Iterable[Any]) -> Tag:
+    """As declared, but replicate along the axes of ``groups``."""
     axes = [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1]
     type = UNTYPED if declared is None else declared.current()
     return Tag(type.with_placements(dict.fromkeys(axes, R)), None if declared is None else declared.origin)

@@ -26,7 +26,9 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         self.cache[0, :, position] = k
         self.cache[1, :, position] = v
-        o = F.scaled_dot_product_attention(q[:, None], self.cache[0, :, : position + 1], self.cache[1, :, : position + 1])
+        o = F.scaled_dot_product_attention(
+            q[:, None], self.cache[0, :, : position + 1], self.cache[1, :, : position + 1]
+        )
         return self.out(o[:, 0])
 
 
