@@ -232,3 +232,26 @@ def test_a_bias_inside_a_partial_contraction_must_be_partial(tp_mesh: Any, bias:
 
 def test_local_letters_are_the_enum() -> None:
     assert {letter.value for letter in Local} == set("RIVP")
+
+
+@pytest.mark.parametrize(
+    ("call", "placement", "types"),
+    [
+        (spmd.shard, "V", {"src": I, "dst": S(0)}),
+        (spmd.unshard, "P", {"src": S(0), "dst": R}),
+        (spmd.invariant_to_replicate, "V", {}),
+    ],
+    ids=["shard", "unshard", "invariant_to_replicate"],
+)
+def test_a_short_form_is_reported_under_the_name_that_was_called(
+    tp_mesh: Any, call: Any, placement: str, types: dict[str, Any]
+) -> None:
+    with typecheck(), refused("SW201", f"{call.__name__} expects"):
+        call(make(placement), "tp", **types)
+
+
+def test_short_forms_give_the_types_of_what_they_stand_for(tp_mesh: Any) -> None:
+    with typecheck():
+        assert place(spmd.shard(make("I"), "tp", src=I, dst=S(0))) == "V"
+        assert place(spmd.unshard(make("V"), "tp", src=S(0), dst=R)) == "R"
+        assert place(spmd.invariant_to_replicate(make("I"), "tp")) == "R"

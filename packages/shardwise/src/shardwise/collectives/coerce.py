@@ -83,6 +83,7 @@ def reinterpret(
     return perform(x, recipe, communicator(axis))
 
 
+@typed_call("shard")
 def shard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
     """``convert`` to this rank's piece: dst must be S(i). Options are convert's."""
     if not isinstance(dst, Shard):
@@ -94,6 +95,7 @@ def shard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor
     return convert(x, axis, src=src, dst=dst, **options)
 
 
+@typed_call("invariant_to_replicate")
 def invariant_to_replicate(x: Tensor, axis: Any, **options: Any) -> Tensor:
     """``convert(x, axis, src=I, dst=R)``; Megatron's copy to the tensor-parallel region. Options are convert's."""
     return convert(x, axis, src=I, dst=R, **options)

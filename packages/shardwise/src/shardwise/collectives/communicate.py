@@ -191,6 +191,7 @@ def all_to_all(
     return perform(x, recipe, comm, (received, sent))
 
 
+@typed_call("unshard")
 def unshard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
     """``all_gather`` of a tensor whose pieces belong together: src must be S(i). Options are all_gather's."""
     if not isinstance(src, Shard):
