@@ -94,6 +94,8 @@ def check_book(
     wrong: list[Mismatch] = []
     missing: list[Mismatch] = []
     covered = 0
+    if not truths[0].wholes[0][1]:  # no tensor comes out, so nothing is claimed
+        return Report((), (), 0)
     for operands in dict.fromkeys(cut for truth in truths for cut in truth.cuts()):
         able = [truth for truth in truths if operands in truth.cuts()]
         found = _wrong_claims(able, operands, ask)
@@ -182,10 +184,14 @@ def _misread_on_grid(pieces: Sequence[torch.Tensor], type: TensorType, whole: to
 class Truth:
     """What the numbers say about one function along an axis of ``size`` ranks."""
 
-    def __init__(self, fn: Op, tensors: Sequence[torch.Tensor], *, size: int = 2, value_sets: int = 2) -> None:
+    def __init__(
+        self, fn: Op, tensors: Sequence[torch.Tensor], *, size: int = 2, value_sets: int = 2, others: Tensors | None = None
+    ) -> None:
+        """``others``: the second set of values, if the operator's domain is one that shuffled elements may leave."""
         self.fn = fn
         self.size = size
-        self.values = [tuple(tensors), *(_others(tensors, seed) for seed in range(1, value_sets))]
+        made = [_others(tensors, seed) for seed in range(1, value_sets)] if others is None else [others]
+        self.values = [tuple(tensors), *made]
         self.wholes = [_run(fn, [leaf_of(value) for value in values]) for values in self.values]
         self._trials = functools.cache(self._trials_of)
 
@@ -224,6 +230,19 @@ class Truth:
                     return reason
             if all(place is not None for place in claim) and (reason := trial.refute_backward(claim)):
                 return reason
+        return None
+
+    def failure(self, operands: Placements) -> str:
+        """Why the operator cannot run on the ranks' parts; empty if it can."""
+        return next((trial.failure for trial in self._trials(operands) if trial.failure), "")
+
+    def refute_forward(self, operands: Placements, claim: Sequence[PerMeshAxisSpmdType | None]) -> str | None:
+        """Why operands with these placements do not give these results, whatever the gradients; None: they do."""
+        for trial in self._trials(operands):
+            for at, place in enumerate(claim):
+                reason = None if place is None else trial.refute(at, place)
+                if reason:
+                    return reason
         return None
 
     def is_accident(self, fact: Fact) -> bool:
@@ -385,16 +404,21 @@ def _misread(
 
 
 def _others(tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-    """Other values from the same domains: the elements in another order, floating ones scaled a little."""
+    """Other values from the same domains: every dim in another order, floating values scaled by a common factor.
+
+    Dims of one size have the same order, so that a symmetric matrix stays one and a diagonal stays on its place.
+    """
     generator = torch.Generator().manual_seed(seed)
+    orders: dict[int, torch.Tensor] = {}
 
     def other(tensor: torch.Tensor) -> torch.Tensor:
-        order = torch.randperm(tensor.numel(), generator=generator)
-        shuffled = tensor.detach().reshape(-1)[order].reshape(tensor.shape)
+        made = tensor.detach()
+        for dim, size in enumerate(tensor.shape):
+            if size not in orders:
+                orders[size] = torch.randperm(size, generator=generator)
+            made = made.index_select(dim, orders[size])
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            return shuffled
-        return shuffled * (1 - 0.125 * torch.rand(tensor.shape, dtype=torch.float64, generator=generator)).to(
-            tensor.dtype
-        )
+            return made.clone()
+        return made * (1 - 0.25 * float(torch.rand((), generator=generator)))
 
     return tuple(other(tensor) for tensor in tensors)
