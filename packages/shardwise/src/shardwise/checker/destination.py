@@ -49,7 +49,7 @@ def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> No
 def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[Any]]:
     """The destination's type after a write of ``result``, and the axes on which the two contradict each other."""
     if result.ground is Ground.UNKNOWN:
-        return before, []
+        return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
     if result.ground.is_constant:
         if not before.axes and not requires_grad:
             return result, []

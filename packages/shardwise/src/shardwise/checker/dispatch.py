@@ -24,6 +24,7 @@ from .calls import Op
 from .classes import is_dtensor_call
 from .collective import collective
 from .factories import factory
+from .foreach import foreach
 from .ordinary import Handler, ordinary
 from .partial import partial_contraction
 from .random_ops import random_op
@@ -92,7 +93,7 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
     if row.kind is Kind.METADATA:
         return special.pass_through
     if row.kind is Kind.OPTIMIZER:
-        return special.optimizer
+        return foreach(row.op if not name.in_place else f"{row.op}_") or special.optimizer
     op = Op(name, row)
     if writes_statistics(op):
         return with_statistics(op)

@@ -1,4 +1,4 @@
-"""Evaluation: counts and confusion matrices summed over ranks, ragged predictions gathered, meters, f-strings, tqdm-like."""
+"""Evaluation: counts and confusion matrices summed over ranks, ragged predictions gathered, meters, f-strings."""
 
 import math
 import time

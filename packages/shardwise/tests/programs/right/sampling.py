@@ -1,4 +1,4 @@
-"""Text generation with temperature, top-k, top-p and repetition penalty; logits are gathered, numbers declared equal."""
+"""Text generation: temperature, top-k, top-p, repetition penalty; logits are gathered, numbers declared equal."""
 
 import torch
 import torch.distributed as dist

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, PartitionSpec, R, S, V
+from shardwise import I, P, PartitionSpec, R, S
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))

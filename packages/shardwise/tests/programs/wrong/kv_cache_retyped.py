@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, R, S, V
+from shardwise import R, S, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))

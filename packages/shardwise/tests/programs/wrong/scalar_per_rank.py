@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import I, P, R, S, Scalar, V
+from shardwise import I, P, Scalar, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
@@ -20,4 +20,3 @@ with spmd.set_current_mesh(mesh):
     total = spmd.reinterpret(weight.detach() * start, "tp", src=V, dst=P)
     y = total + start  # SW110
     y = total * count  # SW111
-    unseen = weight * dist.get_rank()

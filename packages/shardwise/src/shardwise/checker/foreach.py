@@ -1,0 +1,84 @@
+"""How is an operator over lists of tensors checked? Element by element, as the operator that it repeats.
+
+``torch._foreach_lerp_(ema, weights, 0.1)`` is ``lerp_`` of each pair. An element of which some tensor has no type is
+passed over: optimizers keep state that nobody annotates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.op_names import OpName
+from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.rules.row import Kind
+from shardwise.rules.table import lookup
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
+
+from .calls import Op
+from .classes import is_dtensor_call
+from .destination import settle, write
+from .infer import Outcome
+from .ordinary import Handler, judge
+from .report import refuse
+from .session import CheckSession
+
+_PREFIX = "_foreach_"
+
+
+def foreach(name: str) -> Handler | None:
+    """The handler for ``_foreach_<op>``; None if it repeats no operator that has a rule of its own."""
+    if not name.startswith(_PREFIX):
+        return None
+    repeated = name.removeprefix(_PREFIX)
+    row = lookup(repeated) or lookup(repeated.rstrip("_"))
+    if row is None or row.kind is not Kind.PURE:
+        return None
+    op = Op(OpName((repeated,), in_place=repeated.endswith("_")), row)
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
+        outcomes = [_judge(session, op, *call) for call in calls]
+        settled = []
+        if op.in_place:
+            for (first, *_), outcome in zip((call[0] for call in calls), outcomes, strict=True):
+                settled += settle(session, op.name, first, outcome.type, ())
+        results = func(*args, **kwargs)
+        origin = Origin(user_site(), f"written by {name} here")
+        write(settled, origin)
+        for result, outcome in zip(results or (), outcomes, strict=False):
+            _tag(result, outcome, origin)
+        return results
+
+    return handle
+
+
+def _element(args: Sequence[Any], kwargs: Mapping[str, Any], position: int) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the call number ``position``."""
+
+    def pick(value: Any) -> Any:
+        return value[position] if isinstance(value, (list, tuple)) else value
+
+    return [pick(value) for value in args], {key: pick(value) for key, value in kwargs.items()}
+
+
+def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    if any(type_of(tensor) is UNTYPED for tensor in tensors):
+        session.unchecked += 1
+        return Outcome(UNKNOWN_TYPE, checked=False)
+    operands, values, outcome, blocked = judge(session, op, args, kwargs)
+    if outcome.refusals:
+        refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+    session.checked += outcome.checked
+    return outcome
+
+
+def _tag(result: Any, outcome: Outcome, origin: Origin) -> None:
+    if isinstance(result, torch.Tensor) and tag_of(result) is None and outcome.type is not UNTYPED:
+        set_tag(result, Tag(outcome.type, origin))
