@@ -43,6 +43,7 @@ CONVOLUTION = [
         ]
     ),
     c("_adaptive_avg_pool2d", torch.ops.aten._adaptive_avg_pool2d, IMAGE, (3, 3)),
+    c("_adaptive_avg_pool3d", torch.ops.aten._adaptive_avg_pool3d, real(1, 1, 2, 2, 2), (1, 2, 1)),
     *(
         c(f"upsample_{mode}", getattr(torch.ops.aten, f"upsample_{mode}").vec, x, None, *align, [2.0] * (x_dims))
         for mode, x, align, x_dims in [

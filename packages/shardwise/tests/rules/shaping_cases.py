@@ -135,6 +135,8 @@ INDEXED = [
     c("take", torch.take, A, index(6, 4)),
     c("take_along_dim", torch.take_along_dim, A, index(3, 2, 1), 1),
     c("max_unpool1d", F.max_unpool1d, real(1, 1, 2), fixed([[[1, 2]]], torch.int64), 2),
+    c("max_unpool2d", F.max_unpool2d, real(1, 1, 1, 2), fixed([[[[1, 2]]]], torch.int64), 2),
+    c("max_unpool3d", F.max_unpool3d, real(1, 1, 1, 1, 2), fixed([[[[[1, 2]]]]], torch.int64), 2),
     c("masked_select", torch.masked_select, A, mask(2, 3)),
     c("setitem", _set, A, index(2, 1), real(3)),
     c("setitem", _set, A, index(2, 1), 0),

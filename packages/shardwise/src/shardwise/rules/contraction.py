@@ -74,12 +74,15 @@ ROWS = (
         law=_AFFINE,
         source="torch.nn.functional.bilinear: input1.T @ weight @ input2 + bias",
     ),
-    Row(
-        "trapezoid",
-        "y x dx",
-        "y x dx",
-        law="a sum of products of values and distances",
-        source="torch.trapezoid",
-        spellings=("trapz", "cumulative_trapezoid"),
+    *(
+        Row(
+            op,
+            "y x dx",
+            "y x dx",
+            law="a sum of products of values and distances",
+            source=f"torch.{op}",
+            spellings=spellings,
+        )
+        for op, spellings in (("trapezoid", ("trapz",)), ("cumulative_trapezoid", ()))
     ),
 )

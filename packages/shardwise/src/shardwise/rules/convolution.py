@@ -32,6 +32,7 @@ _BORDERS = (
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
     " _pad_circular"
 )
+_ADAPTIVE = "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d"
 _TRANSPOSED = "stride padding output_padding groups dilation"
 
 ROWS = (
@@ -41,9 +42,8 @@ ROWS = (
     _convolves("convolution", "stride padding dilation transposed output_padding groups", "_convolution"),
     _convolves("miopen_convolution", "padding stride dilation", "miopen_depthwise_convolution"),
     _convolves("miopen_convolution_transpose", "padding output_padding stride dilation"),
-    _of_input(_AVERAGES, "avg_pool1d", "input kernel_size", "avg_pool2d", "avg_pool3d"),
-    _of_input(_AVERAGES, "adaptive_avg_pool1d", "input output_size", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
-    _of_input(_AVERAGES, "_adaptive_avg_pool2d", "input output_size", "_adaptive_avg_pool3d"),
+    *(_of_input(_AVERAGES, op, "input kernel_size") for op in ("avg_pool1d", "avg_pool2d", "avg_pool3d")),
+    *(_of_input(_AVERAGES, op, "input output_size") for op in _ADAPTIVE.split()),
     # ``unfold``, which shares its name with a view of Tensor, is in ``shaping.py``.
     _of_input(_REARRANGES, "fold", "input output_size kernel_size dilation padding stride", "col2im"),
     _of_input(_RESIZES, "interpolate", "input size scale_factor mode"),

@@ -28,7 +28,7 @@ ROWS = (
     _read("index_select", "input dim index"),
     _read("take", "input index"),
     _read("take_along_dim", "input indices dim"),
-    _read("max_unpool1d", "input indices kernel_size", "max_unpool2d", "max_unpool3d"),
+    *(_read(f"max_unpool{spatial}d", "input indices kernel_size") for spatial in (1, 2, 3)),
     _read("masked_select", "input mask"),
     Row(
         "setitem",

@@ -63,6 +63,8 @@ def _recurrent_draws(static: Mapping[str, Any]) -> bool:
     return bool(dropout) and bool(train)
 
 
+_POOL = "input kernel_size output_size output_ratio return_indices _random_samples"
+
 ROWS = (
     *_random(_FACTORIES),
     *_random(_FILLS, "~input"),
@@ -72,8 +74,8 @@ ROWS = (
     *_random("normal", "mean std"),
     *_random("_standard_gamma _sample_dirichlet", "input"),
     *_random("gumbel_softmax", "logits tau"),
-    *_random("fractional_max_pool2d fractional_max_pool3d", "input kernel_size"),
-    *_random("fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices", "input kernel_size"),
+    *_random("fractional_max_pool2d fractional_max_pool3d", _POOL),
+    *_random("fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices", _POOL),
     # Randomised ranges: the result is an approximation that depends on the draw.
     *_random("pca_lowrank svd_lowrank lobpcg", "A"),
     _dropout("dropout"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..equation import parse
-from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, broadcast, numbered, pointwise
+from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, broadcast, dim_index, numbered, pointwise
 from ..roles import because, by_role, stretched, tensor_at
 
 _WHY_DIAGONAL = "a diagonal crosses every shard of one of its dims only"
 _WHY_KRON = "every block of the result holds all elements of the second operand along the dim"
 _WHY_GROUPS = "the offsets of the groups count rows of all ranks"
+_WHY_NEIGHBOURS = "the areas between neighbours are summed, and neighbours may be on another rank"
 _WHY_CROSS = "the three components of a vector are mixed"
 
 _MATMUL = {
@@ -168,6 +169,24 @@ def _extent(tensor: Shape, from_last: int) -> int:
     return tensor.shape[-1 - from_last] if from_last < tensor.ndim else 1
 
 
+def _trapezoid(left: bool) -> Labeller:
+    """Distances are one per value, one per value along the dim, or a number; ``left``: sums so far stay."""
+
+    def label(call: Call) -> Labelling | None:
+        values = tensor_at(call, "y")
+        if values is None or not values.ndim or any(t.param not in ("y", "x") for t in call.tensors):
+            return None
+        labels = numbered(values.ndim)
+        dim = dim_index(call.get("dim", -1), values.ndim)
+        if not all(tensor.ndim in (1, values.ndim) for tensor in call.tensors):
+            return None
+        rows = [labels if tensor.ndim == values.ndim else (labels[dim],) for tensor in call.tensors]
+        result = labels if left else labels[:dim] + labels[dim + 1 :]
+        return stretched(rows, call.tensors, (result,), {labels[dim]: Fate.OPAQUE}, {labels[dim]: _WHY_NEIGHBOURS})
+
+    return label
+
+
 def _grouped(call: Call) -> Labelling | None:
     """Matrices in a stack, or one matrix whose rows or columns are in groups that ``offs`` delimits."""
     first, second = tensor_at(call, "mat_a"), tensor_at(call, "mat_b")
@@ -212,6 +231,8 @@ LABELS: dict[str, Labeller] = {
     "addbmm": _accumulating("batch1", "batch2", "b m k, b k n -> m n"),
     "baddbmm": _accumulating("batch1", "batch2", "b m k, b k n -> b m n"),
     "addr": _accumulating("vec1", "vec2", "m, n -> m n"),
+    "trapezoid": _trapezoid(left=False),
+    "cumulative_trapezoid": _trapezoid(left=True),
     "linear": _linear,
     "bilinear": by_role("input1 input2 weight bias", "*b i, *b j, n i j, n -> *b n"),
 }
