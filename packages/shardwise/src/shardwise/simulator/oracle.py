@@ -22,7 +22,13 @@ Op = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]
 
 _RTOL, _ATOL = 1e-7, 1e-9
-SINGLE = (torch.float32, torch.complex64)
+ROUGH = {
+    torch.float32: (1e-4, 1e-5),
+    torch.complex64: (1e-4, 1e-5),
+    torch.float16: (1e-2, 1e-2),
+    torch.bfloat16: (5e-2, 5e-2),
+}
+"""Dtypes in which sums come out another way in the last digits: their relative and absolute tolerances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +236,11 @@ def gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]
     return [next(found).detach() if leaf.requires_grad else None for leaf in leaves]
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor, *, rough: bool = False) -> bool:
-    """Equal up to rounding, ``rough``: of single precision; shapes must agree."""
+def close(found: torch.Tensor, wanted: torch.Tensor, *, rough: torch.dtype | None = None) -> bool:
+    """Equal up to rounding in their dtype, or in ``rough``; shapes must agree."""
     if found.shape != wanted.shape:
         return False
-    rtol, atol = (_RTOL, _ATOL) if wanted.dtype not in SINGLE and not rough else (1e-4, 1e-5)
+    rtol, atol = ROUGH.get(rough or wanted.dtype, (_RTOL, _ATOL))
     return torch.allclose(found.to(wanted.dtype), wanted, rtol=rtol, atol=atol, equal_nan=True)
 
 
