@@ -119,6 +119,16 @@ def test_bits(name: str, fn: Callable[..., Any]) -> None:
     assert shown(differences(fn, integers(9, 4, 5), integers(9, 4, 1))) == []
 
 
+def test_a_scale_for_each_channel() -> None:
+    def fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] != len(scale):
+            raise ValueError("sizes")
+        zero = torch.zeros(len(scale), dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x, scale.detach(), zero, 1, 0, 255)
+
+    assert shown(differences(fn, real(4, 5).float(), unit(5).float())) == []
+
+
 def test_a_shifted_sum_is_not_worth_a_linear_law() -> None:
     assert shown(differences(torch.bitwise_left_shift, integers(9, 4, 5), integers(9, 4, 1)), "P, R -> P") == []
 

@@ -70,6 +70,22 @@ def test_normalisation(name: str, fn: Callable[..., Any], tensors: tuple[torch.T
     assert shown(differences(fn, *tensors), *MEANT.get(name, ())) == []
 
 
+def same(one: int, other: int) -> bool:
+    """The kernels read beyond the end of operands that do not fit."""
+    if one != other:
+        raise ValueError("sizes")
+    return True
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_weight_norm(dim: int) -> None:
+    def fn(v: torch.Tensor, g: torch.Tensor) -> Any:
+        return same(v.shape[dim], g.shape[dim]) and torch._weight_norm(v, g, dim)
+
+    assert shown(differences(fn, real(4, 5), real(4, 1) if dim == 0 else real(1, 5)), "R, P -> P") == []
+    assert shown(differences(lambda v: torch.norm_except_dim(v, 2, dim), real(4, 5))) == []
+
+
 def test_running_statistics_are_averages_over_the_batch() -> None:
     """The result is right with a sharded batch; what would be wrong is the statistics that are kept."""
 

@@ -74,6 +74,7 @@ CASES: list[tuple[str, Callable[..., Any]]] = [
     ("histc without limits", lambda x: torch.histc(x, 4)),
     ("unique", lambda x: torch.unique(x)),
     ("cov", lambda x: torch.cov(x[0])),
+    ("trace", lambda x: torch.trace(x[0])),
 ]
 
 

@@ -29,6 +29,9 @@ _BY_PARAMS: dict[str, str] = {
     "x1 x2 p": "cdist",
     "input p": "pdist",
     "input mat1 mat2": "_addmm_activation",
+    "input boundaries": "bucketize",
+    "sorted_sequence values": "searchsorted",
+    "input num_classes": "one_hot",
     "x1 x2 p eps keepdim": "pairwise_distance",
     "x1 x2 dim eps": "cosine_similarity",
     "input size alpha beta k": "local_response_norm",
@@ -39,6 +42,9 @@ _BY_PARAMS: dict[str, str] = {
     "input bins min max": "histc",
     "elements test_elements": "isin",
     "input weight": "prelu",
+    "v g dim": "_weight_norm _weight_norm_interface",
+    "v pow dim": "norm_except_dim",
+    "input scale zero_point axis": "fake_quantize_per_channel_affine",
 }
 
 POSITIONS: dict[str, str] = {name: params for params, names in _BY_PARAMS.items() for name in names.split()}

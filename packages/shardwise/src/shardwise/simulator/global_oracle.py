@@ -320,7 +320,7 @@ class _Trial:
         duals = [_dual(results[at]) for at in sent]
         rough = next((outs[at].dtype for at in sent if outs[at].dtype in ROUGH), None)
         dealt = [
-            torch.split(cotangent, [results[at].shape[dual.dim] for _, results in self.ranks], dual.dim)
+            torch.split(cotangent, [local[at].shape[dual.dim] for _, local in self.ranks], dual.dim)
             if isinstance(dual, Shard)
             else _deal(cotangent, dual, self.size, generator)
             for at, cotangent, dual in zip(sent, cotangents, duals, strict=True)

@@ -70,6 +70,15 @@ def _along_channels(call: Call) -> Labelling | None:
     return Labelling((labels, own), (labels,))
 
 
+def _scaled_by_channel(call: Call) -> Labelling | None:
+    """Quantised along the dim ``axis``, with a scale and a zero point for each index."""
+    axis = call.get("axis")
+    if not isinstance(axis, int) or not 0 <= axis < call.first.ndim:
+        return None
+    labels = numbered(call.first.ndim)
+    return Labelling((labels, *((labels[axis],) * tensor.ndim for tensor in call.tensors[1:])), (labels,))
+
+
 def _channels_drawn(spatial: int) -> Labeller:
     """Dropout that drops whole channels, each with ``spatial`` dims; the draw is one per channel."""
 
@@ -92,6 +101,7 @@ LABELS: dict[str, Labeller] = {
     "masked_scatter": _masked_scatter,
     "isin": _isin,
     "prelu": _along_channels,
+    "fake_quantize_per_channel_affine": _scaled_by_channel,
     "dropout1d": _channels_drawn(1),
     "dropout2d": _channels_drawn(2),
     "dropout3d": _channels_drawn(3),

@@ -5,6 +5,8 @@ Weights, biases and running statistics go with the dims they scale, by parameter
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, numbered
 from .scans import along
 
@@ -70,6 +72,37 @@ def _instances(call: Call) -> Labelling | None:
     return _normalised(call, labels, labels[1:2], mixed, (labels,))
 
 
+def _group_kernel(call: Call) -> Labelling | None:
+    """The kernel of group_norm also returns mean and deviation of each sample's groups."""
+    made = _groups(call)
+    if made is None:
+        return None
+    per_group = (made.operands[0][0], None)
+    return replace(made, results=(*made.results, per_group, per_group))
+
+
+def _weights(call: Call) -> Labelling | None:
+    """weight_norm: slices along the dim are scaled to the length that a second operand gives."""
+    labels = numbered(call.first.ndim)
+    dim = call.get("dim", 0)
+    if not isinstance(dim, int) or not -1 <= dim < len(labels):
+        return None
+    kept = labels[dim] if dim >= 0 else None  # -1 stands for the norm of everything
+    lengths = tuple(label if label == kept else None for label in labels)
+    operands = (labels, *(lengths[: tensor.ndim] for tensor in call.tensors[1:]))
+    mixed = [label for label in labels if label != kept]
+    fates, why = dict.fromkeys(mixed, Fate.OPAQUE), dict.fromkeys(mixed, _OWN)
+    return Labelling(operands, (labels, lengths) if call.get("g") else (lengths,), fates, why)
+
+
+def _first_result(labeller: Labeller) -> Labeller:
+    def label(call: Call) -> Labelling | None:
+        made = labeller(call)
+        return None if made is None else replace(made, results=made.results[:1])
+
+    return label
+
+
 def _neighbouring_channels(call: Call) -> Labelling | None:
     labels = numbered(call.first.ndim)
     return _normalised(call, labels, (), list(labels[1:2]), (labels,))
@@ -81,6 +114,10 @@ LABELS: dict[str, Labeller] = {
     "native_layer_norm": _last_dims(statistics=2),
     "_fused_rms_norm": _last_dims(statistics=1),
     "group_norm": _groups,
+    "native_group_norm": _group_kernel,
+    "_weight_norm": _first_result(_weights),
+    "_weight_norm_interface": _weights,
+    "norm_except_dim": _weights,
     "batch_norm": _batch,
     "torch.batch_norm": _batch,
     "native_batch_norm": _batch_kernel,

@@ -195,6 +195,7 @@ LABELS: dict[str, Labeller] = {
     "cdist": _pairs,
     "pdist": _all_dims(Fate.OPAQUE),
     "sum_to_size": _to_size,
+    "trace": _all_dims(Fate.OPAQUE),
     "histc": _binned,
     "bincount": _all_dims(Fate.OPAQUE),
     "hash_tensor": _all_dims(Fate.OPAQUE),
