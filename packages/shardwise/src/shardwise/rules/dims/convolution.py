@@ -182,6 +182,7 @@ LABELS: dict[str, Labeller] = {
         for indices in ("", "_with_indices")
     },
     **dict.fromkeys(_UPSAMPLING.split(), _resized),
+    "_pad_circular": _resized,
     "grid_sample": _sampled,
     "affine_grid": _grid,
     "fold": _folded,
