@@ -29,7 +29,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
     "searchsorted sorter": (
         lambda t, x, order: torch.searchsorted(t, x, sorter=order),
         [table(4, 5), VALUES, table(4, 5).argsort(-1)],
-        2,
+        3,
     ),
     "one_hot": (lambda x: F.one_hot(x, 3), [torch.tensor([[0, 1], [2, 1], [1, 0], [0, 0]])], 3),
     "unravel_index": (lambda x: torch.unravel_index(x, (2, 3)), [torch.tensor([[0, 1], [5, 1], [1, 3], [0, 4]])], 3),
