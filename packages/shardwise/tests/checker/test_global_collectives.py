@@ -10,6 +10,8 @@ import torch
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
+from shardwise.checker.activation import checking
+from shardwise.diagnostics.result import Collector
 
 from .helpers import refused
 
@@ -94,3 +96,34 @@ def test_a_varying_operand_must_say_which_dim_is_sharded(mesh: Any) -> None:
             y = x + 1
         spmd.assert_type(y, {"dp": S(1)})
         assert str(spmd.typeof(y * 2)) == "f32[8, 8@dp] {tp: R}"
+
+
+def test_a_collective_over_local_and_global_axes_at_once_is_refused(mesh: Any) -> None:
+    x = typed({"dp": P, "tp": P})
+    with spmd.set_current_mesh(local_axes=("dp",)), typecheck(local=False):
+        with refused("SW413", "dp with local types and tp with global types"):
+            spmd.all_reduce(x, torch.distributed.group.WORLD, dst=R)
+        y = spmd.all_reduce(spmd.all_reduce(x, "tp", dst=R), "dp", dst=R)
+        assert str(spmd.typeof(y)) == "f32[8, 8] {dp: R, tp: R}"
+
+
+def test_pieces_made_of_constants_are_equal_and_only_one_value_can_be_pieced_together(mesh: Any) -> None:
+    with typecheck(local=False):
+        with refused("SW406", "torch.arange(4)", "tp"):
+            spmd.all_gather(torch.arange(4), "tp", src=S(0), dst=R)
+        ones = spmd.all_gather(torch.ones(4), "tp", src=S(0), dst=R)
+        assert str(spmd.typeof(ones)) == "f32[16] {dp: R, tp: R}"
+        piece = spmd.convert(torch.arange(16), "tp", src=R, dst=S(0))
+        assert str(spmd.typeof(spmd.all_gather(piece, "tp", src=S(0), dst=R))) == "i64[16] {dp: R, tp: R}"
+
+
+def test_one_mistake_gives_one_report(mesh: Any) -> None:
+    x = typed({"dp": R, "tp": R})
+    collector = Collector(mesh="", script="", rank=0)
+    with checking(local=False, collect=collector):
+        y = spmd.all_gather(x, "tp", src=S(0), dst=R)
+        z = spmd.all_to_all(x.relu(), "tp", src=S(0), dst=S(1))
+        torch.relu(y) + 1
+        torch.relu(z) * 2
+        torch.relu(spmd.reduce_scatter(torch.relu(x), "tp", dst=S(0))) + 1
+    assert [finding.code for finding in collector.result().findings] == ["SW201", "SW201", "SW201"]

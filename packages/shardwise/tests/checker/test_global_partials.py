@@ -69,3 +69,12 @@ def test_a_bias_is_added_once(tp_mesh: Any) -> None:
             with refused("SW113", "bias"):
                 call(x, weight, bias)
         assert place(spmd.linear(x, weight, pending, out_partial_axes="tp")) == "P"
+
+
+def test_a_sum_over_named_dims_leaves_the_others_sharded(mesh: Any) -> None:
+    x = spmd.assert_type(torch.randn(6, 4), {"dp": S(0), "tp": S(1)})
+    with typecheck(local=False, partials="explicit"):
+        assert str(spmd.typeof(spmd.sum(x, 1, out_partial_axes="tp"))) == "f32[6@dp] {tp: P}"
+        assert str(spmd.typeof(spmd.sum(x, 0, keepdim=True, out_partial_axes="dp"))) == "f32[1, 4@tp] {dp: P}"
+        with refused("SW407", "dp"):
+            spmd.sum(x, out_partial_axes="tp")

@@ -27,7 +27,8 @@ from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
-from .shard_moves import Stuck, moved_spec, reads_pieces_as_sum
+from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum
+from .sharding_report import sharded_dim
 from .tracelog import log_result, typed_shape
 
 _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
@@ -94,37 +95,57 @@ def _check(session: CheckSession, call: _Call, axis: Any, before: TensorType) ->
     if before.ground is Ground.UNKNOWN:
         return TensorType.of({axis: dst}, ground=Ground.UNKNOWN)  # the other axes are as unknown as they were
     if before.ground.is_constant and not before.axes:
-        return TensorType.of({axis: dst})
+        return TensorType.of({axis: dst}, None if session.local else landed(None, call.x.ndim, (axis,), call.dst))
     type, axes = _resolve(before, axis)
     if not axes:
         if session.strict:
             _report_missing(session, call, axis, before)
             return type.with_placements({axis: dst})
         return type
-    for one in axes:
-        place = type.get(one)
-        if not _admits(call, place, type, before):
-            _report_source(session, call, one, axis, place)
+    wrong = [one for one in axes if not _admits(call, type.get(one), type, before)]
+    for one in wrong:
+        _report_source(session, call, one, axis, type.get(one))
     _check_shard(session, call, axis, type)
-    changes = dict.fromkeys(axes, dst)
+    changes: dict[Any, Any] = dict.fromkeys(axes, dst)
     spec = None
     if not session.local:
-        spec = _moved(session, call, axis, axes, type)
+        spec, sure = _moved(session, call, axis, axes, type, sure=not wrong)
+        if not sure and call.dst is V:
+            changes = dict.fromkeys(axes, UNKNOWN)
     # In local mode a shard is only known where somebody has just said so; the next op forgets it again.
     return TensorType.of({**{a: type.get(a) for a in type.axes}, **changes}, spec)
 
 
-def _moved(session: CheckSession, call: _Call, axis: Any, axes: tuple[Any, ...], type: TensorType) -> Any:
-    """The spec after the move, in global mode; None and a report if it cannot be expressed."""
+def _moved(
+    session: CheckSession, call: _Call, axis: Any, axes: tuple[Any, ...], type: TensorType, *, sure: bool
+) -> tuple[Any, bool]:
+    """The spec after the move, in global mode, and whether the move is right; what is wrong is reported.
+
+    ``sure``  nothing has been reported about the operand yet.
+    """
     mesh = current_entry()
-    local = mesh.local_axes if mesh is not None else frozenset()
-    kept = type.spec.without(set(axes)) if type.spec is not None else None
-    if any(one in local for one in axes):
-        return kept if type.spec is None or len(type.spec) == call.x.ndim else None
-    if any(type.get(one) is UNKNOWN for one in axes):
-        return kept
+    ndim = call.x.ndim
+    local = frozenset(axes) & (mesh.local_axes if mesh is not None else frozenset())
+    if local and len(local) == len(axes):
+        kept = None if type.spec is None else type.spec.without(set(axes))
+        return (kept if kept is None or len(kept) == ndim else None), sure
+    after = landed(type.spec, ndim, axes, call.dst)
+    if not sure or any(type.get(one) is UNKNOWN for one in axes):
+        return after, False
+    made_whole = isinstance(call.src, Shard) and type.ground.is_constant and sharded_dim(type, axes[0]) is None
+    if made_whole and type.ground is not Ground.CONSTANT:
+        return after, True  # every piece of a tensor with one value is like every other
     stuck: Any
-    if call.move is not None and call.move.op in REDUCTIONS and reads_pieces_as_sum(type, axes, call.src):
+    if local:
+        stuck = mixed(call.op, axes, local)
+    elif made_whole:
+        stuck = Stuck(
+            "SW406",
+            f"{call.op} would put together equal pieces: a constant is made alike on every rank of {axis_text(axis)}",
+            ("counted from 0 on every rank, positions of a piece are positions of the first piece",),
+            (f"make all of it, and convert(..., {axis_argument(axis)}, src=R, dst={call.src!r}) for the piece",),
+        )
+    elif call.move is not None and call.move.op in REDUCTIONS and reads_pieces_as_sum(type, axes, call.src):
         stuck = Stuck(
             "SW201",
             f"{call.op} would add up the pieces of a tensor that is sharded over {axis_text(axis)}",
@@ -134,12 +155,16 @@ def _moved(session: CheckSession, call: _Call, axis: Any, axes: tuple[Any, ...],
     else:
         route = call.move.op if call.move is not None else call.op
         ordered = sorted(axes, key=lambda one: one.sort_key)
-        stuck = moved_spec(route, type, call.x.ndim, ordered, call.src, call.dst)
+        stuck = moved_spec(route, type, ndim, ordered, call.src, call.dst)
     if not isinstance(stuck, Stuck):
-        return stuck
+        return stuck, True
+    _report_stuck(session, call, axis, stuck)
+    return after, False
+
+
+def _report_stuck(session: CheckSession, call: _Call, axis: Any, stuck: Stuck) -> None:
     located = Located(call.op, [("x", call.x)])
     _report(session, call, located, axis, stuck.code, f"{located.name(0)}: {stuck.message}", stuck.facts, stuck.help)
-    return None
 
 
 def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:

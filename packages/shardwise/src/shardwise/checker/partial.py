@@ -79,7 +79,8 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
     if kind == "matmul":
         x, other, claims = args
         return (x, other), None, claims
-    return (args[0],), None, args[-1]
+    x, dim, keepdim, _, claims = args
+    return ((x,) if dim is None else (x, dim, keepdim)), None, claims
 
 
 def _claim(

@@ -6,7 +6,7 @@ exchanges lie side by side. Source: api section 4.13, semantics section 7.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,12 +51,29 @@ def moved_spec(
                 (f"dim {dim} is sharded over {', '.join(map(repr, entries[dim]))}, outermost first",),
                 (f"{op} over {innermost!r} first, then over {names}",),
             )
+    return landed(type.spec, ndim, axes, dst)
+
+
+def landed(spec: PartitionSpec | None, ndim: int, axes: Sequence[Any], dst: Any) -> PartitionSpec | None:
+    """``spec`` with ``axes`` taken off, and appended as the innermost ones where ``dst`` cuts."""
+    entries = [[] if entry is None else list(entry_axes(entry)) for entry in spec or (None,) * ndim]
     for entry in entries:
         entry[:] = [axis for axis in entry if axis not in axes]
     if isinstance(dst, Shard):
         entries[resolve_dim(dst, ndim)].extend(axes)
-    spec = PartitionSpec(*(make_entry(entry) for entry in entries))
-    return spec if any(entry is not None for entry in spec) else None
+    made = PartitionSpec(*(make_entry(entry) for entry in entries))
+    return made if any(entry is not None for entry in made) else None
+
+
+def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Stuck:
+    """A collective over an axis that is flattened from some of ``local_axes`` and some global ones."""
+    kept, tracked = ([repr(axis) for axis in axes if (axis in local) is wanted] for wanted in (True, False))
+    return Stuck(
+        "SW413",
+        f"{op} runs over {', '.join(kept)} with local types and {', '.join(tracked)} with global types at once",
+        ("local_axes of the current mesh says which axes keep local semantics",),
+        (f"one {op} per axis, or with local(): around this one",),
+    )
 
 
 def reads_pieces_as_sum(type: TensorType, axes: Sequence[Any], src: Any) -> bool:
