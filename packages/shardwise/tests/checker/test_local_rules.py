@@ -235,3 +235,12 @@ def test_the_annotation_that_is_suggested_names_the_axes_in_play(mesh: Any) -> N
     with typecheck(), refused("SW102") as caught:
         x * y
     assert caught.value.finding.help[0].startswith('assert_type(y, {"dp": R, "tp": R}) where it is made')
+
+
+@pytest.mark.parametrize("beta", [0, 0.0])
+def test_a_term_that_is_multiplied_by_zero_is_no_operand(tp_mesh: Any, beta: float) -> None:
+    scratch, x, weight = torch.empty(4, 4), make("P"), make("R")
+    with typecheck():
+        assert place(torch.addmm(scratch, x, weight, beta=beta)) == "P"
+        with refused("SW113"):
+            torch.addmm(make("R"), x, weight, beta=1)

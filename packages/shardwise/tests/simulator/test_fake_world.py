@@ -226,3 +226,11 @@ def test_objects_from_ranks_that_do_not_run_leave_the_list_as_it_was(world):
     dist.broadcast_object_list(mine, src=5)
     dist.broadcast_object_list(other, src=0)
     assert (mine, other) == (["own"], [None])
+
+
+def test_a_tensor_is_handed_to_another_stream():
+    with fake_world(0, 2):
+        x = torch.ones(2, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x.record_stream(torch.cuda.current_stream())
+    assert torch.Tensor.record_stream.__name__ == "record_stream"

@@ -60,6 +60,9 @@ class Op:
             # A template gives its shape only; memory that nobody has written yet is no operand of its first write.
             if param in self.templates or (position == 0 and self.in_place and type_of(value) is EMPTY_TYPE):
                 continue
+            # Torch ignores what is multiplied by beta=0, whatever it holds.
+            if "beta" in kwargs and param == self.param_at(0) and _is_zero(kwargs["beta"]):
+                continue
             for nested, leaf in _leaves(value):
                 # A number inside a list is an index or a label, never an operand (einsum's sublists).
                 type = None if nested and isinstance(leaf, NUMBERS) else self._operand_type(param, leaf)
@@ -109,6 +112,10 @@ def _shapes(value: Any, param: str) -> Any:
         shapes = (_shapes(item, param) for item in value)
         return tuple(shapes) if isinstance(value, tuple) else list(shapes)
     return value.value if isinstance(value, Scalar) else value
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, NUMBERS) and value == 0
 
 
 def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:

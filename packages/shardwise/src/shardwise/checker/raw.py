@@ -135,7 +135,7 @@ def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor
             f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
         )
         if place is P and "P" not in row.admits:
-            fact = f"{row.law}: a pending sum does not survive that"
+            fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
             code, help_lines = "SW210", (f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first",)
         else:
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"

@@ -221,11 +221,7 @@ def _tell(
     if code in SHARDING:
         return sharding_refused(op, operands, located, at, culprits, others, axis)
     if code == "SW121":
-        place = located.operand(culprits[0]).type if culprits else ""
-        return (
-            f"{op} draws different random numbers on each rank of {axis} for {name}, which must be equal there",
-            [f"{name} is {place}"] if place else [],
-        )
+        return f"{op} draws different random numbers on each rank of {axis} for {name}, which must be equal there", []
     return f"{op}: {at.refusal.reason}", []
 
 

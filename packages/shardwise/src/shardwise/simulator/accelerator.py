@@ -136,7 +136,7 @@ def _to_accelerator(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _stay(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
-    """``x.pin_memory()``, ``x.record_stream(s)``: nothing to do."""
+    """``x.pin_memory()``: nothing to do."""
     return args[0]
 
 
@@ -173,7 +173,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.type: _move,
     torch.Tensor.cuda: _to_accelerator,
     torch.Tensor.pin_memory: _stay,
-    torch.Tensor.record_stream: _stay,
     parse_to: _parse,
     **dict.fromkeys(
         (
@@ -199,6 +198,8 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for name, value in accelerator_stand_ins(local_rank, local_size).items():
         yield torch.accelerator, name, value
     yield torch, "set_default_device", lambda device: None
+    # A stand-in for a stream is refused before a function mode is asked.
+    yield torch.Tensor, "record_stream", lambda tensor, stream: None
     yield torch, "load", _loading(torch.load, target)
     yield torch, "compile", _no_compilation
     yield torch.nn.Module, "compile", lambda module, *args, **options: None
