@@ -310,7 +310,7 @@ def test_printed_types_are_short_letters():
     with pytest.raises(SpmdTypeError) as raised:
         assert_type(tensor(of({TP: P})), {"tp": R})
     assert "PerMeshAxis" not in str(raised.value)
-    assert "the tensor is P on axis tp, but it is said to be R" in str(raised.value)
+    assert "is P on axis tp, but it is said to be R" in str(raised.value)
 
 
 def test_while_collecting_a_conflict_is_one_finding_and_the_claim_is_believed(collecting):
