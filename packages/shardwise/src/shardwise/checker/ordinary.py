@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of
+from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import same_memory
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
@@ -27,6 +27,7 @@ from .globally import scope_of
 from .infer import Outcome, infer
 from .report import refuse
 from .session import CheckSession
+from .templates import GIVES_SHAPE, shaped
 from .tracelog import log_result, typed_shape
 
 Handler = Callable[[CheckSession, Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -182,6 +183,10 @@ def judge(
     else:
         scope, call = scope_of(session, mesh), op.labelled(args, kwargs, operands)
         outcome = infer(op.row, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+        if op.templates and op.name in GIVES_SHAPE and not op.in_place:
+            template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
+            if isinstance(template, torch.Tensor):
+                outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
     return operands, values, outcome, blocked
 
 
