@@ -234,3 +234,13 @@ def test_a_tensor_is_handed_to_another_stream():
         with torch.cuda.stream(torch.cuda.Stream()):
             x.record_stream(torch.cuda.current_stream())
     assert torch.Tensor.record_stream.__name__ == "record_stream"
+
+
+def test_a_generator_of_an_accelerator_draws_on_the_cpu():
+    with fake_world(0, 2):
+        generator = torch.Generator(device="cuda").manual_seed(0)
+        assert isinstance(generator, torch.Generator)
+        assert isinstance(torch.default_generator, torch.Generator)
+        drawn = torch.randn(2, generator=generator, device="cuda")
+    assert torch.equal(drawn, torch.randn(2, generator=torch.Generator().manual_seed(0)))
+    assert type(torch.Generator()) is torch.Generator

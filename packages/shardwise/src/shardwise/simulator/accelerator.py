@@ -24,7 +24,7 @@ from shardwise.interop import session
 from shardwise.interop.tagging import set_tag, tag_of
 from shardwise.interop.torch_compat import factories, fake_tensor_mode, forget_fakes, is_fake, parse_to
 
-from .cuda_stand_ins import accelerator_stand_ins, cuda_stand_ins
+from .cuda_stand_ins import Generator, accelerator_stand_ins, cuda_stand_ins
 from .patching import patched
 
 HERE = {"cpu", "meta"}
@@ -200,6 +200,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     yield torch, "set_default_device", lambda device: None
     # A stand-in for a stream is refused before a function mode is asked.
     yield torch.Tensor, "record_stream", lambda tensor, stream: None
+    yield torch, "Generator", Generator
     yield torch, "load", _loading(torch.load, target)
     yield torch, "compile", _no_compilation
     yield torch.nn.Module, "compile", lambda module, *args, **options: None
