@@ -81,6 +81,7 @@ FACTORISATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "linalg.norm sum": lambda a: L.norm(a, 1, 1),
     "linalg.norm max": lambda a: L.norm(a, float("inf"), 1),
     "linalg.vander": lambda a: L.vander(a, N=3),
+    "linalg.vander of as many powers": L.vander,
 }
 
 SOLVERS: dict[str, tuple[Callable[..., Any], Tensors]] = {

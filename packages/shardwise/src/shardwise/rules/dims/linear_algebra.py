@@ -26,8 +26,6 @@ _SIGNATURES: dict[str, str] = {
     "*b [m] [n] -> *b [m] [n], *b": "linalg.inv_ex linalg.cholesky_ex",
     "*b [m] [n] -> *b x y, *b x, *b y z": "svd linalg.svd",
     "*b [m] [n], *b [k] -> *b [m] [n]": "orgqr linalg.householder_product",
-    "n -> n x": "vander",
-    "*b n -> *b n x": "linalg.vander",
 }
 _SOLVERS: dict[str, tuple[str, str]] = {
     "linalg.lu_solve": ("LU pivots B", "*b [m] [n], *b [p], *b [m] k -> *b [m] k"),
@@ -112,6 +110,14 @@ def _triangular(call: Call) -> Labelling | None:
     return because(_WHY, by_role("b A", "*b [m] k, *b [m] [n] -> *b [m] k, *b [m] [n]"))(call)
 
 
+def _powers_of_each(call: Call) -> Labelling | None:
+    """vander: as many powers as there are numbers, unless the call says how many."""
+    many = call.get("N", call.get("other"))
+    if many is not None:
+        return signature("*b n -> *b n x")(call)
+    return because("there are as many powers as numbers on this rank", signature("*b [n] -> *b [n] x"))(call)
+
+
 def _entire(call: Call) -> Labelling:
     """Every dim of every operand is mixed, and the result has dims of its own."""
     rows = tuple(numbered(tensor.ndim, f"t{at}.") for at, tensor in enumerate(call.tensors))
@@ -155,6 +161,8 @@ LABELS: dict[str, Labeller] = {
     "linalg.lu": _lu,
     "lu_unpack": _unpacked,
     "triangular_solve": _triangular,
+    "vander": _powers_of_each,
+    "linalg.vander": _powers_of_each,
     "linalg.tensorsolve": _entire,
     "linalg.tensorinv": _entire,
     "linalg.norm": _norm,
