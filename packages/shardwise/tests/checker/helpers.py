@@ -12,6 +12,7 @@ import torch
 
 import shardwise as spmd
 from shardwise import PerMeshAxisLocalSpmdType as Local
+from shardwise.types.notation import parse
 
 
 def make(place: str, *shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -20,6 +21,16 @@ def make(place: str, *shape: int, grad: bool = False, dtype: torch.dtype = torch
     x = torch.ones(shape, dtype=dtype).requires_grad_(grad)
     x.__dict__.clear()  # made by a factory: forget that it is a constant
     return spmd.assert_type(x, {"tp": Local(place)})
+
+
+def operand(text: str, **axes: Any) -> torch.Tensor:
+    """A tensor with the typed shape that ``text`` says, e.g. ``operand("f32[8@tp, 4]")``; zeros where it is integral."""
+    known = dict(spmd.current_mesh_names() or {}, **axes)
+    said = parse(text, known)
+    dtype = getattr(torch, said.dtype)
+    x = torch.rand(said.shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(said.shape, dtype=dtype)
+    x.__dict__.clear()
+    return spmd.assert_type(x, dict(said.type.local), partition_spec=said.type.spec)
 
 
 def place(x: Any, axis: str = "tp") -> str:

@@ -1,0 +1,152 @@
+"""Global mode: axes and regions that keep local semantics, and how a tensor gets into global types and out of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import shardwise as spmd
+from shardwise import I, P, PartitionSpec, R, S, V
+from shardwise.checker import typecheck
+from shardwise.types.errors import SpmdValueError
+
+from .helpers import make, operand, place, refused
+
+WHOLE = "f32[4, 6] {dp: R, tp: R}"
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        (("nope",), ("nope", "dp", "tp")),
+        (("dp", "dp"), ("duplicates", "dp")),
+        (("tp",), ("local_axes must come before all global axes", "dp", "tp")),
+    ],
+)
+def test_local_axes_are_the_outermost_axes_of_the_mesh(mesh: Any, axes: tuple[str, ...], words: tuple[str, ...]) -> None:
+    with pytest.raises(SpmdValueError) as caught, spmd.set_current_mesh(local_axes=axes):
+        pytest.fail("the mesh was accepted")
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_an_axis_outside_the_mesh_cannot_be_local(mesh: Any) -> None:
+    outside = spmd.MeshAxis.of(2, 2)
+    assert outside not in (spmd.current_mesh() or ())
+    with pytest.raises(SpmdValueError, match="outside the mesh"), spmd.set_current_mesh(local_axes=(outside,)):
+        pytest.fail("the mesh was accepted")
+
+
+def test_local_axes_need_a_mesh() -> None:
+    with pytest.raises(RuntimeError, match="mesh"), spmd.set_current_mesh(local_axes=("dp",)):
+        pytest.fail("accepted without a mesh")
+
+
+def test_every_axis_may_be_local_and_a_nested_mesh_has_its_own(mesh: Any) -> None:
+    x = spmd.assert_type(torch.rand(4, 6), {"dp": V, "tp": V})
+    with typecheck(local=False):
+        with spmd.set_current_mesh(local_axes=("dp", "tp")):
+            assert place(x.softmax(0)) == "V"
+            with spmd.set_current_mesh(mesh), refused("SW408", "x", "dp"):
+                x.softmax(0)
+            assert place(x.mean(), "dp") == "V"
+        with refused("SW408"):
+            x.softmax(0)
+
+
+def test_local_axes_change_nothing_in_local_mode(mesh: Any) -> None:
+    x = spmd.assert_type(torch.rand(4, 6), {"dp": V, "tp": R})
+    with typecheck(), spmd.set_current_mesh(local_axes=("dp",)):
+        assert str(spmd.typeof(x.mean(0))) == "f32[6] {dp: V, tp: R}"
+
+
+def test_an_axis_that_is_not_local_is_still_tracked(mesh: Any) -> None:
+    x = operand("f32[4, 6@tp] {dp: V}")
+    with typecheck(local=False), spmd.set_current_mesh(local_axes=("dp",)):
+        assert str(spmd.typeof(x.t())) == "f32[6@tp, 4] {dp: V}"
+        with refused("SW405", "tp"):
+            x.softmax(-1)
+
+
+def test_a_local_region_forgets_specs_and_ends_with_a_statement(mesh: Any) -> None:
+    x = operand("f32[4, 6@tp] {dp: R}")
+    with typecheck(local=False):
+        with spmd.local():
+            y = x.softmax(-1)
+            assert str(spmd.typeof(y)) == WHOLE.replace("tp: R", "tp: V")
+        with refused("SW408", "y", "tp"):
+            y * 2
+        spmd.assert_type(y, {"tp": S(1)})
+        assert str(spmd.typeof(y * 2)) == "f32[4, 6@tp] {dp: R}"
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_local_map_states_the_specs_of_what_comes_out(mesh: Any, local: bool) -> None:
+    @spmd.local_map(in_types=({"dp": R, "tp": S(1)},), out_types={"dp": R, "tp": S(0)})
+    def own(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1).t()
+
+    x = operand("f32[4, 6@tp] {dp: R}")
+    wrong = operand("f32[4@tp, 6] {dp: R}")
+    with typecheck(local=local):
+        assert place(own(x)) == "V"
+        if not local:
+            assert str(spmd.typeof(own(x) + 1)) == "f32[6@tp, 4] {dp: R}"
+            with refused("SW140", "own"):
+                own(wrong)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_local_map_whose_body_gives_another_type_is_refused(mesh: Any, local: bool) -> None:
+    @spmd.local_map(out_types={"dp": R, "tp": R})
+    def own(x: torch.Tensor) -> torch.Tensor:
+        return x.amax(-1)
+
+    with typecheck(local=local), refused("SW140", "own", "tp"):
+        own(operand("f32[4, 6@tp] {dp: R}"))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "spec", "expected"),
+    [
+        ({"dp": R, "tp": V}, {"tp": S(1)}, None, "f32[4, 6@tp] {dp: R}"),
+        ({"dp": V, "tp": V}, {}, PartitionSpec(("dp", "tp"), None), "f32[4@(dp,tp), 6]"),
+        ({"dp": R, "tp": S(0)}, {"tp": V}, None, "f32[4@tp, 6] {dp: R}"),
+        ({"dp": R, "tp": S(0)}, {"tp": S(0)}, None, "f32[4@tp, 6] {dp: R}"),
+        ({"dp": R, "tp": S(0)}, {"tp": S(-2)}, None, "f32[4@tp, 6] {dp: R}"),
+        ({"dp": R, "tp": S(0)}, {"tp": S(1)}, None, "SW131"),
+        ({"dp": R, "tp": S(0)}, {"tp": R}, None, "SW130"),
+        ({"dp": R, "tp": R}, {}, PartitionSpec("tp", None), "SW130"),
+    ],
+)
+def test_a_type_is_refined_and_never_contradicted(
+    mesh: Any, first: dict[str, Any], then: dict[str, Any], spec: Any, expected: str
+) -> None:
+    x = spmd.assert_type(torch.rand(4, 6), first)
+    with typecheck(local=False):
+        if expected.startswith("SW"):
+            with refused(expected):
+                spmd.assert_type(x, then, partition_spec=spec)
+        else:
+            spmd.assert_type(x, then, partition_spec=spec)
+            assert str(spmd.typeof(x.clone())) == expected
+
+
+def test_invariant_values_follow_their_own_rules(mesh: Any) -> None:
+    x = spmd.assert_type(torch.rand(4, 6, requires_grad=True), {"dp": S(0), "tp": I})
+    weight = spmd.assert_type(torch.rand(6, requires_grad=True), {"dp": R, "tp": I})
+    with typecheck(local=False):
+        assert str(spmd.typeof(x * weight)) == "f32[4@dp, 6] {tp: I}"
+        with refused("SW101", "weight", "tp"):
+            spmd.convert(x, "tp", src=I, dst=R) * weight
+        with torch.no_grad():
+            assert str(spmd.typeof(spmd.convert(x, "tp", src=I, dst=R) * weight)) == "f32[4@dp, 6] {tp: R}"
+
+
+def test_a_partial_value_has_no_spec(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        assert str(spmd.typeof(make("P") + make("P"))) == "f32[4, 4] {tp: P}"
+        with refused("SW112"):
+            make("P").softmax(0)
+        assert str(spmd.typeof(spmd.reduce_scatter(make("P"), "tp", src=P, dst=S(1)))) == "f32[4, 1@tp]"
