@@ -213,3 +213,39 @@ def test_running_statistics_follow_the_batch_in_training(tp_mesh: Any, norm: Any
         assert place(layer.running_mean) == "R"
         layer.train()(make(letter, 4, 4, 3))
         assert place(layer.running_mean) == place(layer.running_var) == letter
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda z: z.__setitem__(0, 1.0),
+        lambda z: z.__setitem__((slice(None), slice(0, None, 2)), torch.ones(2)),
+        lambda z: z.add_(1),
+        lambda z: z.view(-1).__setitem__(0, 1),
+        lambda z: z[0].fill_(3),
+        lambda z: z.T[0].add_(1),
+        lambda z: z.data.copy_(torch.ones(4, 4)),
+        lambda z: torch.add(z, 1, out=z),
+        lambda z: z.exp_(),
+        lambda z: z.masked_fill_(torch.eye(4).bool(), 1.0),
+        lambda z: z[1:].copy_(make("R")[1:]),
+    ],
+)
+def test_zeros_that_were_written_to_are_no_zeros(tp_mesh: Any, write: Callable[[torch.Tensor], Any]) -> None:
+    partial = make("P")
+    with typecheck():
+        zeros = torch.zeros(4, 4)
+        assert place(partial + zeros) == "P"
+        write(zeros)
+        with refused("SW113"):
+            partial + zeros
+
+
+def test_a_view_taken_before_the_write_knows_of_it(tp_mesh: Any) -> None:
+    partial = make("P")
+    with typecheck():
+        zeros = torch.zeros(8, 4)
+        first, second = zeros[:4], zeros[4:]
+        first += 1
+        with refused("SW113"):
+            partial + second

@@ -54,7 +54,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
         if not before.axes and not requires_grad:
             return result, []
         conflicts = [axis for axis in before.axes if before.get(axis) is P and result.ground is not Ground.ZERO]
-        return before, conflicts
+        nonzero = before.ground is Ground.ZERO and result.ground is not Ground.ZERO
+        return (before.with_ground(result.ground) if nonzero and not requires_grad else before), conflicts
     if not result.axes:
         return before, []  # nothing is known of what is written: the declared type is trusted
     if before.ground is not Ground.ABSENT and not requires_grad:

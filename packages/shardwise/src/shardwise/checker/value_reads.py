@@ -60,6 +60,8 @@ def _value_finding(session: CheckSession, op: Op, code: str, tensor: torch.Tenso
         help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
     else:
         message = f"the program branches on {name}, which differs between the ranks of {along}"
+        if op.name in _COMPARISONS:
+            message = f"{op.name} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = ()
     finding = Finding(code, message, located.place, op.name, along, (located.operand(0, axis),), facts, help_lines)

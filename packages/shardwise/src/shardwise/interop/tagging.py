@@ -32,13 +32,22 @@ class Origin:
         self.parent = parent
 
 
-class Cell:
-    """Shared by a tensor and its views. ``retyped`` lists local types set by in-place writes since it was made."""
+_WRITTEN = {Ground.ZERO: 0, Ground.CONSTANT: 1, Ground.ABSENT: 2}
+"""What memory may hold, from the least to the most; a write through a view can only add to it."""
 
-    __slots__ = ("retyped",)
+
+class Cell:
+    """Shared by a tensor and its views: what in-place writes since it was made have changed.
+
+    ``retyped``  local types.
+    ``ground``   what the memory holds now, if that is more than zeros or constants.
+    """
+
+    __slots__ = ("ground", "retyped")
 
     def __init__(self) -> None:
         self.retyped: dict[Any, Placement] | None = None
+        self.ground: Ground | None = None
 
 
 class Tag:
@@ -63,6 +72,8 @@ class Tag:
             changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
             if changes:
                 self.type = self.type.with_placements(changes)
+        if cell is not None and cell.ground is not None and _is_more(cell.ground, self.type.ground):
+            self.type = self.type.with_ground(cell.ground)
         return self.type
 
     def origin_of(self, axis: Any) -> Origin | None:
@@ -81,6 +92,10 @@ class Tag:
 
     def __copy__(self) -> Tag:
         return Tag(self.current(), self.origin, self.cell)
+
+
+def _is_more(ground: Ground, before: Ground) -> bool:
+    return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 2)
 
 
 def tag_of(x: Any) -> Tag | None:
@@ -117,6 +132,8 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
     if changed:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
+    if _is_more(type.ground, before.ground):
+        tag.cell.ground = type.ground
     set_tag(x, Tag(type, origin, tag.cell))
 
 
