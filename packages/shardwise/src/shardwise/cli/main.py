@@ -16,7 +16,12 @@ import click
 from shardwise import __version__
 from shardwise.diagnostics.result import ExitCode
 
-COMMANDS = {"check": "shardwise.cli.check", "einsum": "shardwise.cli.einsum", "explain": "shardwise.cli.explain"}
+COMMANDS = {
+    "check": "shardwise.cli.check",
+    "einsum": "shardwise.cli.einsum",
+    "explain": "shardwise.cli.explain",
+    "rules": "shardwise.cli.rules",
+}
 
 
 class FrontDoor(click.Group):

@@ -194,3 +194,17 @@ def function_modes() -> list[Any]:
     from torch.overrides import _get_current_function_mode_stack
 
     return _get_current_function_mode_stack()  # type: ignore[no-any-return, no-untyped-call]
+
+
+def op_database() -> list[Any]:
+    """PyTorch's own list of operators with sample inputs; needs the package ``expecttest``. (2.9 to 2.13)"""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return list(op_db)
+
+
+def without_redistribution() -> contextlib.AbstractContextManager[Any]:
+    """Inside, an operator on DTensors raises RuntimeError where it would change a placement of an operand. (2.13)"""
+    from torch.distributed.tensor._utils import ExplicitRedistributionContext
+
+    return ExplicitRedistributionContext(strict=True)

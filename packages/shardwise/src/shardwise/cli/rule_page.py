@@ -1,0 +1,293 @@
+"""What does one row look like to a person? Its law, its labels on an example, and what it admits along one mesh axis.
+
+Everything is derived as the checker derives it, from the row: nothing on a page is written by hand but the law.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shardwise.rules.algebra import Given, Refusal, local_rule, products
+from shardwise.rules.labels import Call, Labelling, Shape
+from shardwise.rules.placing import Sharded, sharded_rule
+from shardwise.rules.row import Row
+from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V, to_local_type
+
+Places = tuple[PerMeshAxisSpmdType, ...]
+_ALIKE = ((4, 6, 8), (4, 6), (4, 6, 8, 10))
+_MEETING = ((4, 6, 8), (4, 6), (6, 8), (8, 6), (8,), (6,), (4,), (10, 6, 8), (4, 8, 6))
+_SQUARE = ((6, 6), (4, 6, 6), (2, 4, 6, 8, 10))
+_ARGUMENTS = {
+    "normalized_shape": (8,),
+    "shape": (4, 48),
+    "size": (4, 48),
+    "sizes": (2, 2),
+    "pad": (1, 1),
+    "dims": (0, 2, 1),
+}
+"""What an example gives for parameters that dims depend on."""
+_MOST = 4
+_NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dtype", "shape", "size", "dims"})
+"""Parameters that may hold a tensor and hardly ever do."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call of the operator on tensors of the book's choosing: what the page is about."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    labelling: Labelling
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The extent of every label."""
+        pairs = zip(self.labelling.operands, self.shapes, strict=True)
+        found = [(label, n) for dims, shape in pairs for label, n in zip(dims, shape, strict=True) if label is not None]
+        return {label: max(n for other, n in found if other == label) for label, _ in found}
+
+    @property
+    def is_complete(self) -> bool:
+        """Every dim of the results has the extent of some operand's."""
+        return all(label in self.sizes for dims in self.labelling.results for label in dims if label is not None)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One choice of placements: the results', or why it is refused."""
+
+    operands: Places
+    results: Places = ()
+    refused: str = ""
+
+
+def render(row: Row) -> str:
+    """The page, as plain text."""
+    parts = [_head(row)]
+    example = example_of(row)
+    if example is not None:
+        lines = list(placements(row, example))
+        parts.append(_dims(example))
+        parts.append(_table(example, lines))
+        shown = next((line for line in lines if line.results and line.results != (P,) and P not in line.operands), None)
+        if shown is not None:
+            parts.append(_picture(row, example, shown))
+    else:
+        parts.append(_local_only(row))
+    return "\n\n".join(parts)
+
+
+def _head(row: Row) -> str:
+    facts = [
+        ("spellings", ", ".join(row.spellings)),
+        ("parameters", row.params),
+        ("kind", row.kind.value),
+        ("law", row.law),
+        ("linear", row.linear or "in nothing: no operand may be a pending sum"),
+        ("labels", signature(row)),
+        ("source", row.source),
+        ("view", "shares memory with its first operand" if row.view else ""),
+    ]
+    return "\n".join([row.op, *(f"  {name:<11}{text}" for name, text in facts if text)])
+
+
+def signature(row: Row) -> str:
+    """The row's labels as text; a labeller that is a function of shapes says so."""
+    if row.labels is None:
+        return ""
+    name = getattr(row.labels, "__name__", "")
+    return name if "->" in name else "computed from shapes and arguments"
+
+
+def example_of(row: Row) -> Example | None:
+    """The first of a few plain calls that the row can label, None if it can label none of them."""
+    if row.labels is None:
+        return None
+    names = [name for name in row.parameters if not name.startswith("~") and name not in _NUMBERS]
+    factors = [factor.lstrip("*^") for term in row.terms for factor in term.factors]
+    linear = [name for name in names if name == names[0] or name.lstrip("*") in factors]
+    fewer = [linear[:-1], names[:2], names[:1], names[:3], names[:4]]
+    candidates = [_tensors(one) for one in (linear, *fewer)]
+    for complete in (True, False):
+        for given in dict.fromkeys(tuple(one) for one in candidates if one):
+            for shapes in _shapes(len(given)):
+                example = _labelled(row, given, shapes)
+                if example is not None and (example.is_complete or not complete):
+                    return example
+    return None
+
+
+def _tensors(names: Sequence[str]) -> list[str]:
+    return [part for name in names for part in ((f"{name[1:]}0", f"{name[1:]}1") if name[0] == "*" else (name,))]
+
+
+def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    for shape in _ALIKE:
+        yield (shape,) * count
+    yield from itertools.islice(itertools.product(_MEETING, repeat=count), 1000)
+    for shape in _SQUARE:
+        yield (shape,) * count
+
+
+def _labelled(row: Row, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Example | None:
+    tensors = tuple(Shape(shape, _parameter(row, name)) for name, shape in zip(names, shapes, strict=True))
+    arguments: dict[str, object] = {name: value for name, value in _ARGUMENTS.items() if name in row.parameters}
+    for tensor in tensors:
+        if f"*{tensor.param}" in row.parameters:
+            arguments[tensor.param] = [one for one in tensors if one.param == tensor.param]
+        else:
+            arguments[tensor.param] = tensor
+    assert row.labels is not None, "only rows with labels have an example"
+    try:
+        labelling = row.labels(Call(tensors, arguments))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None  # not a call that the operator takes
+    if labelling is None or [len(dims) for dims in labelling.operands] != [tensor.ndim for tensor in tensors]:
+        return None
+    example = Example(names, shapes, labelling)
+    agree = all(
+        label is None or n in (1, example.sizes[label])
+        for dims, shape in zip(labelling.operands, shapes, strict=True)
+        for label, n in zip(dims, shape, strict=True)
+    )
+    return example if agree else None
+
+
+def _parameter(row: Row, name: str) -> str:
+    return name if name in row.parameters else name.rstrip("01")
+
+
+def placements(row: Row, example: Example) -> Iterator[Line]:
+    """Every label sharded in all operands that have it, then every set of operands that may be pending sums."""
+    everyone = range(len(example.names))
+    for label in example.sizes:
+        dims = [own.index(label) if label in own else None for own in example.labelling.operands]
+        cut = [Sharded(R if dim is None else V, dim) for dim in dims]
+        operands: Places = tuple(R if dim is None else Shard(dim) for dim in dims)
+        placed = sharded_rule(example.labelling, cut, partials=True)
+        if isinstance(placed, Refusal):
+            yield Line(operands, refused=f"{placed.code}: {placed.reason}")
+        elif placed.place is P:
+            reason = "" if placed.total else _not_pending(row, example, operands)
+            yield Line(operands, refused=reason) if reason else Line(operands, _pending(example))
+        else:
+            yield Line(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))
+    for size in range(1, len(example.names) + 1):
+        for pending in itertools.combinations(everyone, size):
+            places = tuple(P if at in pending else R for at in everyone)
+            verdict = _locally(row, example.names, places)
+            if verdict is P:
+                yield Line(places, _pending(example))
+
+
+def _pending(example: Example) -> Places:
+    return tuple(P for _ in example.labelling.results or ((),))
+
+
+def _not_pending(row: Row, example: Example, operands: Places) -> str:
+    """Why a sum over the shards does not pass through the operator; empty if it does."""
+    if not row.terms:
+        return "SW405: not linear, so the sum over the shards does not commute with it"
+    cut = {at for at, place in enumerate(operands) if isinstance(place, Shard)}
+    givens = [Given(_parameter(row, name), R) for name in example.names]
+    whole = next((product for product in products(row, givens) if not cut & set(product)), None)
+    return "" if whole is None else f"SW113: {example.names[whole[0]]} would be added once per rank"
+
+
+def _locally(row: Row, names: Sequence[str], places: Sequence[PerMeshAxisSpmdType]) -> object:
+    givens = [Given(_parameter(row, name), to_local_type(place)) for name, place in zip(names, places, strict=True)]
+    return local_rule(row, givens)
+
+
+def _dims(example: Example) -> str:
+    lines = ["example"]
+    for name, shape, dims in zip(example.names, example.shapes, example.labelling.operands, strict=True):
+        lines.append(f"  {name:<11}{list(shape)!s:<18}{_words(dims)}")
+    lines += [
+        f"  {'result':<11}{_list(_extents(example, dims)):<18}{_words(dims)}" for dims in example.labelling.results
+    ]
+    lines += [f"  {label}: {fate.value}" for label, fate in example.labelling.fates.items() if label in example.sizes]
+    return "\n".join(lines)
+
+
+def _words(dims: Sequence[str | None]) -> str:
+    return " ".join("-" if label is None else label for label in dims)
+
+
+def _extents(example: Example, dims: Sequence[str | None], cut: str | None = None) -> list[object]:
+    sizes = example.sizes
+    return ["-" if d is None else sizes[d] // (2 if d == cut else 1) if d in sizes else "?" for d in dims]
+
+
+def _list(sizes: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def _table(example: Example, lines: Sequence[Line]) -> str:
+    heads = [*example.names, "->", "result", "gradient arrives", *(f"d {name}" for name in example.names)]
+    body = []
+    for line in lines:
+        given = [_text(place) for place in line.operands]
+        if line.refused:
+            body.append([*given, "->", f"refused, {line.refused}"])
+            continue
+        duals = [_text(to_dual(place)) for place in line.operands]
+        body.append([*given, "->", _joined(line.results), _joined([to_dual(place) for place in line.results]), *duals])
+    full = [row for row in body if len(row) == len(heads)]
+    widths = [max(len(row[at]) for row in [heads, *full]) for at in range(len(heads))]
+    rows = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        for row in [heads, *body]
+    ]
+    return "\n".join(["along one mesh axis", *(f"  {row}" for row in rows)])
+
+
+def to_dual(place: PerMeshAxisSpmdType) -> PerMeshAxisSpmdType:
+    """The placement that the gradient has."""
+    return place.backward_type()
+
+
+def _text(place: PerMeshAxisSpmdType) -> str:
+    return repr(place)
+
+
+def _joined(places: Sequence[PerMeshAxisSpmdType]) -> str:
+    return ", ".join(dict.fromkeys(map(_text, places)))
+
+
+def _picture(row: Row, example: Example, line: Line) -> str:
+    """What two ranks hold, and what that means put together."""
+    cut = next(
+        dims[place.dim]
+        for dims, place in zip(example.labelling.operands, line.operands, strict=True)
+        if isinstance(place, Shard)
+    )
+    entries = []
+    for name, dims, place in zip(example.names, example.labelling.operands, line.operands, strict=True):
+        entries.append((name, dims, place))
+    for number, (dims, place) in enumerate(zip(example.labelling.results, line.results, strict=True)):
+        entries.append((row.op if len(line.results) == 1 else f"{row.op} [{number}]", dims, place))
+    width = max(len(name) for name, _, _ in entries) + 2
+    lines = [f"two ranks\n  {'':<{width}}{'rank 0':<18}{'rank 1':<18}together"]
+    for name, dims, place in entries:
+        own = _list(_extents(example, dims, cut if isinstance(place, Shard) else None))
+        whole = _list(_extents(example, dims))
+        means = f"{whole}, pieces along dim {place.dim}" if isinstance(place, Shard) else f"{whole}, the same on both"
+        lines.append(f"  {name:<{width}}{own:<18}{own:<18}{means}")
+    return "\n".join(lines)
+
+
+def _local_only(row: Row) -> str:
+    if row.labels is not None:
+        return "which dims can be sharded depends on arguments that an example does not have"
+    names = _tensors([name for name in row.parameters if not name.startswith("~")])[:_MOST]
+    pending = [
+        ", ".join(name for name, place in zip(names, places, strict=True) if place is P)
+        for places in itertools.product((R, P), repeat=len(names))
+        if P in places and _locally(row, names, places) is P
+    ]
+    lines = ["locally", "  replicate operands give a replicate result, a varying one makes it varying"]
+    lines += [f"  pending sum in {text}: the result is one too" for text in pending]
+    return "\n".join([*lines, "  no dims are known: a sharded operand is refused (SW411)"])

@@ -1,0 +1,82 @@
+"""``shardwise rules``: what does the rule book say? Lists its rows, shows one, or measures how much it covers."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from shardwise.diagnostics.result import ExitCode
+
+EPILOG = """\b
+Examples:
+  shardwise rules                              every row
+  shardwise rules --about softmax              the rows that mention a word
+  shardwise rules matmul                       one row: law, dims, placements, gradients
+  shardwise rules --coverage --ops "linalg.*"  measure a part of the book against the numbers
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("op", required=False)
+@click.option("--about", metavar="WORD", help="List only rows whose name, law, labels or kind mention WORD.")
+@click.option("--coverage", is_flag=True, help="Run the sweep over PyTorch's op database, and DTensor's rules with it.")
+@click.option("--write", is_flag=True, help="With --coverage: write docs/coverage.md and docs/coverage.json here.")
+@click.option("--ops", metavar="PATTERN", help='With --coverage: only these operators, e.g. "linalg.*".')
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, metavar="N", help="With --coverage: processes at a time."
+)
+def rules(op: str | None, about: str | None, coverage: bool, write: bool, ops: str | None, jobs: int) -> ExitCode:
+    """List the rows of the rule book, show the row of OP, or measure what the book covers.
+
+    Exit codes: 0 fine, 1 the sweep found a claim that the numbers refute, 2 wrong usage.
+    """
+    if coverage:
+        if op is not None or about is not None:
+            raise click.UsageError("--coverage takes --ops PATTERN, not an operator or --about")
+        if write and ops is not None:
+            raise click.UsageError("--write needs the whole sweep: leave out --ops")
+        from .coverage import measure
+
+        return measure(ops, jobs=jobs, write=write)
+    if write or ops is not None:
+        raise click.UsageError("--write and --ops go with --coverage")
+    if op is not None:
+        click.echo(_page(op))
+    else:
+        click.echo(_listing(about))
+    return ExitCode.CLEAN
+
+
+def _page(op: str) -> str:
+    from shardwise.rules.table import lookup, rows
+
+    from .rule_page import render
+
+    name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
+    row = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
+    if row is None:
+        known = [spelling for row in rows() for spelling in (row.op, *row.spellings)]
+        near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
+        raise click.UsageError("; try ".join([f"no row for {op!r}", *(f"shardwise rules {one}" for one in near)]))
+    return render(row)
+
+
+def _listing(about: str | None) -> str:
+    from shardwise.rules.table import lookup, rows
+
+    from .rule_page import signature
+
+    found = []
+    for bare in rows():
+        row = lookup(bare.op)
+        assert row is not None, "every row answers to its name"
+        dims = signature(row) or "local rule only"
+        found.append((row.op, row.kind.value, row.linear, row.law, dims, " ".join(row.spellings)))
+    if about is not None:
+        found = [one for one in found if any(about.lower() in text.lower() for text in one)]
+        if not found:
+            raise click.UsageError(f"no row mentions {about!r}")
+    width = max(len(one[0]) for one in found) + 2
+    lines = [f"{op:<{width}}{kind:<10}{law or '-'}; {dims}" for op, kind, _, law, dims, _ in found]
+    return "\n".join([*lines, f"{len(found)} rows"])

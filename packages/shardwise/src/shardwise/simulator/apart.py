@@ -1,0 +1,80 @@
+"""How are many tasks run so that none can harm the others? Each in a process of its own, a few at a time.
+
+A task that crashes its process (kernels that trust their indices do) or does not end is given up, and the rest go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A task without a result, and why."""
+
+    reason: str
+
+
+class _Running(Generic[Task]):
+    def __init__(self, at: int, run: Callable[[Task], Any], task: Task, timeout_s: float) -> None:
+        fork = get_context("fork")
+        self.at = at
+        self.deadline = monotonic() + timeout_s
+        self.pipe, sender = fork.Pipe(duplex=False)
+        self.process = fork.Process(target=_send, args=(sender, run, task), daemon=True)
+        self.process.start()
+        sender.close()
+
+    def end(self, timeout_s: float) -> Any:
+        """The task's result; GivenUp if it has none."""
+        try:
+            if self.pipe.poll():
+                return self.pipe.recv()
+            return GivenUp(f"not done within {timeout_s:g} s")
+        except EOFError:
+            return GivenUp("crashes the process")
+        finally:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+
+
+def run_apart(
+    run: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int, timeout_s: float
+) -> Iterator[Result | GivenUp]:
+    """``run`` of every task, in the order of the tasks. Errors: an exception of ``run`` is raised here."""
+    done: dict[int, Any] = {}
+    running: list[_Running[Task]] = []
+    started = 0
+    try:
+        for at in range(len(tasks)):
+            while at not in done:
+                while len(running) < jobs and started < len(tasks):
+                    running.append(_Running(started, run, tasks[started], timeout_s))
+                    started += 1
+                ready = connection.wait([one.pipe for one in running], timeout=1.0)
+                for one in [one for one in running if one.pipe in ready or monotonic() > one.deadline]:
+                    done[one.at] = one.end(timeout_s)
+                    running.remove(one)
+            result = done.pop(at)
+            if isinstance(result, BaseException):
+                raise result
+            yield result
+    finally:
+        for one in running:
+            one.end(timeout_s)
+
+
+def _send(sender: Any, run: Callable[[Task], Any], task: Task) -> None:
+    try:
+        result: Any = run(task)
+    except Exception as error:
+        result = error
+    sender.send(result)

@@ -1,0 +1,209 @@
+"""Which calls does the sweep try? Sample inputs of PyTorch's op database, as functions of their tensors alone.
+
+A sample becomes a ``Case``: the tensors among its arguments, at any depth, are operands; everything else is fixed.
+Every case has two sets of values, drawn from the same domain, so that an accident does not count as a truth.
+Floating samples have double precision where the operator has it, which tells a small lie from rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+
+from shardwise.interop.torch_compat import tree_leaves, tree_map
+
+from .oracle import Tensors, tensors_in
+
+LARGEST = 32768
+"""Elements of an operand; larger samples test kernels, not shardings."""
+LOOKED_AT = 48
+"""Samples of one operator among which the cases are chosen."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call. ``fn`` takes the tensors only; ``values`` and ``others`` are two sets of them.
+
+    ``sized``  the call names sizes of its result, which mean a rank's tensor to us and the global one to DTensor.
+    """
+
+    kind: str
+    fn: Callable[..., Any]
+    values: Tensors
+    others: Tensors | None
+    shown: str
+    sized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A sort of numbers: dtypes in order of preference, and how many samples of it are tried."""
+
+    kind: str
+    dtypes: tuple[torch.dtype, ...]
+    samples: int
+
+
+DOMAINS = (
+    Domain("float", (torch.float64, torch.float32), 4),
+    Domain("complex", (torch.complex128, torch.complex64), 1),
+    Domain("int", (torch.int64, torch.int32), 1),
+)
+
+
+def full_name(op: Any) -> str:
+    """The database's name of an entry, with its variant."""
+    return f"{op.name} ({op.variant_test_name})" if op.variant_test_name else str(op.name)
+
+
+def seed_everything(text: str) -> int:
+    """Seed every generator that samples are drawn with; the seed is made from ``text``."""
+    seed = zlib.crc32(text.encode())
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+    return seed
+
+
+_SIZED = {"view": 0, "view_copy": 0, "reshape": 0, "unflatten": 1}
+"""Where these take the sizes of their result: a rank's sizes differ, so each in turn is left to the operator (-1)."""
+
+
+def cases_of(op: Any) -> Iterator[Case]:
+    """The cases of one entry of the database, the same in every run."""
+    for domain in DOMAINS:
+        dtype = next((dtype for dtype in domain.dtypes if op.supports_dtype(dtype, "cpu")), None)
+        if dtype is None:
+            continue
+        drawn = [[form for sample in _draw(op, dtype, number) for form in _unsized(op, sample)] for number in (0, 1)]
+        usable = [at for at, sample in enumerate(drawn[0]) if _is_usable(sample)]
+        for at in _spread_out(usable, [_form(sample) for sample in drawn[0]], domain.samples):
+            yield _case(op, domain.kind, drawn[0][at], drawn[1][at] if at < len(drawn[1]) else None)
+
+
+def _draw(op: Any, dtype: torch.dtype, number: int) -> list[Any]:
+    seed_everything(f"{full_name(op)} {dtype} {number}")
+    samples = op.sample_inputs("cpu", dtype, requires_grad=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(itertools.islice(samples, LOOKED_AT))
+
+
+def _unsized(op: Any, sample: Any) -> Iterator[Any]:
+    """The sample, or its forms with one of the result's sizes left open."""
+    at = _SIZED.get(op.name)
+    sizes = None if at is None or len(sample.args) <= at else sample.args[at]
+    if not isinstance(sizes, (tuple, list)) or -1 in sizes:
+        yield sample
+        return
+    for position in range(len(sizes)):
+        form = copy.copy(sample)
+        free = tuple(-1 if number == position else size for number, size in enumerate(sizes))
+        form.args = (*sample.args[:at], free, *sample.args[at + 1 :])
+        yield form
+
+
+def _leaves(sample: Any) -> list[Any]:
+    return tree_leaves((sample.input, sample.args, sample.kwargs))
+
+
+def _tensors(sample: Any) -> Tensors:
+    return tuple(leaf for leaf in _leaves(sample) if isinstance(leaf, torch.Tensor))
+
+
+def _is_usable(sample: Any) -> bool:
+    tensors = _tensors(sample)
+    return bool(tensors) and all(
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and 0 < tensor.numel() <= LARGEST
+        and not tensor.is_quantized
+        for tensor in tensors
+    )
+
+
+def _form(sample: Any) -> tuple[Any, ...]:
+    free = [leaf for leaf in _leaves(sample) if isinstance(leaf, int) and leaf == -1]
+    return tuple(tensor.ndim for tensor in _tensors(sample)), tuple(sorted(sample.kwargs)), len(free)
+
+
+def _spread_out(usable: Sequence[int], forms: Sequence[tuple[Any, ...]], count: int) -> list[int]:
+    """Up to ``count`` of the usable samples, one of each form before a second one of any; more dims first."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at in usable:
+        groups.setdefault(forms[at], []).append(at)
+    queues = sorted(groups.values(), key=lambda group: -sum(forms[group[0]][0]))
+    rounds = itertools.zip_longest(*queues)
+    return [at for each in rounds for at in each if at is not None][:count]
+
+
+def _case(op: Any, kind: str, sample: Any, other: Any) -> Case:
+    structure = (sample.input, sample.args, sample.kwargs)
+
+    def fn(*tensors: torch.Tensor) -> Any:
+        remaining = iter(tensors)
+        input, args, kwargs = tree_map(
+            lambda leaf: next(remaining) if isinstance(leaf, torch.Tensor) else leaf, structure
+        )
+        return op.op(input, *args, **kwargs)
+
+    values = _tensors(sample)
+    return Case(kind, fn, values, _alike(sample, other), _shown(structure), op.name in _SIZED)
+
+
+def _alike(sample: Any, other: Any) -> Tensors | None:
+    """The other draw's tensors if it differs in values only."""
+    if other is None:
+        return None
+    mine, theirs = _leaves(sample), _leaves(other)
+    if len(mine) != len(theirs):
+        return None
+    for a, b in zip(mine, theirs, strict=True):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return None
+        elif repr(a) != repr(b):
+            return None
+    return _tensors(other)
+
+
+def _shown(structure: Any) -> str:
+    """The arguments as text: tensors by shape."""
+    input, args, kwargs = tree_map(
+        lambda leaf: (
+            _Shown(f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}")
+            if isinstance(leaf, torch.Tensor)
+            else leaf
+        ),
+        structure,
+    )
+    return ", ".join([repr(input), *map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+
+
+class _Shown(str):
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def draws_numbers(case: Case) -> bool:
+    """True if two calls on the same operands differ, or the first call moves the global generator."""
+    before = torch.get_rng_state()
+    first = tensors_in(case.fn(*[value.clone() for value in case.values]))
+    moved = not torch.equal(before, torch.get_rng_state())
+    torch.set_rng_state(before)
+    torch.rand(1)
+    second = tensors_in(case.fn(*[value.clone() for value in case.values]))
+    torch.set_rng_state(before)
+    return moved or not all(
+        a.shape == b.shape and torch.allclose(a, b, equal_nan=True) if a.dtype is not torch.bool else torch.equal(a, b)
+        for a, b in zip(first, second, strict=False)
+    )
