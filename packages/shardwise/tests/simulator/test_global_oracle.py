@@ -140,6 +140,18 @@ def test_what_only_even_shards_make_true_must_not_be_claimed() -> None:
     assert [finding.size for finding in check_book(pairs, (real(4, 5),), book).wrong] == [3]
 
 
+def test_values_of_a_domain_that_reordering_leaves_are_given() -> None:
+    """Counts of smaller boundaries add up, as long as the boundaries are sorted."""
+    sets = [(torch.tensor([shift, shift + 1.0, shift + 2.0]),) for shift in (0.0, 0.5)]
+
+    def fn(boundaries: torch.Tensor) -> torch.Tensor:
+        return torch.bucketize(torch.tensor([0.25, 0.75, 1.75]), boundaries.detach())
+
+    book = labelled(lambda call: Labelling((("b",),), ((None,),)))
+    assert check_book(fn, sets[0], book, others=sets[1]).wrong == ()
+    assert check_book(fn, sets[0], book, value_sets=6).wrong != ()
+
+
 def test_results_that_no_value_changes_prove_nothing_about_sums() -> None:
     report = check_book(torch.isnan, (real(4, 5),), labelled(pointwise))
     assert report.missing == ()

@@ -11,6 +11,7 @@ book's placement per result (None: no claim about this one), or a string: why it
 the book says and the numbers refute (``wrong``) and what is true and the book refuses (``missing``).
 
 ``fn`` takes the tensors only, the global ones or a rank's; a size argument that is local must be computed from them.
+Kernels that trust their sizes and indices may crash on placements that do not fit: those need a process of their own.
 It must not write to its operands and must draw no random numbers, unless it seeds them. Give float64 values, and
 dims whose sizes are no multiple of three, so that shards are uneven. A result is sharded if the pieces in rank order
 are the global one, whatever their lengths. A dim shorter than the axis is not cut.
@@ -86,20 +87,27 @@ def true_placements(fn: Op, tensors: Sequence[torch.Tensor], *, size: int = 2, v
 
 
 def check_book(
-    fn: Op, tensors: Sequence[torch.Tensor], ask: Ask, *, sizes: Sequence[int] = (2, 3), value_sets: int = 2
+    fn: Op,
+    tensors: Sequence[torch.Tensor],
+    ask: Ask,
+    *,
+    sizes: Sequence[int] = (2, 3),
+    value_sets: int = 2,
+    others: Tensors | None = None,
 ) -> Report:
     """What a book gets wrong about ``fn``, and what it misses.
 
     ``sizes``  of the axis. A truth that holds for some sizes only (because shards are even there) is not missed; a
                claim must hold for all of them.
+    ``others`` the second set of values, where reordered ones would not do (sorted boundaries, say).
     """
-    truths = [Truth(fn, tensors, size=size, value_sets=value_sets) for size in sizes]
+    truths = [Truth(fn, tensors, size=size, value_sets=value_sets, others=others) for size in sizes]
     wrong: list[Mismatch] = []
     missing: list[Mismatch] = []
     covered = 0
     if not truths[0].wholes[0][1]:  # no tensor comes out, so nothing is claimed
         return Report((), (), 0)
-    surer = functools.cache(lambda: Truth(fn, tensors, size=sizes[0], value_sets=_TO_BE_SURE))
+    surer = functools.cache(lambda: Truth(fn, tensors, size=sizes[0], value_sets=_TO_BE_SURE, others=others))
     for operands in dict.fromkeys(cut for truth in truths for cut in truth.cuts()):
         able = [truth for truth in truths if operands in truth.cuts()]
         found = _wrong_claims(able, operands, ask)
