@@ -79,6 +79,13 @@ def test_masked_softmax_along_the_last_dim() -> None:
     assert shown(differences(fn, real(4, 5), booleans(4, 5))) == []
 
 
+def test_softmax_kernel_of_the_backward_pass() -> None:
+    def fn(grad: torch.Tensor, output: torch.Tensor) -> Any:
+        return torch._softmax_backward_data(grad.detach(), output.detach(), 1, torch.float64)
+
+    assert shown(differences(fn, real(4, 5), real(4, 5)), "P, R -> P") == []
+
+
 @pytest.mark.parametrize(
     ("op", "arguments", "mixed"),
     [

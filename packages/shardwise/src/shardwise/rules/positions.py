@@ -12,6 +12,7 @@ _BY_PARAMS: dict[str, str] = {
         special.softmax special.log_softmax count_nonzero
     """,
     "input mask dim": "_masked_softmax",
+    "grad_output output dim": "_softmax_backward_data _log_softmax_backward_data",
     "input dim keepdim": """
         logsumexp special.logsumexp amax amin argmax argmin median nanmedian mode prod all any nansum nanmean
         nuclear_norm frobenius_norm
@@ -30,6 +31,10 @@ _BY_PARAMS: dict[str, str] = {
     "input p": "pdist",
     "input mat1 mat2": "_addmm_activation",
     "input boundaries": "bucketize",
+    "input output_size": """
+        adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d adaptive_max_pool1d_with_indices
+        adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices
+    """,
     "sorted_sequence values": "searchsorted",
     "input num_classes": "one_hot",
     "x1 x2 p eps keepdim": "pairwise_distance",

@@ -41,8 +41,8 @@ def _softmax(call: Call) -> Labelling | None:
     return along(_EXPONENTIALS, default=0 if call.first.ndim in (0, 1, 3) else 1)(call)
 
 
-def _masked_softmax(call: Call) -> Labelling | None:
-    """With a mask of the input's shape; the dim is the last one unless named."""
+def _softmax_of_two(call: Call) -> Labelling | None:
+    """Two operands of one shape, as a mask or a gradient; the dim is the last one unless named."""
     if len(call.tensors) != 2 or call.tensors[1].shape != call.first.shape:
         return None
     dims = dims_given(Call(call.tensors[:1], {"dim": -1 if call.get("dim") is None else call.get("dim")}))
@@ -107,7 +107,9 @@ _BY_DIM = {
 LABELS: dict[str, Labeller] = {
     **{name: labeller for names, labeller in _BY_DIM.items() for name in names.split()},
     "msort": along(_SORTED, default=0),
-    "_masked_softmax": _masked_softmax,
+    "_masked_softmax": _softmax_of_two,
+    "_softmax_backward_data": _softmax_of_two,
+    "_log_softmax_backward_data": _softmax_of_two,
     "glu": along(_HALVES),
     "diff": _diff,
     "gradient": _gradient,
