@@ -68,6 +68,7 @@ CONVOLUTION = [
     ),
     c("_pad_circular", torch.ops.aten._pad_circular, real(1, 1, 3), [1, 1]),
     c("upsample", F.interpolate, real(1, 1, 4), scale_factor=2.0),
+    c("upsample_bilinear", F.upsample_bilinear, real(1, 1, 2, 2), scale_factor=2),
     c("grid_sample", lambda *a: F.grid_sample(*a, align_corners=False), IMAGE, real(1, 2, 2, 2)),
     c("affine_grid", lambda *a: F.affine_grid(*a, align_corners=False), real(1, 2, 3), (1, 1, 2, 2)),
     c("pad", F.pad, A, (1, 1)),

@@ -5,6 +5,7 @@ Maxima and norms over windows are in ``opaque.py``.
 
 from __future__ import annotations
 
+from .guards import Guard, floating
 from .row import Row
 
 _AFFINE = "a sum of products plus a bias: the bias must be pending when the products are"
@@ -18,8 +19,12 @@ def _convolves(op: str, rest: str, *spellings: str) -> Row:
     return Row(op, params, "input weight + bias", law=_AFFINE, source=f"torch.{op}", spellings=spellings)
 
 
-def _of_input(law: str, op: str, params: str, *spellings: str) -> Row:
-    return Row(op, params, "input", law=law, source=f"torch.nn.functional.{op}", spellings=spellings)
+def _of_input(law: str, op: str, params: str, *spellings: str, guard: Guard | None = None) -> Row:
+    source = f"torch.nn.functional.{op}"
+    return Row(op, params, "input", law=law, source=source, spellings=spellings, guard=guard)
+
+
+_DIVIDES = floating("rounds each rank's quotient, because the values are integers")
 
 
 # The kernels behind interpolate and pad, which are called directly only as ``torch.ops.aten``.
@@ -42,12 +47,16 @@ ROWS = (
     _convolves("convolution", "stride padding dilation transposed output_padding groups", "_convolution"),
     _convolves("miopen_convolution", "padding stride dilation", "miopen_depthwise_convolution"),
     _convolves("miopen_convolution_transpose", "padding output_padding stride dilation"),
-    *(_of_input(_AVERAGES, op, "input kernel_size") for op in ("avg_pool1d", "avg_pool2d", "avg_pool3d")),
+    *(
+        _of_input(_AVERAGES, op, "input kernel_size", guard=_DIVIDES)
+        for op in ("avg_pool1d", "avg_pool2d", "avg_pool3d")
+    ),
     *(_of_input(_AVERAGES, op, "input output_size") for op in _ADAPTIVE.split()),
     # ``unfold``, which shares its name with a view of Tensor, is in ``shaping.py``.
     _of_input(_REARRANGES, "fold", "input output_size kernel_size dilation padding stride", "col2im"),
     _of_input(_RESIZES, "interpolate", "input size scale_factor mode"),
-    _of_input(_RESIZES, "upsample", "input size scale_factor mode", "upsample_nearest", "upsample_bilinear"),
+    _of_input(_RESIZES, "upsample", "input size scale_factor mode", "upsample_nearest"),
+    _of_input(_RESIZES, "upsample_bilinear", "input size scale_factor"),
     *(_of_input(_RESIZES, op, "input output_size") for op in _UPSAMPLING.split()),
     *(_of_input("copies the border", op, "input padding") for op in _BORDERS.split()),
     Row(

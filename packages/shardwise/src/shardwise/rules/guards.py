@@ -114,6 +114,15 @@ def needs(present: str, beside: str, reason: str) -> Guard:
     return guard
 
 
+def floating(reason: str, source: str = "input") -> Guard:
+    """Refuse integers, of which each rank's quotient is rounded."""
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return reason if is_integer(static.get("dtypes", {}).get(source, "float32")) else None
+
+    return guard
+
+
 def first_of(*guards: Guard) -> Guard:
     """The first reason that any of ``guards`` gives."""
 

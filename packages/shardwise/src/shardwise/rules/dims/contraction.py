@@ -129,8 +129,7 @@ def _kron(call: Call) -> Labelling | None:
     rows = tuple(outer if tensor is first else inner for tensor in call.tensors)
     result = outer if len(outer) >= len(inner) else inner[: len(inner) - len(outer)] + outer
     mixed = [label for label in inner if label not in result]
-    even = frozenset(label for label in outer if label[1:] in {each[1:] for each in mixed})
-    return Labelling(rows, (result,), dict.fromkeys(mixed, Fate.OPAQUE), dict.fromkeys(mixed, _WHY_KRON), even)
+    return Labelling(rows, (result,), dict.fromkeys(mixed, Fate.OPAQUE), dict.fromkeys(mixed, _WHY_KRON))
 
 
 def _vecdot(call: Call) -> Labelling | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, numbered, signature
-from ..moves import moved
+from ..moves import kept, moved
 from ..roles import because, by_role, tensor_at
 
 _WINDOWS = "windows reach into the next shard: the halo of the neighbours' elements must be exchanged first"
@@ -23,13 +22,10 @@ def _convolved(call: Call) -> Labelling | None:
     operands = _operands(call)
     if operands is None:
         return None
-    data, weight = operands
-    kept = _touching(call, weight)
+    kept = _touching(call, operands[1])
     if call.get("groups", 1) == 1:
         return _windows(call, operands, "c", ("o", "c"), "o", kept)
-    several = weight.shape[1] > 1 or weight.shape[0] != data.shape[1 - weight.ndim]
-    made = _windows(call, operands, "g", ("g", "in"), "g", kept, mixed=("in",))
-    return replace(made, even=frozenset({"g"} if several else ()))
+    return _windows(call, operands, "g", ("g", "in"), "g", kept, mixed=("in",))
 
 
 def _transposed(call: Call) -> Labelling | None:
@@ -101,6 +97,18 @@ def _pooled(spatial: int) -> Labeller:
     return because(_WINDOWS, signature(f"*b {sides} -> *b {sides}"))
 
 
+def _adapted(spatial: int) -> Labeller:
+    """Windows as large as the result's size asks for; None leaves a dim as it is."""
+
+    def label(call: Call) -> Labelling | None:
+        sizes = call.get("output_size")
+        several = isinstance(sizes, (tuple, list)) and len(sizes) == spatial
+        wide = [at for at in range(spatial) if not several or sizes[at] is not None]
+        return kept(call, [call.first.ndim - spatial + at for at in wide], _WINDOWS)
+
+    return label
+
+
 def _unpooled(spatial: int) -> Labeller:
     sides = " ".join(f"[s{at}]" for at in range(spatial))
     return because(_SAMPLED, by_role("input indices", f"*b {sides}, *b {sides} -> *b {sides}"))
@@ -121,6 +129,15 @@ def _pooled_at_random(spatial: int) -> Labeller:
 def _resized(call: Call) -> Labelling | None:
     """``n c *s``: whatever lies behind the channels is resized."""
     return moved(call, {0: 0, 1: 1}, call.first.ndim, _RESIZED)
+
+
+def _interpolated(call: Call) -> Labelling | None:
+    """Nearest by a whole factor repeats elements, which stay in their shard."""
+    factor = call.get("scale_factor")
+    whole = all(isinstance(each, int) for each in (factor if isinstance(factor, (tuple, list)) else [factor]))
+    if call.get("size") is None and whole and str(call.get("mode", "nearest")).startswith("nearest"):
+        return kept(call)
+    return _resized(call)
 
 
 def _sampled(call: Call) -> Labelling | None:
@@ -154,15 +171,15 @@ def _folded(call: Call) -> Labelling | None:
     height, width = _each(size, 2)
     whole = call.first.shape[-2] % (height * width) == 0
     target = {dim: dim for dim in range(ndim - 1) if dim != ndim - 2 or whole}
-    return moved(call, target, ndim + 1, _BLOCKS, even=[ndim - 2])
+    return moved(call, target, ndim + 1, _BLOCKS)
 
 
 _BY_SPATIAL = """
-    avg_pool adaptive_avg_pool max_pool adaptive_max_pool lp_pool reflection_pad replication_pad
+    avg_pool max_pool lp_pool reflection_pad replication_pad
 """
-_BACK = "max_pool adaptive_max_pool"
+_ADAPTIVE = "adaptive_avg_pool _adaptive_avg_pool adaptive_max_pool"
 _UPSAMPLING = """
-    interpolate upsample upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
     upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
 """
@@ -173,8 +190,9 @@ LABELS: dict[str, Labeller] = {
     "conv_tbc": because(_WINDOWS, by_role("input weight bias", "[t] b c, [k] c o, o -> [t] b o")),
     "convolution": _kernel_call,
     **{f"{op}{spatial}d": _pooled(spatial) for op in _BY_SPATIAL.split() for spatial in (1, 2, 3)},
-    **{f"{op}{spatial}d_with_indices": _pooled(spatial) for op in _BACK.split() for spatial in (1, 2, 3)},
-    **{f"_adaptive_avg_pool{spatial}d": _pooled(spatial) for spatial in (2, 3)},
+    **{f"max_pool{spatial}d_with_indices": _pooled(spatial) for spatial in (1, 2, 3)},
+    **{f"{op}{spatial}d": _adapted(spatial) for op in _ADAPTIVE.split() for spatial in (1, 2, 3)},
+    **{f"adaptive_max_pool{spatial}d_with_indices": _adapted(spatial) for spatial in (1, 2, 3)},
     **{f"max_unpool{spatial}d": _unpooled(spatial) for spatial in (1, 2, 3)},
     **{
         f"fractional_max_pool{spatial}d{indices}": _pooled_at_random(spatial)
@@ -182,8 +200,12 @@ LABELS: dict[str, Labeller] = {
         for indices in ("", "_with_indices")
     },
     **dict.fromkeys(_UPSAMPLING.split(), _resized),
+    "interpolate": _interpolated,
+    "upsample": _interpolated,
+    "upsample_bilinear": _resized,
     "_pad_circular": _resized,
     "grid_sample": _sampled,
     "affine_grid": _grid,
     "fold": _folded,
 }
+del LABELS["_adaptive_avg_pool1d"]  # has no kernel of its own
