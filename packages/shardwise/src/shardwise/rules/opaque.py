@@ -93,13 +93,6 @@ FAMILIES: dict[str, str] = {
     """,
     "is a power of a matrix": "matrix_exp matrix_power linalg.matrix_exp linalg.matrix_power",
     "looks values up in a table": "bucketize searchsorted one_hot unravel_index",
-    "is a loss": """
-        l1_loss mse_loss smooth_l1_loss huber_loss cross_entropy binary_cross_entropy
-        binary_cross_entropy_with_logits kl_div poisson_nll_loss gaussian_nll_loss hinge_embedding_loss
-        cosine_embedding_loss margin_ranking_loss multi_margin_loss multilabel_margin_loss
-        multilabel_soft_margin_loss soft_margin_loss triplet_margin_loss triplet_margin_with_distance_loss ctc_loss
-        linear_cross_entropy cross_entropy_loss nll_loss_forward nll_loss2d_forward
-    """,
     "is a recurrent cell": """
         lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell quantized_lstm_cell quantized_gru_cell
         quantized_rnn_relu_cell quantized_rnn_tanh_cell miopen_rnn _thnn_fused_lstm_cell _thnn_fused_gru_cell

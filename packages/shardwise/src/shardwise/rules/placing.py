@@ -66,7 +66,8 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     whole = [
         at
         for at, one in enumerate(operands)
-        if one.dim is None and not one.uniform and label in labelling.operands[at] and (at, label) not in labelling.spread
+        if one.dim is None and not one.uniform and label in labelling.operands[at]
+        if (at, label) not in labelling.spread
     ]
     if whole:
         return Refusal("SW402", "has the whole of a dim that the others have sharded", tuple(whole), positions)

@@ -60,7 +60,7 @@ ROWS = (
     # The weighted mean divides by the weights of the targets, which the input does not enter.
     Row(
         "nll_loss",
-        "input target weight",
+        "input target weight size_average ignore_index reduce reduction",
         "input",
         law="picks one element per target and sums them with weights",
         source="torch.nn.functional.nll_loss",
