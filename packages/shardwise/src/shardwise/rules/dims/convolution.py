@@ -22,10 +22,10 @@ def _convolved(call: Call) -> Labelling | None:
     operands = _operands(call)
     if operands is None:
         return None
-    kept = _touching(call, operands[1])
+    stay = _touching(call, operands[1])
     if call.get("groups", 1) == 1:
-        return _windows(call, operands, "c", ("o", "c"), "o", kept)
-    return _windows(call, operands, "g", ("g", "in"), "g", kept, mixed=("in",))
+        return _windows(call, operands, "c", ("o", "c"), "o", stay)
+    return _windows(call, operands, "g", ("g", "in"), "g", stay, mixed=("in",))
 
 
 def _transposed(call: Call) -> Labelling | None:
