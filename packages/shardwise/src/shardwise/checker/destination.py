@@ -51,11 +51,13 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     if result.ground is Ground.UNKNOWN:
         return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
     if result.ground.is_constant:
-        if not before.axes and not requires_grad:
+        if not before.axes and not before.ground.is_constant and not requires_grad:
             return result, []
         conflicts = [axis for axis in before.axes if before.get(axis) is P and result.ground is not Ground.ZERO]
-        nonzero = before.ground is Ground.ZERO and result.ground is not Ground.ZERO
-        return (before.with_ground(result.ground) if nonzero and not requires_grad else before), conflicts
+        zeros = before.ground is Ground.ZERO and result.ground is Ground.ZERO
+        if before.ground.is_constant and not (conflicts or zeros or requires_grad):
+            before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
+        return before, conflicts
     if not result.axes:
         return before, []  # nothing is known of what is written: the declared type is trusted
     if before.ground is not Ground.ABSENT and not requires_grad:

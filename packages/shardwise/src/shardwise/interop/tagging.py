@@ -32,7 +32,7 @@ class Origin:
         self.parent = parent
 
 
-_WRITTEN = {Ground.ZERO: 0, Ground.CONSTANT: 1, Ground.ABSENT: 2}
+_WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT: 3}
 """What memory may hold, from the least to the most; a write through a view can only add to it."""
 
 
@@ -95,7 +95,7 @@ class Tag:
 
 
 def _is_more(ground: Ground, before: Ground) -> bool:
-    return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 2)
+    return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 3)
 
 
 def tag_of(x: Any) -> Tag | None:
