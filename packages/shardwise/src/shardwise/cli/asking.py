@@ -23,7 +23,7 @@ from shardwise.simulator.oracle import leaf_of, tensors_in
 from shardwise.simulator.patching import patched
 from shardwise.simulator.sweep import Books
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import PerMeshAxisSpmdType, Shard, to_local_type
+from shardwise.types.placement import UNKNOWN, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
@@ -72,7 +72,7 @@ def _ask(axis: MeshAxis, local: bool, fn: Function, operands: Sequence[torch.Ten
             return f"{error.code}: {error.finding.headline if error.finding is not None else error}"
         except FAILURES as error:
             return _blame(fn, operands, error)
-        return tuple(_placement(axis, result) for result in results)
+        return tuple(_placement(axis, result, local) for result in results)
 
 
 def _blame(fn: Function, operands: Sequence[torch.Tensor], error: BaseException) -> str:
@@ -91,8 +91,9 @@ def _typed(axis: MeshAxis, placement: PerMeshAxisSpmdType, ndim: int) -> TensorT
     return TensorType.of({axis: to_local_type(placement)}, spec)
 
 
-def _placement(axis: MeshAxis, result: torch.Tensor) -> PerMeshAxisSpmdType | None:
-    """The result's placement; None if it has none, or is varying without a dim that is sharded."""
+def _placement(axis: MeshAxis, result: torch.Tensor, local: bool) -> PerMeshAxisSpmdType | None:
+    """The result's placement; None if it has none, or with global types is varying without a dim that is sharded."""
     type = type_of(result)
     shard = partition_spec_get_shard(type.spec, axis)
-    return shard if shard is not None else type.get(axis)
+    place = type.get(axis) if shard is None else shard
+    return None if place is UNKNOWN or (place is V and not local) else place

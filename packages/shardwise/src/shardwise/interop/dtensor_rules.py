@@ -31,8 +31,9 @@ class DTensorBook:
         local: Sequence[torch.Tensor],
         placements: Sequence[PerMeshAxisSpmdType],
         whole: Sequence[torch.Tensor],
-    ) -> Answer:
-        """The placement of every result (None for one that our types cannot say), or why it is refused.
+    ) -> tuple[Answer, list[torch.Tensor]]:
+        """The placement of every result (None for one that our types cannot say), or why it is refused; and this
+        rank's results, which are not always what the plain call gives: sizes in a call on DTensors are global.
 
         ``whole``  the global operands, for their shapes: shards may be uneven.
         """
@@ -48,9 +49,10 @@ class DTensorBook:
             with without_redistribution():
                 results = fn(*operands)
         except Exception as error:  # whatever DTensor raises, it does not admit the call
-            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", []
         tensors = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-        return tuple(_from_dtensor(one.placements[0]) if isinstance(one, DTensor) else None for one in tensors)
+        answer = tuple(_from_dtensor(one.placements[0]) if isinstance(one, DTensor) else None for one in tensors)
+        return answer, [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
 
 
 @contextmanager

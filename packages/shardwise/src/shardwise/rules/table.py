@@ -70,6 +70,11 @@ def rows() -> tuple[Row, ...]:
     return tuple(row for module in _MODULES for row in module.ROWS)
 
 
+def modules() -> dict[str, tuple[Row, ...]]:
+    """The rows of every module, by the module's own name."""
+    return {module.__name__.rpartition(".")[2]: module.ROWS for module in _MODULES}
+
+
 @functools.cache
 def _table() -> dict[str, Row]:
     return assemble(label(rows(), all_labels()))

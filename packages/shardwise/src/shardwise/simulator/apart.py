@@ -49,7 +49,7 @@ class _Running(Generic[Task]):
 def run_apart(
     run: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int, timeout_s: float
 ) -> Iterator[Result | GivenUp]:
-    """``run`` of every task, in the order of the tasks. Errors: an exception of ``run`` is raised here."""
+    """``run`` of every task, in the order of the tasks; one that it raises for is given up too."""
     done: dict[int, Any] = {}
     running: list[_Running[Task]] = []
     started = 0
@@ -63,10 +63,7 @@ def run_apart(
                 for one in [one for one in running if one.pipe in ready or monotonic() > one.deadline]:
                     done[one.at] = one.end(timeout_s)
                     running.remove(one)
-            result = done.pop(at)
-            if isinstance(result, BaseException):
-                raise result
-            yield result
+            yield done.pop(at)
     finally:
         for one in running:
             one.end(timeout_s)
@@ -76,5 +73,5 @@ def _send(sender: Any, run: Callable[[Task], Any], task: Task) -> None:
     try:
         result: Any = run(task)
     except Exception as error:
-        result = error
+        result = GivenUp(f"the sweep itself fails: {type(error).__name__}: {error}")
     sender.send(result)

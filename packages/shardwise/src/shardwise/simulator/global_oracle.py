@@ -254,6 +254,10 @@ class Truth:
         """Why the operator cannot run on the ranks' parts; empty if it can."""
         return next((trial.failure for trial in self._trials(operands) if trial.failure), "")
 
+    def first_rank(self, operands: Placements) -> Tensors:
+        """What the first rank computes."""
+        return self._trials(operands)[0].ranks[0][1]
+
     def refute_forward(self, operands: Placements, claim: Sequence[PerMeshAxisSpmdType | None]) -> str | None:
         """Why operands with these placements do not give these results, whatever the gradients; None: they do."""
         for trial in self._trials(operands):

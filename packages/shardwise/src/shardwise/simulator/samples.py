@@ -19,7 +19,10 @@ from typing import Any
 import numpy
 import torch
 
+from shardwise.interop.op_names import op_name
 from shardwise.interop.torch_compat import tree_leaves, tree_map
+from shardwise.rules.row import Row
+from shardwise.rules.table import lookup
 
 from .oracle import Tensors, tensors_in
 
@@ -31,17 +34,13 @@ LOOKED_AT = 48
 
 @dataclass(frozen=True)
 class Case:
-    """One call. ``fn`` takes the tensors only; ``values`` and ``others`` are two sets of them.
-
-    ``sized``  the call names sizes of its result, which mean a rank's tensor to us and the global one to DTensor.
-    """
+    """One call. ``fn`` takes the tensors only; ``values`` and ``others`` are two sets of them."""
 
     kind: str
     fn: Callable[..., Any]
     values: Tensors
     others: Tensors | None
     shown: str
-    sized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,13 @@ DOMAINS = (
 def full_name(op: Any) -> str:
     """The database's name of an entry, with its variant."""
     return f"{op.name} ({op.variant_test_name})" if op.variant_test_name else str(op.name)
+
+
+def row_of(op: Any) -> Row | None:
+    """The row of the rule book that describes an entry; the database wraps some operators in functions of its own."""
+    row = op_name(op.op).find(lookup)
+    plain = op.name.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("ops.aten.").split(".default")[0]
+    return row or next((found for name in (op.name, plain, f"{plain}_") if (found := lookup(name))), None)
 
 
 def seed_everything(text: str) -> int:
@@ -157,7 +163,7 @@ def _case(op: Any, kind: str, sample: Any, other: Any) -> Case:
         return op.op(input, *args, **kwargs)
 
     values = _tensors(sample)
-    return Case(kind, fn, values, _alike(sample, other), _shown(structure), op.name in _SIZED)
+    return Case(kind, fn, values, _alike(sample, other), _shown(structure))
 
 
 def _alike(sample: Any, other: Any) -> Tensors | None:

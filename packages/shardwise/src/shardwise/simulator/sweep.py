@@ -14,7 +14,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,11 +25,13 @@ from shardwise.types.placement import I, P, R, Shard, V
 from .apart import GivenUp, run_apart
 from .choices import global_choices, local_choices
 from .global_oracle import FAILURES, Answer, Ask, Fact, Placements, Truth
-from .oracle import check_claim, tensors_in
-from .samples import Case, cases_of, draws_numbers, full_name, seed_everything
+from .oracle import check_claim, close, tensors_in
+from .samples import Case, cases_of, draws_numbers, full_name, row_of, seed_everything
 from .skips import SKIPS
 
-AskForeign = Callable[[Callable[..., Any], Sequence[torch.Tensor], Placements, Sequence[torch.Tensor]], Answer]
+AskForeign = Callable[
+    [Callable[..., Any], Sequence[torch.Tensor], Placements, Sequence[torch.Tensor]], tuple[Answer, list[torch.Tensor]]
+]
 LIMITS = {"float": 40, "complex": 24, "int": 24}
 """Choices of placements per case."""
 TIMEOUT_S = 120
@@ -66,6 +68,7 @@ class Note:
 class Tally:
     """What the sweep found about one entry of the database.
 
+    ``row``      name of the row that describes it, empty if there is none.
     ``covered``  facts that the book knows, by book. ``wrong``: its lies; ``missing``: facts that it refuses.
     ``even``     global facts that our book refuses and that hold for shards of equal sizes only.
     ``skipped``  why nothing was tried, or empty. ``failed``: samples that could not be run, with the reason.
@@ -73,6 +76,7 @@ class Tally:
 
     name: str
     skipped: str = ""
+    row: str = ""
     cases: int = 0
     covered: dict[str, int] = field(default_factory=lambda: {"global": 0, "local": 0, "foreign": 0})
     wrong: list[Note] = field(default_factory=list)
@@ -94,12 +98,19 @@ def sweep(
     Errors: ImportError if the database cannot be loaded.
     """
     wanted = None if names is None else set(names)
-    chosen = [full_name(op) for op in op_database() if wanted is None or full_name(op) in wanted]
+    entries = {full_name(op): op for op in op_database() if wanted is None or full_name(op) in wanted}
+    rows = {name: _row_name(op) for name, op in entries.items()}  # loads the book before the first fork
     found = []
-    for tally in _tallies(chosen, make_books, jobs):
+    for tally in _tallies(list(entries), make_books, jobs):
+        tally.row = rows[tally.name]
         progress(tally)
         found.append(tally)
     return found
+
+
+def _row_name(op: Any) -> str:
+    row = row_of(op)
+    return "" if row is None else row.op
 
 
 def _tallies(names: Sequence[str], make_books: MakeBooks, jobs: int) -> Iterator[Tally]:
@@ -138,7 +149,7 @@ def _try_case(case: Case, books: Books, tally: Tally) -> None:
         if draws_numbers(case):
             tally.failed.append("random")
             return
-        truth = _truth(case, 2)
+        case, truth = _differentiable(case)
     except FAILURES as error:
         tally.failed.append(f"{type(error).__name__}: {error}".splitlines()[0])
         return
@@ -148,6 +159,16 @@ def _try_case(case: Case, books: Books, tally: Tally) -> None:
     tally.cases += 1
     judge_globally(case, truth, books, tally)
     judge_locally(case, books.locally, tally)
+
+
+def _differentiable(case: Case) -> tuple[Case, Truth]:
+    """The case and its truth; forward only where an operand must not require a gradient, such as a running mean."""
+    try:
+        return case, _truth(case, 2)
+    except RuntimeError:
+        fn = case.fn
+        forward = replace(case, fn=lambda *given: fn(*[tensor.detach() for tensor in given]))
+        return forward, _truth(forward, 2)
 
 
 def _truth(case: Case, size: int) -> Truth:
@@ -216,14 +237,19 @@ def _holds_for_even_shards_only(case: Case, operands: Placements, true: set[Fact
 def _judge_foreign(
     case: Case, truth: Truth, operands: Placements, true: set[Fact], ask: AskForeign, tally: Tally
 ) -> None:
-    """The other book's claim is about the forward pass only; where the ranks' calls fail it cannot be compared."""
+    """The other book's claim is about the forward pass only.
+
+    It cannot be compared where the plain call fails, or gives something else than the other book's own run.
+    """
     if truth.failure(operands):
         return
-    answer = ask(case.fn, truth.locals(operands)[0], operands, truth.values[0])
+    answer, own = ask(case.fn, truth.locals(operands)[0], operands, truth.values[0])
     claimed = not isinstance(answer, str) and len(answer) == len(truth.wholes[0][1])
     if claimed:
         lie = truth.refute_forward(operands, answer)
-        if lie is not None and not case.sized:
+        if lie is not None:
+            if not all(close(a.detach(), b) for a, b in zip(truth.first_rank(operands), own, strict=True)):
+                return
             claim = ", ".join("something else" if place is None else repr(place) for place in answer)
             tally.wrong.append(Note("foreign", case.shown, f"{', '.join(map(repr, operands))} -> {claim}", lie))
             return
@@ -259,19 +285,38 @@ def judge_locally(case: Case, ask: Ask, tally: Tally) -> None:
 
 def _true_locally(case: Case, operands: Sequence[Any]) -> Any:
     """A result type that the numbers confirm, None if there is none that is no accident."""
-    claims = (P,) if P in operands else (V,) if V in operands else (R, I)
     sets = (case.values, case.others or case.values)
-    for claim in claims:
+    if P in operands and _agree(case.fn, *sets):
+        return None  # a constant, or nothing but NaN: an accident
+    for claim in (P,) if P in operands else (V,) if V in operands else (R, I):
         if not any(_refute_locally(case.fn, values, operands, claim, seed) for seed, values in enumerate(sets)):
             return claim
     return None
 
 
+def _agree(fn: Callable[..., Any], *sets: Sequence[torch.Tensor]) -> bool:
+    first, second = (tensors_in(fn(*[value.clone() for value in values])) for values in sets)
+    return all(close(a, b) for a, b in zip(first, second, strict=True))
+
+
 def _refute_locally(
     fn: Callable[..., Any], values: Sequence[torch.Tensor], operands: Sequence[Any], claim: Any, seed: int = 0
 ) -> str | None:
+    if P in operands and V in operands:  # only one of them counts: the other lends its shape or dtype
+        operands = [place if place is R or _matters(fn, values, at) else R for at, place in enumerate(operands)]
     try:
         lie = check_claim(fn, values, operands, claim, seed=seed)
     except FAILURES:  # no derivative, or none for these values
         lie = check_claim(lambda *given: [out.detach() for out in tensors_in(fn(*given))], values, operands, claim)
+    if lie is not None and claim is V and P not in operands and lie.phase == "forward":
+        return None  # a rank's own values are outside the operator's domain
     return None if lie is None else str(lie)
+
+
+def _matters(fn: Callable[..., Any], values: Sequence[torch.Tensor], at: int) -> bool:
+    """False if the operand's values can be others without a difference."""
+    other = values[at].flip(0) + 1 if values[at].ndim else values[at] + 1
+    try:
+        return not _agree(fn, values, [*values[:at], other, *values[at + 1 :]])
+    except FAILURES:
+        return True
