@@ -60,6 +60,10 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     labels = {label for _, label in carried}
     positions = tuple(at for at, _ in carried)
     if len(labels) > 1:
+        mixed = next((label for _, label in carried if label in labelling.why and _is_opaque(labelling, label)), None)
+        if mixed is not None:
+            culprits = tuple(at for at, label in carried if label == mixed)
+            return Refusal("SW405", labelling.why[mixed], culprits, positions)
         return Refusal("SW401", "different dims are sharded over one axis", positions)
     label = next(iter(labels))
     assert label is not None, "broadcast dims were refused above"
@@ -80,6 +84,10 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
         return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
+
+
+def _is_opaque(labelling: Labelling, label: Label | None) -> bool:
+    return label is not None and labelling.fate(label) is Fate.OPAQUE
 
 
 def _label(labelling: Labelling, at: int, one: Sharded) -> Label | None:

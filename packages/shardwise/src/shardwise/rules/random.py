@@ -13,11 +13,15 @@ from .row import Kind, Row
 _FACTORIES = "rand randn randint randperm"
 _FILLS = "normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_"
 _INITIALISERS = "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ orthogonal_ sparse_"
-_ATTENTION_KERNELS = (
-    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu"
-    " _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention _flash_attention_forward"
-    " _efficient_attention_forward"
-)
+_ATTENTION_KERNELS = {
+    "_scaled_dot_product_attention_math": "attn_mask dropout_p is_causal dropout_mask",
+    "_scaled_dot_product_flash_attention": "dropout_p is_causal return_debug_mask",
+    "_scaled_dot_product_flash_attention_for_cpu": "dropout_p is_causal",
+    "_scaled_dot_product_efficient_attention": "attn_bias compute_log_sumexp dropout_p is_causal",
+    "_scaled_dot_product_cudnn_attention": "attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask",
+    "_flash_attention_forward": "cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask",
+    "_efficient_attention_forward": "bias cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p",
+}
 _ZEROED = "keeps or drops each element: linear when the mask is equal on every rank"
 
 
@@ -106,19 +110,18 @@ ROWS = (
         kind=Kind.RANDOM,
         static=("dropout_p",),
         draws=_attention_draws,
-        spellings=("_scaled_dot_product_attention_math",),
     ),
     # Besides their result, the kernels return what the backward pass needs, which is not linear in anything.
     *(
         Row(
             op,
-            "query key value",
+            f"query key value {further}",
             law="weights from query and key; returns their normaliser too",
             kind=Kind.RANDOM,
             static=("dropout_p",),
             draws=_attention_draws,
         )
-        for op in _ATTENTION_KERNELS.split()
+        for op, further in _ATTENTION_KERNELS.items()
     ),
     Row(
         "multi_head_attention_forward",

@@ -72,16 +72,18 @@ def _layer(call: Call) -> Labelling | None:
     batch: Dims = ("n",) if call.first.ndim == 3 else ()
     known: dict[str, Dims] = {"query": ("l", *batch, "e"), "key": ("s", *batch, "k"), "value": ("s", *batch, "v")}
     known["key_padding_mask"] = (*batch, "s")
-    rows = []
+    rows: list[Dims] = []
     for at, tensor in enumerate(call.tensors):
         flat_mask = tensor.param == "attn_mask" and tensor.ndim == 2
         rows.append(("l", "s") if flat_mask else known.get(tensor.param, numbered(tensor.ndim, f"{tensor.param}{at}.")))
     if any(len(row) != tensor.ndim for row, tensor in zip(rows, call.tensors, strict=True)):
         return None
-    mixed = {label: "projections mix all features" for row in rows for label in row if label not in ("l", "s", "n")}
-    fates: dict[Label, Fate] = {**dict.fromkeys(mixed, Fate.OPAQUE), **_fates(call)[0]}
+    mixed: dict[Label, str] = {
+        label: "projections mix all features" for row in rows for label in row if label and label not in "lsn"
+    }
     if "attn_mask" in names and ("l", "s") not in rows:
-        fates["n"] = Fate.OPAQUE  # a mask per sample and head has both in one dim
+        mixed["n"] = "a mask for each sample and head has both in one dim"
+    fates: dict[Label, Fate] = {**dict.fromkeys(mixed, Fate.OPAQUE), **_fates(call)[0]}
     heads: Dims = () if call.get("average_attn_weights", True) else (None,)
     return Labelling(tuple(rows), (("l", *batch, None), (*batch, *heads, "l", None)), fates, {**_WHY, **mixed})
 
