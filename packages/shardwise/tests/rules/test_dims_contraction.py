@@ -9,7 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from shardwise.types.placement import P, R, S
+
 from .agreement import assert_agreement, randn
+from .global_book import ask
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -112,3 +115,31 @@ def test_an_equation_is_placed_as_the_numbers_say(equation: str) -> None:
 def test_complex_products_too(name: str) -> None:
     fn, shapes = CASES[name]
     assert_agreement(fn, randn(*shapes, dtype=torch.complex128))
+
+
+ROWS = ((4, 8), (2, 8, 4)), (1, 4)
+COLUMNS = ((2, 4, 8), (8, 8)), (4, 8)
+SUMS = ((4, 8), (8, 4)), (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("grouped", "operands", "expected"),
+    [
+        (ROWS, (S(1), S(1)), P),
+        (ROWS, (R, S(2)), S(1)),
+        (ROWS, (S(0), R), "SW405"),
+        (ROWS, (R, S(0)), "SW402"),
+        (COLUMNS, (S(1), R), S(0)),
+        (COLUMNS, (S(2), S(0)), P),
+        (COLUMNS, (R, S(1)), "SW405"),
+        (SUMS, (S(0), R), S(1)),
+        (SUMS, (R, S(1)), S(2)),
+        (SUMS, (S(1), S(0)), "SW405"),
+    ],
+)
+def test_grouped_products_need_their_groups_whole(grouped: Any, operands: Any, expected: Any) -> None:
+    """Single precision is all that they have, which is too little for the numbers to prove a sum."""
+    shapes, ends = grouped
+    tensors = [*randn(*shapes, dtype=torch.float32), torch.tensor(ends, dtype=torch.int32)]
+    answer = ask(lambda a, b, offs: F.grouped_mm(a, b, offs=offs), tensors, (*operands, R))
+    assert answer[:5] == expected if isinstance(expected, str) else answer == (expected,)
