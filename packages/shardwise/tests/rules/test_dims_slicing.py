@@ -13,6 +13,8 @@ from shardwise.rules.table import lookup
 
 from .movement import Move, check, move, real, refusal
 
+_COUNTED = "counts cut like their elements give shards whose lengths only the counts know"
+
 MOVES = [
     move("narrow", lambda x: x.narrow(1, 1, 2), real(4, 8), kept="0>0"),
     move("narrow", lambda x: x.narrow(1, 0, x.shape[1]), real(4, 8), kept="0>0 1>1"),
@@ -97,9 +99,15 @@ MOVES = [
         real(4, 5),
         torch.tensor([1, 2, 0, 1, 3]),
         kept="0.>0",
+        missing=_COUNTED,
     ),
     move(
-        "repeat_interleave", lambda x, n: torch.repeat_interleave(x, n), real(5), torch.tensor([1, 2, 0, 1, 3]), kept=""
+        "repeat_interleave",
+        lambda x, n: torch.repeat_interleave(x, n),
+        real(5),
+        torch.tensor([1, 2, 0, 1, 3]),
+        kept="",
+        missing=_COUNTED,
     ),
     move(
         "repeat_interleave",
