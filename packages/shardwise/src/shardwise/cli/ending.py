@@ -9,11 +9,13 @@ import threading
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 import click
 
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.diagnostics.source import Site, is_internal
 from shardwise.types.errors import SpmdTypeError
@@ -35,8 +37,8 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     except KeyboardInterrupt as error:
         collector.stop(StopReason.INTERRUPTED, place=_place(error))
     except SystemExit as error:
-        if error.code not in (None, 0):
-            collector.stop(StopReason.SCRIPT_ERROR, f"SystemExit({error.code!r})", _place(error))
+        if not _is_success(error.code):
+            collector.stop(StopReason.SCRIPT_ERROR, f"SystemExit({safe_repr(error.code)})", _place(error))
     except SyntaxError as error:
         collector.stop(StopReason.SCRIPT_ERROR, _said(error), _syntax_place(error) or _place(error))
     except SpmdTypeError as error:
@@ -44,7 +46,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, _place(error))
     except click.ClickException:
         raise
-    except Exception as error:
+    except BaseException as error:
         ours = _is_ours(error)
         print(_traceback(error, whole or ours), file=sys.stderr, end="", flush=True)
         said = f"{_said(error)} (a failure of shardwise itself)" if ours else _said(error)
@@ -61,14 +63,19 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_success(code: Any) -> bool:
+    return code is None or (isinstance(code, int) and code == 0)
+
+
+def _is_ours(error: BaseException) -> bool:
     """Was this raised by a mistake in shardwise, and not by the program or by torch?
 
     Torch's own functions have no frame, so the mode that calls them for the program does not count; nor does what
-    refuses on purpose, nor a TypeError, which is as likely a call of the program with the wrong arguments.
+    refuses on purpose, nor a TypeError, which is as likely a call of the program with the wrong arguments, nor what
+    runs out wherever it happens to be used last.
     """
     frames = [step.tb_frame.f_code.co_filename for step in _steps(error.__traceback__)]
-    if not frames or isinstance(error, TypeError | StartsProcesses):
+    if not frames or isinstance(error, TypeError | StartsProcesses | RecursionError | MemoryError):
         return False
     return frames[-1].startswith(PACKAGE) and not frames[-1].endswith(CALLS_FOR_THE_PROGRAM)
 
@@ -86,7 +93,7 @@ def _place(error: BaseException) -> Place | None:
 
 
 def _syntax_place(error: SyntaxError) -> Place | None:
-    if error.filename is None or error.lineno is None:
+    if error.filename is None or not error.lineno:  # line 0 is the file as a whole
         return None
     column = error.offset - 1 if error.offset else None
     end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import linecache
 import multiprocessing.process
 import os
 import sys
@@ -59,9 +60,13 @@ class Program:
         file = os.path.abspath(self.path)
         try:
             with open(file, "rb") as source:
-                return Loaded(compile(source.read(), file, "exec", dont_inherit=True), file)
+                code = compile(source.read(), file, "exec", dont_inherit=True)
         except OSError as error:
             raise click.UsageError(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
+        # Read now, for excerpts: the program may write over its own file.
+        linecache.checkcache(file)
+        linecache.getlines(file)
+        return Loaded(code, file)
 
     def run(self, loaded: Loaded) -> None:
         """Run to the end, with the handlers that it registered for its end."""
@@ -79,6 +84,7 @@ class Program:
             patched(sys, "path", [folder, *sys.path[1:]]),
             patched(atexit, "register", _register(handlers, own)),
             output_to_stderr(),
+            _folder_kept(),
             _no_processes(),
         ):
             try:
@@ -101,6 +107,16 @@ def _load_module(name: str) -> Loaded:
     if code is None:
         raise click.UsageError(f"there is no module {name} that can be run; the search starts in this folder")
     return Loaded(code, code.co_filename, spec)
+
+
+@contextlib.contextmanager
+def _folder_kept() -> Iterator[None]:
+    """Wherever the program goes: the report names files as seen from where the command was given."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ def check_program(program: Program, options: Options) -> RunResult:
     with ending(collector, interrupted, options.whole_traceback):
         loaded = program.load()
         with (
-            _ctrl_c(interrupted),
+            _signals(interrupted),
             _world(options),
             trace(options.trace),
             checking(
@@ -108,8 +108,8 @@ def _world(options: Options) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ctrl_c(interrupted: threading.Event) -> Iterator[None]:
-    """Remembers a Ctrl-C, also one that the program itself swallows."""
+def _signals(interrupted: threading.Event) -> Iterator[None]:
+    """Remembers a Ctrl-C or a request to terminate (the clock of a CI job), also one that the program swallows."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -118,8 +118,9 @@ def _ctrl_c(interrupted: threading.Event) -> Iterator[None]:
         interrupted.set()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, handler)
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, former in before.items():
+            signal.signal(number, former)
