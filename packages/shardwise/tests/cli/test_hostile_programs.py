@@ -1,4 +1,4 @@
-"""Programs that do to their process what programs do: each has a clear outcome, and none looks like a failure of ours."""
+"""Programs that do to their process what programs do: each has a clear outcome, and none is taken for our failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def outcome(project, source):
         ("raise MemoryError", "the program raised MemoryError"),
         ("raise ExceptionGroup('several', [ValueError(1)])", "the program raised ExceptionGroup: several"),
         ("class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute", "an exception that cannot be printed"),
-        ("def f(): f()\nf()", "the program raised RecursionError: maximum recursion depth exceeded"),
+        ("def f(): f()\nf()", "the program raised RecursionError: maximum"),
         (
             "def f(a): return f(a + 1)\nf(torch.ones(1))",
             "the program raised RecursionError: maximum recursion depth exceeded",
