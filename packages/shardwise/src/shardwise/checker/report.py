@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 
 from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.operands import locate
-from shardwise.diagnostics.source import Site, user_frame
+from shardwise.diagnostics.source import Site, is_internal, user_frame
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.entry import current_entry
@@ -18,6 +20,7 @@ from shardwise.rules.labels import Call
 from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
+from shardwise.types.placement import P
 from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
@@ -25,6 +28,7 @@ from .infer import AxisRefusal, Outcome
 from .repair import repairs
 from .sharding_report import SHARDING, sharding_help, sharding_refused
 
+_COMPARING = torch.testing.assert_close.__code__.co_filename
 WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
 
 
@@ -93,7 +97,9 @@ def refuse(
     *,
     blocked: str | None = None,
 ) -> None:
-    """Report every refusal of ``outcome``; returns only if the session collects."""
+    """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
+    if _only_compares():
+        return
     located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for refusal in outcome.refusals:
         finding = _finding(op, row, operands, located, refusal, blocked, outcome.call)
@@ -101,6 +107,16 @@ def refuse(
         session.report(
             SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding, context=context)
         )
+
+
+def _only_compares() -> bool:
+    """True inside ``assert_close``: comparing local tensors is how a type error is hunted down."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_internal(frame.f_code):
+        if frame.f_code.co_filename == _COMPARING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def context_block(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:
@@ -210,9 +226,12 @@ def _tell(
         facts = [] if why == "nonlinear" else [why]
         return f"{op} needs complete values, but {name} is still a partial sum over {axis}", facts
     if code == "SW113":
-        partial = located.name(others[0])
+        partial = operands[others[0]].type
+        pending = isinstance(partial, TensorType) and partial.get(at.axis) is P
+        told = " and ".join(located.name(position) for position in others)
+        why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
         return (
-            f"{op} adds {name} once per rank: {partial} is a partial sum over {axis}, {name} is not",
+            f"{op} adds {name} once per rank: {why} over {axis}, {name} is not",
             [f"after the sum over {axis} it would have been counted {size} times"],
         )
     if code == "SW114":
