@@ -4,7 +4,8 @@ id, title, story    its name; the change in a phrase; what goes wrong and where 
 file, old, new      the replacement; ``old`` must occur exactly once, so a bug cannot outlive the code it is about
 args                options of train.py under which it bites
 expect              {code, line[, file]}: what ``shardwise check`` must say first, and text of the line it must name
-unseen              in place of ``expect``: why local types cannot see it
+expect_global       the same for ``shardwise check --global``; left out, it must say the same
+unseen              in place of ``expect``: why local types cannot see it; without ``expect_global``, why no types can
 """
 
 import shutil
@@ -37,11 +38,16 @@ class Bug:
     new: str
     args: tuple[str, ...] = ()
     expect: Expected | None = None
+    expect_global: Expected | None = None
     unseen: str | None = None
 
     def __post_init__(self) -> None:
         if (self.expect is None) == (self.unseen is None):
             raise ValueError(f"bug {self.id!r} must say either what is expected or why it is unseen")
+
+    def expected(self, mode: str) -> Expected | None:
+        """What the checker must say first in ``mode``; None if nothing."""
+        return self.expect_global or self.expect if mode == "global" else self.expect
 
 
 def load() -> list[Bug]:
@@ -49,8 +55,8 @@ def load() -> list[Bug]:
     bugs = []
     for section in SECTIONS:
         for entry in tomllib.loads((HERE / "catalogue" / f"{section}.toml").read_text())["bug"]:
-            if "expect" in entry:
-                entry["expect"] = Expected(**{"file": entry["file"], **entry["expect"]})
+            for key in {"expect", "expect_global"} & set(entry):
+                entry[key] = Expected(**{"file": entry["file"], **entry[key]})
             bugs.append(Bug(section=section, **{**entry, "args": tuple(entry.get("args", ()))}))
     return bugs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from catalogue import Bug, apply, expected_place
 from proof import Difference, Job, Outcome, compare, run_on
-from verdict import Verdict, check
+from verdict import MODES, Verdict, check
 
 STEPS = ("--dtype", "float64", "--steps", "2")
 TOLERANCE = 1e-7
@@ -17,13 +17,14 @@ TOLERANCE = 1e-7
 class Row:
     """What was measured about one program; ``bug`` is None for the unchanged one.
 
+    ``verdicts`` by mode; the unchanged program is checked in every one, a bug with local and with global types.
     ``problems`` says in sentences what is not as the catalogue has it.
     """
 
     bug: Bug | None
     args: tuple[str, ...]
     difference: Difference | None
-    verdict: Verdict
+    verdicts: dict[str, Verdict]
     problems: tuple[str, ...]
 
     @property
@@ -49,13 +50,26 @@ def gather(bugs: list[Bug]) -> list[Row]:
         scripts = [apply(bug, Path(root, str(number))) for number, (bug, _) in enumerate(cases)]
         runs = [Job(script, (*STEPS, *args)) for script, (_, args) in zip(scripts, cases, strict=True)]
         worlds, references = run_on(4, runs), run_on(1, runs)
-        verdicts = check([Job(script, args) for script, (_, args) in zip(scripts, cases, strict=True)])
+        verdicts = _verdicts(cases, scripts)
         return [
-            _row(bug, args, ranks, reference, verdict, script.parent)
-            for (bug, args), ranks, (reference,), verdict, script in zip(
+            _row(bug, args, ranks, reference, said, script.parent)
+            for (bug, args), ranks, (reference,), said, script in zip(
                 cases, worlds, references, verdicts, scripts, strict=True
             )
         ]
+
+
+def _verdicts(cases: list[tuple[Bug | None, tuple[str, ...]]], scripts: list[Path]) -> list[dict[str, Verdict]]:
+    asked = [
+        (number, mode)
+        for number, (bug, _) in enumerate(cases)
+        for mode in (MODES if bug is None else ("local", "global"))
+    ]
+    answers = check([(Job(scripts[number], cases[number][1]), mode) for number, mode in asked])
+    by_case: list[dict[str, Verdict]] = [{} for _ in cases]
+    for (number, mode), verdict in zip(asked, answers, strict=True):
+        by_case[number][mode] = verdict
+    return by_case
 
 
 def _row(
@@ -63,15 +77,16 @@ def _row(
     args: tuple[str, ...],
     ranks: list[Outcome],
     reference: Outcome,
-    verdict: Verdict,
+    verdicts: dict[str, Verdict],
     directory: Path,
 ) -> Row:
     crashes = [outcome.crash for outcome in (*ranks, reference) if outcome.crash]
     if crashes:
-        return Row(bug, args, None, verdict, (f"it crashes, so it is not silent:\n{crashes[0]}",))
+        return Row(bug, args, None, verdicts, (f"it crashes, so it is not silent:\n{crashes[0]}",))
     difference = compare(ranks, reference)
-    problems = [_numbers(bug, args, difference), _saying(bug, verdict, directory)]
-    return Row(bug, args, difference, verdict, tuple(problem for problem in problems if problem))
+    problems = [_numbers(bug, args, difference)]
+    problems += [_saying(bug, mode, verdict, directory) for mode, verdict in verdicts.items()]
+    return Row(bug, args, difference, verdicts, tuple(problem for problem in problems if problem))
 
 
 def _numbers(bug: Bug | None, args: tuple[str, ...], difference: Difference) -> str:
@@ -84,16 +99,16 @@ def _numbers(bug: Bug | None, args: tuple[str, ...], difference: Difference) -> 
     return ""
 
 
-def _saying(bug: Bug | None, verdict: Verdict, directory: Path) -> str:
-    """What is wrong with what the checker said; empty if nothing."""
+def _saying(bug: Bug | None, mode: str, verdict: Verdict, directory: Path) -> str:
+    """What is wrong with what the checker said in ``mode``; empty if nothing."""
     said = "; ".join(f"{error.code} at {error.file}:{error.line}: {error.text}" for error in verdict.errors)
-    expected = bug.expect if bug else None
+    expected = bug.expected(mode) if bug else None
     if expected is None:
         if verdict.exit_code == 0:
             return ""
-        return f"expected no error and exit code 0, got exit code {verdict.exit_code}: {said or verdict.output}"
+        return f"{mode}: expected no error and exit code 0, got exit code {verdict.exit_code}: {said or verdict.output}"
     file, line = expected_place(expected, directory)
     first = verdict.errors[0] if verdict.errors else None
     if first and (first.code, first.file, first.line) == (expected.code, file, line):
         return ""
-    return f"expected {expected.code} at {file}:{line}, got {said or verdict.output or 'nothing'}"
+    return f"{mode}: expected {expected.code} at {file}:{line}, got {said or verdict.output or 'nothing'}"

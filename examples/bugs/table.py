@@ -13,16 +13,20 @@ NOTE = "<!-- written by `python examples/bugs/run.py --write`; a test compares i
 def short_table(rows: list[Row]) -> str:
     """One line per bug."""
     bugs = [row for row in rows if row.bug]
-    seen = sum(row.bug.expect is not None for row in bugs)
+    local = sum(row.bug.expect is not None for row in bugs)
+    seen = sum(row.bug.expected("global") is not None for row in bugs)
     lines = [
         f"{len(bugs)} silent bugs, each one change to `examples/gpt` that runs, trains and is wrong on four processes. "
-        f"`shardwise check` names the guilty line of {seen}; for the others the table says why it cannot, yet.",
+        f"`shardwise check` names the guilty line of {local}, with `--global` of {seen}; for the others the table says "
+        "why types cannot, yet.",
         "",
-        "| the bug | first loss off by | worst gradient off by | `shardwise check` |",
-        "| --- | ---: | ---: | --- |",
+        "| the bug | first loss off by | worst gradient off by | types that see it | `shardwise check` |",
+        "| --- | ---: | ---: | --- | --- |",
     ]
     for row in bugs:
-        lines.append(f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {_said(row, width=48)} |")
+        lines.append(
+            f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {_seen_by(row)} | {_said(row, width=48)} |"
+        )
     return "\n".join(lines)
 
 
@@ -37,7 +41,7 @@ def page(rows: list[Row]) -> str:
         "and computes something else than on one. *First loss* compares the loss of the first step; *worst gradient* "
         "is that of the parameter whose gradient is off most in the second step, relative to its norm. The unchanged "
         "program agrees to twelve digits, with and without sequence parallelism, and `shardwise check` finds nothing "
-        "wrong with it.",
+        "wrong with it, nor does it with `--global`, nor with `--partials explicit` as well.",
         "",
         short_table(rows),
     ]
@@ -61,10 +65,12 @@ def between_markers(text: str, table: str) -> str:
 def _entry(row: Row) -> list[str]:
     bug = row.bug
     options = f" Shows with `{' '.join(bug.args)}`." if bug.args else ""
-    if bug.unseen:
-        verdict = f"**Not seen by local types:** {bug.unseen}."
-    else:
+    if bug.expect:
         verdict = f"**`shardwise check` says** {_said(row)}."
+    elif bug.expect_global:
+        verdict = f"**`shardwise check --global` says** {_said(row)}. Not seen by local types: {bug.unseen}."
+    else:
+        verdict = f"**Not seen by types:** {bug.unseen}."
     numbers = f"First loss off by {_loss(row)}, worst gradient by {_gradient(row)}"
     where = f" (`{row.difference.parameter}`)" if not row.random else ""
     return [
@@ -87,11 +93,18 @@ def _diff(bug: Bug) -> list[str]:
     return [line for line in diff if not line.startswith(("---", "+++", "@@"))]
 
 
+def _seen_by(row: Row) -> str:
+    if row.bug.expect:
+        return "local"
+    return "global" if row.bug.expect_global else ""
+
+
 def _said(row: Row, width: int = 120) -> str:
-    expected = row.bug.expect
+    mode = "local" if row.bug.expect else "global"
+    expected = row.bug.expected(mode)
     if expected is None:
         return f"not seen: {row.bug.unseen}"
-    line = next((error.text for error in row.verdict.errors if error.code == expected.code), expected.line)
+    line = next((error.text for error in row.verdicts[mode].errors if error.code == expected.code), expected.line)
     line = line if len(line) <= width else f"{line[: width - 1]}…"
     return f"`{expected.code}` at `{line}` in {expected.file}"
 

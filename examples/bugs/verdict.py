@@ -14,6 +14,8 @@ from proof import DP, TP, Job
 WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
 TIMEOUT_S = 300
 SIZES = ["--layers", "1", "--steps", "1"]
+MODES = {"local": [], "global": ["--global"], "explicit": ["--global", "--partials", "explicit"]}
+"""What the checker can be asked about: which values vary, which dims are sharded, and that sums are asked for."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,25 @@ class Verdict:
     output: str
 
 
-def check(jobs: list[Job]) -> list[Verdict]:
-    """The verdict on each job."""
+def check(asked: list[tuple[Job, str]], mesh: str = f"dp={DP},tp={TP}") -> list[Verdict]:
+    """The verdict on each job in its mode, in an imagined job on ``mesh``."""
     # Forked, so that all but the program is imported once; one task each, so that programs do not share their imports.
     for name in WARM:
         importlib.import_module(name)
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        return pool.map_async(_check, jobs, chunksize=1).get(timeout=TIMEOUT_S)
+        return pool.starmap_async(_check, [(job, mode, mesh) for job, mode in asked], chunksize=1).get(
+            timeout=TIMEOUT_S
+        )
 
 
-def _check(job: Job) -> Verdict:
+def _check(job: Job, mode: str, mesh: str) -> Verdict:
     import torch
 
     from shardwise.cli.main import main
 
     torch.set_num_threads(1)
-    command = ["check", str(job.script), "--mesh", f"dp={DP},tp={TP}", "--format", "json", "--", *SIZES, *job.args]
+    options = ["--mesh", mesh, *MODES[mode], "--format", "json"]
+    command = ["check", str(job.script), *options, "--", *SIZES, *job.args]
     output, complaints = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaints):
         try:

@@ -11,7 +11,7 @@ from parallel import Init, Parallel
 from torch import Tensor, nn
 
 import shardwise as spmd
-from shardwise import I, P, R, Scalar, V
+from shardwise import I, P, R, S, Scalar, V
 
 
 class RMSNorm(nn.Module):
@@ -26,7 +26,7 @@ class RMSNorm(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table whose rows are split over tp. Each rank looks up the tokens it has, and the sum has all of them."""
+    """A table whose rows, one per word, are split over tp."""
 
     def __init__(self, vocab: int, width: int, init: Init, parallel: Parallel) -> None:
         super().__init__()
@@ -34,9 +34,7 @@ class Embedding(nn.Module):
         self.weight = init.normal(vocab, width, shard_dim=0)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        local_BT, elsewhere_BT = local_vocab(tokens_BT, self.weight.shape[0], self.parallel)
-        x_BTD = F.embedding(local_BT, self.weight).masked_fill(elsewhere_BT[..., None], 0.0)
-        return self.parallel.leave(spmd.reinterpret(x_BTD, "tp", src=V, dst=P))
+        return self.parallel.leave(vocab_parallel_embedding(tokens_BT, self.weight, self.parallel))
 
 
 class Attention(nn.Module):
@@ -98,17 +96,39 @@ class Head(nn.Module):
 
 def vocab_parallel_cross_entropy(logits_NV: Tensor, targets_N: Tensor, parallel: Parallel) -> Tensor:
     """Each token's loss, I@tp, from logits whose vocabulary is split over tp; nobody holds all logits of a token."""
-    rank_max_N = logits_NV.detach().amax(-1)
-    max_N = spmd.all_gather(rank_max_N, "tp", src=V, dst=R).amax(0)
-    shifted_NV = logits_NV - max_N[:, None]
-
-    rank_sum_N = spmd.reinterpret(shifted_NV.exp().sum(-1), "tp", src=V, dst=P)
+    shifted_NV = logits_NV - largest(logits_NV.detach())
+    rank_sum_N = spmd.sum(shifted_NV.exp(), -1, out_partial_axes="tp")
     sum_N = spmd.all_reduce(rank_sum_N, "tp", src=P, dst=I)
-
-    local_N, elsewhere_N = local_vocab(targets_N, logits_NV.shape[-1], parallel)
-    rank_target_N = shifted_NV.gather(-1, local_N[:, None]).squeeze(-1).masked_fill(elsewhere_N, 0.0)
-    target_N = spmd.all_reduce(spmd.reinterpret(rank_target_N, "tp", src=V, dst=P), "tp", src=P, dst=I)
+    rank_target_N = vocab_parallel_gather(shifted_NV, targets_N, parallel)
+    target_N = spmd.all_reduce(rank_target_N, "tp", src=P, dst=I)
     return sum_N.log() - target_N
+
+
+# A row or a logit that a rank has, a maximum of some: these mean something on that rank only, and to global types they
+# are local regions. The types at the edge say what comes of them.
+
+
+@spmd.local_map(in_types=({"dp": S(0), "tp": R}, {"dp": R, "tp": S(0)}, None), out_types={"dp": S(0), "tp": P})
+def vocab_parallel_embedding(tokens_BT: Tensor, weight_VD: Tensor, parallel: Parallel) -> Tensor:
+    """Each token's row if this tp rank has it, zeros if not; the sum over tp has all rows."""
+    local_BT, elsewhere_BT = local_vocab(tokens_BT, weight_VD.shape[0], parallel)
+    x_BTD = F.embedding(local_BT, weight_VD).masked_fill(elsewhere_BT[..., None], 0.0)
+    return spmd.reinterpret(x_BTD, "tp", src=V, dst=P)
+
+
+@spmd.local_map(in_types=({"dp": S(0), "tp": S(1)}, {"dp": S(0), "tp": R}, None), out_types={"dp": S(0), "tp": P})
+def vocab_parallel_gather(logits_NV: Tensor, targets_N: Tensor, parallel: Parallel) -> Tensor:
+    """Each target's logit if this tp rank has it, zero if not; the sum over tp has all of them."""
+    local_N, elsewhere_N = local_vocab(targets_N, logits_NV.shape[-1], parallel)
+    target_N = logits_NV.gather(-1, local_N[:, None]).squeeze(-1).masked_fill(elsewhere_N, 0.0)
+    return spmd.reinterpret(target_N, "tp", src=V, dst=P)
+
+
+@spmd.local_map(in_types=({"dp": S(0), "tp": S(1)},), out_types={"dp": S(0), "tp": R})
+def largest(logits_NV: Tensor) -> Tensor:
+    """Each token's largest logit in the whole vocabulary, [N, 1]."""
+    rank_max_N1 = logits_NV.amax(-1, keepdim=True)
+    return spmd.all_gather(rank_max_N1, "tp", src=V, dst=R).amax(0)
 
 
 def local_vocab(ids: Tensor, share: int, parallel: Parallel) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from parallel import Init, Parallel, init_mesh
 from torch import Tensor
 
 import shardwise as spmd
-from shardwise import P, R, V
+from shardwise import P, R, S
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -47,9 +47,8 @@ def loss_of(model: GPT, batch: Batch, parallel: Parallel) -> Tensor:
     targets_N = batch.targets_BT.flatten()
     loss_N = vocab_parallel_cross_entropy(model(batch.tokens_BT), targets_N, parallel)
     counts_N = targets_N != PAD
-    count = spmd.all_reduce(spmd.reinterpret(counts_N.sum(), "dp", src=V, dst=P), "dp", src=P, dst=R)
-    loss = (loss_N * counts_N).sum()
-    return spmd.reinterpret(loss, "dp", src=V, dst=P) / count
+    count = spmd.all_reduce(spmd.sum(counts_N, "dp", src=S(0), dst=P), "dp", src=P, dst=R)
+    return spmd.sum(loss_N * counts_N, "dp", src=S(0), dst=P) / count
 
 
 def sum_gradients(model: GPT, parallel: Parallel) -> None:

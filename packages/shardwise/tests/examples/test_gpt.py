@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from catalogue import PROGRAM
 from proof import Job, compare, run_on
+from verdict import MODES, check
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("gpt")]
 
@@ -72,6 +73,12 @@ def test_torchrun_prints_the_falling_losses_of_a_single_process():
     assert len(one) == 20
     assert four == pytest.approx(one, abs=2e-4)
     assert one[-1] < one[0] - 1.5
+
+
+@pytest.mark.parametrize("mesh", ["dp=1,tp=1", "dp=4,tp=1"])
+def test_the_checker_finds_nothing_with_any_types_when_an_axis_has_one_rank(mesh):
+    asked = [(Job(TRAIN, options), mode) for options in ((), SEQUENCE) for mode in MODES]
+    assert [verdict.exit_code for verdict in check(asked, mesh)] == [0] * len(asked)
 
 
 def test_the_largest_preset_builds_and_steps_on_meta_tensors():
