@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -73,7 +74,7 @@ def _names(pattern: str | None) -> list[str]:
     return names
 
 
-def to_data(tallies: Sequence[Tally]) -> dict[str, object]:
+def to_data(tallies: Sequence[Tally]) -> dict[str, Any]:
     """Everything the report says, as plain data."""
     return {
         "schema": 1,

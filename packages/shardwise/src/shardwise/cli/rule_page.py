@@ -16,9 +16,10 @@ from shardwise.rules.row import Row
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
 Places = tuple[PerMeshAxisSpmdType, ...]
-_ALIKE = ((4, 6, 8), (4, 6), (4, 6, 8, 10))
-_MEETING = ((4, 6, 8), (4, 6), (6, 8), (8, 6), (8,), (6,), (4,), (10, 6, 8), (4, 8, 6))
-_SQUARE = ((6, 6), (4, 6, 6), (2, 4, 6, 8, 10))
+_Sizes = tuple[tuple[int, ...], ...]
+_ALIKE: _Sizes = ((4, 6, 8), (4, 6), (4, 6, 8, 10))
+_MEETING: _Sizes = ((4, 6, 8), (4, 6), (6, 8), (8, 6), (8,), (6,), (4,), (10, 6, 8), (4, 8, 6))
+_SQUARE: _Sizes = ((6, 6), (4, 6, 6), (2, 4, 6, 8, 10))
 _ARGUMENTS = {
     "normalized_shape": (8,),
     "shape": (4, 48),

@@ -76,7 +76,6 @@ def _to_dtensor(place: PerMeshAxisSpmdType) -> Any:
 def _from_dtensor(placement: Any) -> PerMeshAxisSpmdType | None:
     if placement.is_replicate():
         return R
-    dim = getattr(placement, "dim", None)
     if placement.is_shard() and type(placement).__name__ == "Shard":
-        return Shard(dim)
+        return Shard(placement.dim)
     return P if placement.is_partial("sum") and type(placement).__name__ == "Partial" else None

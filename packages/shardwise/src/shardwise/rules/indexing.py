@@ -5,12 +5,25 @@ A write into a pending sum must write a pending sum, or zero; a write elsewhere 
 
 from __future__ import annotations
 
-from .guards import casts, first_of, not_given, only
+from collections.abc import Mapping
+from typing import Any
+
+from .guards import Guard, casts, first_of, floating, not_given, only
 from .row import Row
 
 _READS = "reads elements at positions that are equal on every rank"
 _WRITES = "writes into a pending sum must be pending too, or each rank's copy is counted"
 _NOT_A_SUM = "is not a sum"
+
+
+def _summed(*reductions: str) -> Guard:
+    """Only these reductions, and no mean of integers, which each rank rounds."""
+    listed, rounded = only("reduce", *reductions, reason=_NOT_A_SUM), floating("a mean of integers is rounded")
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return listed(static) or (rounded(static) if static.get("reduce") == "mean" else None)
+
+    return guard
 
 
 def _read(op: str, params: str, *spellings: str, view: bool = False) -> Row:
@@ -22,8 +35,8 @@ def _write(op: str, params: str, source: str, *spellings: str) -> Row:
 
 
 ROWS = (
-    _read("getitem", "input index", "_unsafe_index", view=True),
-    _read("index", "input indices"),
+    _read("getitem", "input index", view=True),
+    _read("index", "input indices", "_unsafe_index"),
     _read("gather", "input dim index"),
     _read("index_select", "input dim index"),
     _read("take", "input index"),
@@ -66,7 +79,7 @@ ROWS = (
         law=_WRITES,
         source="torch.scatter_reduce",
         static=("reduce",),
-        guard=only("reduce", "sum", "mean", reason=_NOT_A_SUM),
+        guard=_summed("sum", "mean"),
     ),
     Row(
         "index_reduce",
@@ -75,7 +88,7 @@ ROWS = (
         law=_WRITES,
         source="torch.index_reduce",
         static=("reduce",),
-        guard=only("reduce", "mean", reason=_NOT_A_SUM),
+        guard=_summed("mean"),
     ),
     Row(
         "embedding",

@@ -106,8 +106,8 @@ def _draw(op: Any, dtype: torch.dtype, number: int) -> list[Any]:
 
 def _unsized(op: Any, sample: Any) -> Iterator[Any]:
     """The sample, or its forms with one of the result's sizes left open."""
-    at = _SIZED.get(op.name)
-    sizes = None if at is None or len(sample.args) <= at else sample.args[at]
+    at = _SIZED.get(op.name, len(sample.args))
+    sizes = sample.args[at] if at < len(sample.args) else None
     if not isinstance(sizes, (tuple, list)) or -1 in sizes:
         yield sample
         return

@@ -244,8 +244,12 @@ def _judge_foreign(
     if truth.failure(operands):
         return
     answer, own = ask(case.fn, truth.locals(operands)[0], operands, truth.values[0])
-    claimed = not isinstance(answer, str) and len(answer) == len(truth.wholes[0][1])
-    if claimed:
+    if isinstance(answer, str):
+        reason = answer
+    elif len(answer) != len(truth.wholes[0][1]):
+        reason = "another number of results"
+    else:
+        reason = "a placement that is none of R, S(i) and P" if None in answer else ""
         lie = truth.refute_forward(operands, answer)
         if lie is not None:
             if not all(close(a.detach(), b) for a, b in zip(truth.first_rank(operands), own, strict=True)):
@@ -254,10 +258,9 @@ def _judge_foreign(
             tally.wrong.append(Note("foreign", case.shown, f"{', '.join(map(repr, operands))} -> {claim}", lie))
             return
     if true:
-        if claimed and None not in answer:
+        if not reason:
             tally.covered["foreign"] += 1
         else:
-            reason = answer if isinstance(answer, str) else "a placement that is none of R, S(i) and P"
             tally.missing.append(Note("foreign", case.shown, str(min(true, key=str)), reason))
 
 

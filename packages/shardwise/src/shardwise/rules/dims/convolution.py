@@ -97,12 +97,15 @@ def _pooled(spatial: int) -> Labeller:
     return because(_WINDOWS, signature(f"*b {sides} -> *b {sides}"))
 
 
-def _adapted(spatial: int) -> Labeller:
-    """Windows as large as the result's size asks for; None leaves a dim as it is."""
+def _adapted(spatial: int, *, indexed: bool = False) -> Labeller:
+    """Windows as large as the result's size asks for; None leaves a dim as it is.
+
+    ``indexed``  some spelling returns positions too, which count over all the spatial dims of a rank.
+    """
 
     def label(call: Call) -> Labelling | None:
         sizes = call.get("output_size")
-        several = isinstance(sizes, (tuple, list)) and len(sizes) == spatial
+        several = isinstance(sizes, (tuple, list)) and len(sizes) == spatial and not indexed
         wide = [at for at in range(spatial) if not several or sizes[at] is not None]
         return kept(call, [call.first.ndim - spatial + at for at in wide], _WINDOWS)
 
@@ -177,7 +180,7 @@ def _folded(call: Call) -> Labelling | None:
 _BY_SPATIAL = """
     avg_pool max_pool lp_pool reflection_pad replication_pad
 """
-_ADAPTIVE = "adaptive_avg_pool _adaptive_avg_pool adaptive_max_pool"
+_ADAPTIVE = "adaptive_avg_pool _adaptive_avg_pool"
 _UPSAMPLING = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
@@ -192,7 +195,11 @@ LABELS: dict[str, Labeller] = {
     **{f"{op}{spatial}d": _pooled(spatial) for op in _BY_SPATIAL.split() for spatial in (1, 2, 3)},
     **{f"max_pool{spatial}d_with_indices": _pooled(spatial) for spatial in (1, 2, 3)},
     **{f"{op}{spatial}d": _adapted(spatial) for op in _ADAPTIVE.split() for spatial in (1, 2, 3)},
-    **{f"adaptive_max_pool{spatial}d_with_indices": _adapted(spatial) for spatial in (1, 2, 3)},
+    **{
+        f"adaptive_max_pool{spatial}d{indices}": _adapted(spatial, indexed=True)
+        for spatial in (1, 2, 3)
+        for indices in ("", "_with_indices")
+    },
     **{f"max_unpool{spatial}d": _unpooled(spatial) for spatial in (1, 2, 3)},
     **{
         f"fractional_max_pool{spatial}d{indices}": _pooled_at_random(spatial)
