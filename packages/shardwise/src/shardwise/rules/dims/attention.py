@@ -6,7 +6,7 @@ keys, unless the causal mask counts them: then every shard would start at 0.
 
 from __future__ import annotations
 
-from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, broadcast, numbered
+from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, broadcast, numbered, singles
 
 _WHY: dict[Label, str] = {
     "s": "the softmax runs over all keys: gather key and value, or combine the shards' results by their log-sum-exp",
@@ -30,7 +30,13 @@ def _attended(*further: Dims) -> Labeller:
             (*row, *(_QKV.get(tensor.param) or _masked(tensor, sizes)))
             for row, tensor in zip(lead, call.tensors, strict=True)
         ]
-        spread = _single_heads(call, rows) if call.get("enable_gqa") else frozenset()
+        spread = frozenset(
+            (at, one)
+            for at, one in singles(rows, call.tensors)
+            if one not in _QKV.get(call.tensors[at].param, ())  # what is behind the batch is not broadcast
+        )
+        if call.get("enable_gqa"):
+            spread |= _single_heads(call, rows)
         return Labelling(
             tuple(rows), ((*batch, "l", "f"), *((*batch, *dims) for dims in further)), *_fates(call), spread=spread
         )

@@ -8,8 +8,9 @@ another number as soon as the ranks count different numbers of samples.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast
+from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast, singles
 
 _WHY_MEAN = (
     "the mean is over this rank's samples only: divide the summed loss (reduction='sum') by the global count of samples"
@@ -64,7 +65,8 @@ def _reduced(
 def elementwise(call: Call) -> Labelling | None:
     """Every element is a sample: mse_loss and its like."""
     rows, result = broadcast([tensor.shape for tensor in call.tensors])
-    return _reduced(tuple(rows), result, _reduction(call))
+    made = _reduced(tuple(rows), result, _reduction(call))
+    return made and replace(made, spread=singles(rows, call.tensors))
 
 
 def divergence(call: Call) -> Labelling | None:
