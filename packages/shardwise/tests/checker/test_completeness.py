@@ -287,3 +287,17 @@ def test_a_branch_inside_torch_is_not_the_programs(tp_mesh: Any, recwarn: pytest
         assert not [one for one in recwarn if "SW116" in str(one.message)]
         with pytest.warns(UserWarning, match="SW116.*the program branches on"):
             assert (scale > 0).all()
+
+
+def test_a_comparison_of_two_varying_values_is_one_finding(tp_mesh: Any, recwarn: pytest.WarningsRecorder) -> None:
+    with typecheck():
+        torch.equal(make("V"), make("V"))
+    assert len(recwarn) == 1
+
+
+@pytest.mark.parametrize("letter", "RIVP")
+def test_tensors_of_any_type_may_be_compared_in_a_test(tp_mesh: Any, letter: str) -> None:
+    with typecheck():
+        torch.testing.assert_close(make(letter), make(letter))
+        with pytest.raises(AssertionError, match="not close"):
+            torch.testing.assert_close(make(letter), make(letter) * 2)

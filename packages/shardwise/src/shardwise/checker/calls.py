@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from shardwise.types.tensor_type import EMPTY_TYPE
 
 from .binding import Bound
 
-NUMBERS = (int, float, complex)
+NUMBERS = (int, float, complex, Number)
 _ALIASES = {"self": "input", "x": "input", "tensor": "input"}
 
 
@@ -81,9 +82,9 @@ class Op:
     def _operand_type(self, param: str, value: Any) -> Any:
         if isinstance(value, (torch.Tensor, Scalar)):
             return type_of(value)
-        if isinstance(value, NUMBERS) and param in self.linear_params:
-            return Weak.ZERO if value == 0 else Weak.CONSTANT
-        return None
+        if value is None or param not in self.linear_params:
+            return None
+        return Weak.ZERO if _is_zero(value) else Weak.CONSTANT
 
     def labelled(self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound]) -> Call:
         """The call as a labelling sees it: every tensor is its shape."""

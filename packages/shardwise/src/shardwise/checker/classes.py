@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ from shardwise.interop.scalar import Scalar
 TENSORS: set[type] = {torch.Tensor, torch.nn.Parameter}
 """Exact classes that carry a tag and go the hot path."""
 
-PLAIN: set[type] = {type(None), str, bool, complex, torch.dtype, torch.device, torch.Size, type(...)}
+NUMBERS: frozenset[type] = frozenset({int, float, bool, complex})
+"""Exact classes of numbers: a verdict may depend on whether one is zero. Numbers of other classes go the slow path."""
+
+PLAIN: set[type] = {type(None), str, torch.dtype, torch.device, torch.Size, type(...)}
 """Exact classes that never carry a type and on whose value no verdict depends."""
 
 _CONTAINERS = (list, tuple, dict, slice, set, frozenset)
@@ -23,14 +27,14 @@ def learn(values: Iterable[Any]) -> None:
     """Put the classes of ``values`` into one of the sets, so that the next call with them is quick."""
     for value in values:
         cls = value.__class__
-        if cls in TENSORS or cls in PLAIN or cls in (int, float):
+        if cls in TENSORS or cls in PLAIN or cls in NUMBERS:
             continue
         if isinstance(value, torch.Tensor):
             if not is_dtensor(value):
                 TENSORS.add(cls)
         elif isinstance(value, (list, tuple)):
             learn(value)
-        elif not isinstance(value, (*_CONTAINERS, Scalar)):
+        elif not isinstance(value, (*_CONTAINERS, Scalar, Number)):
             PLAIN.add(cls)
 
 

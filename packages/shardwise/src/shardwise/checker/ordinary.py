@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from .binding import Bound
 from .calls import Op, has_scalar, unwrap
-from .classes import PLAIN, TENSORS, is_dtensor_call, learn
+from .classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
 from .destination import settle, write
 from .globally import scope_of
 from .infer import Outcome, infer
@@ -84,7 +84,7 @@ def ordinary(op: Op) -> Handler:
                     key.append(tag.type if tag.cell is None else tag.current())
                 else:
                     return slow(session, func, args, kwargs)
-            elif cls is int or cls is float:
+            elif cls in NUMBERS:
                 key.append(value == 0)
             elif cls in PLAIN:
                 key.append(None)
@@ -299,7 +299,7 @@ def _extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
                 key.append(tag.current())
             else:
                 return False
-        elif cls is int or cls is float:
+        elif cls in NUMBERS:
             key.append(item == 0)
         elif cls is slice:
             if item.start.__class__ not in _BOUNDS or item.stop.__class__ not in _BOUNDS or item.step is not None:
@@ -346,7 +346,7 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
                 return False
         elif cls is int:
             key.append(item)
-        elif cls is float or cls is bool:
+        elif cls in NUMBERS:
             key.append(cls)  # 1, 1.0 and True are equal keys
             key.append(item == 0)
         elif cls in PLAIN and cls.__hash__ is not None:

@@ -16,18 +16,20 @@ from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
+from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
+from .tracelog import log_result, typed_shape
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
@@ -78,14 +80,24 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
             return result
         sent = _tensors(given.get(row.sent))
         types = [_check(session, row, usual, axis, tensor) for tensor in sent]
+        shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         result = func(*args, **kwargs)
         session.checked += 1
-        source = types[0] if types else None
         received = [result] if row.functional else _tensors(given.get(row.received))
-        for at, tensor in enumerate(received):
-            if isinstance(tensor, torch.Tensor):
-                base = types[at] if row.sent == row.received else source
-                _receive(tensor, base, axis, row, usual)
+        bases: Sequence[TensorType | None] = types
+        if row.sent != row.received:
+            bases = [types[0] if types else None] * len(received)
+        site = user_site(1)
+        arrivals = [
+            (tensor, _arrived(tensor, base, axis, row), Origin(site, f"{row.gives} over {axis!r} since this {usual}"))
+            for tensor, base in zip(received, bases, strict=False)
+            if isinstance(tensor, torch.Tensor)
+        ]
+        if given.get("async_op") and isinstance(result, dist.Work):
+            return Handle(result, arrivals)
+        _arrive(arrivals)
+        if is_tracing():
+            log_result(usual, shown, received)
         return result
 
     return handle
@@ -144,17 +156,49 @@ def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor
     return type
 
 
-def _receive(tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow, name: str) -> None:
-    """Give a received tensor its type: what was sent, with the collective's result along ``axis``."""
+def _arrived(tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow) -> TensorType | None:
+    """The type of a received tensor: that of what was sent, with the collective's result along ``axis``."""
     if base is None or base.ground is Ground.UNKNOWN:
         base = type_of(tensor)
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
-        return
+        return None
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
     place = PerMeshAxisLocalSpmdType(row.gives)
-    type = TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)})
-    origin = Origin(user_site(2), f"{row.gives} over {axis!r} since this {name}")
-    set_type(tensor, type, origin)
+    return TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)})
+
+
+Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]
+
+
+def _arrive(arrivals: Arrivals) -> None:
+    for tensor, type, origin in arrivals:
+        if type is not None:
+            set_type(tensor, type, origin)
+
+
+class Handle:
+    """What a collective with ``async_op=True`` gives: its tensors have no known type until it is waited for."""
+
+    def __init__(self, work: Any, arrivals: Arrivals) -> None:
+        self._work = work
+        self._arrivals = arrivals
+        for tensor, type, origin in arrivals:
+            if type is not None:
+                set_type(tensor, UNKNOWN_TYPE, origin)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
+        return self._work.__class__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        done = self._work.wait(*args, **kwargs)
+        _arrive(self._arrivals)
+        return done
+
+    synchronize = wait
 
 
 def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -34,12 +34,17 @@ def value_read(op: Op) -> Handler:
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        told: set[Any] = set()
         for tensor in tensors:
             type = type_of(tensor)
             for axis, place in zip(type.axes, type.placements, strict=True):
+                if axis in told:
+                    continue
                 if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
+                    told.add(axis)
                     _value_finding(session, op, "SW115", tensor, axis)
                 elif place is V and branching and not type.ground.is_constant and not is_library_calling():
+                    told.add(axis)
                     _value_finding(session, op, "SW116", tensor, axis)
         if any(type_of(tensor).axes for tensor in tensors):
             session.checked += 1
