@@ -1,0 +1,127 @@
+"""``shardwise rules``: the list of rows, the page of one, the figures of the sweep, and a report that is not stale."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.coverage_page import count, render
+from shardwise.cli.main import main
+from shardwise.cli.rule_page import example_of, placements
+from shardwise.cli.rule_page import render as page_of
+from shardwise.rules.fingerprint import fingerprint, room_sources
+from shardwise.rules.table import lookup, rows
+from shardwise.types.placement import P, R, S
+
+from ..documents import ROOT
+
+REPORT, DATA = ROOT / "docs/coverage.md", ROOT / "docs/coverage.json"
+
+
+def rules(*arguments):
+    return CliRunner().invoke(main, ["rules", *arguments])
+
+
+def test_every_row_is_listed_with_its_law_and_kind():
+    lines = rules().stdout.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == [row.op for row in rows()]
+    assert lines[-1] == f"{len(rows())} rows"
+
+
+def test_a_word_filters_the_list_by_name_law_or_kind():
+    result = rules("--about", "zeros")
+    assert result.exit_code == 0
+    assert any(line.startswith("zeros ") for line in result.stdout.splitlines())
+    assert not any(line.startswith("matmul ") for line in result.stdout.splitlines())
+
+
+def test_a_word_in_no_row_is_a_usage_error():
+    result = rules("--about", "nonesuch")
+    assert result.exit_code == 2
+    assert "no row mentions 'nonesuch'" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["linear", "F.linear", "nn.functional.linear"])
+def test_a_page_shows_law_dims_placements_gradients_and_two_ranks(name):
+    text = rules(name).stdout
+    assert text.startswith("linear\n")
+    assert "  linear     input weight + bias\n" in text
+    assert "  S(0)   R       R     ->  S(0)    S(0)              S(0)     P         P\n" in text
+    assert "  S(2)   S(1)    R     ->  refused, SW113: bias would be added once per rank\n" in text
+    assert "  linear  [2, 6, 6]         [2, 6, 6]         [4, 6, 6], pieces along dim 0\n" in text
+
+
+def test_an_unknown_operator_names_its_neighbours():
+    result = rules("matmull")
+    assert result.exit_code == 2
+    assert "no row for 'matmull'; try shardwise rules matmul" in " ".join(result.stderr.split())
+
+
+def facts(op):
+    row = lookup(op)
+    return {(line.operands, line.results) for line in placements(row, example_of(row)) if line.results}
+
+
+def test_the_placements_of_a_product_are_those_of_the_calculus():
+    assert facts("mm") == {
+        ((S(0), R), (S(0),)),
+        ((R, S(1)), (S(1),)),
+        ((S(1), S(0)), (P,)),
+        ((P, R), (P,)),
+        ((R, P), (P,)),
+    }
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.op)
+def test_every_row_has_a_page(row):
+    text = page_of(lookup(row.op))
+    assert text.splitlines()[0] == row.op
+    assert all(line == line.rstrip() for line in text.splitlines() if "->" in line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--write",), "--write and --ops go with --coverage"),
+        (("--coverage", "add"), "--coverage takes --ops PATTERN"),
+        (("--coverage", "--write", "--ops", "add"), "--write needs the whole sweep"),
+        (("--coverage", "--ops", "nonesuch*"), "no operator of the database matches 'nonesuch*'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_usage_errors(arguments, said):
+    result = rules(*arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+
+
+def test_the_sweep_of_a_part_prints_the_figures_and_finds_nothing_wrong():
+    result = rules("--coverage", "--ops", "cumsum", "--jobs", "1")
+    assert result.exit_code == 0
+    assert re.match(r"1 entries of the database, 1 tried with \d+ calls\n", result.stdout)
+    assert re.search(r"shardwise, global +covered +[1-9]\d* \(100.0 %\) +missing 0 +wrong 0", result.stdout)
+    assert re.search(r"DTensor, global +covered +[1-9]", result.stdout)
+
+
+def test_the_committed_report_is_about_these_rows():
+    data = json.loads(DATA.read_text())
+    assert data["fingerprint"] == fingerprint(), "rows changed: run `shardwise rules --coverage --write`"
+    assert REPORT.read_text() == render(data)
+
+
+def test_the_committed_report_has_no_lie_and_knows_most_of_the_truth():
+    ops = json.loads(DATA.read_text())["ops"]
+    for book in ("global", "local"):
+        total = count(ops, book)
+        assert total.wrong == 0
+        assert total.covered / (total.covered + total.missing) >= 0.95
+
+
+def test_words_do_not_change_the_fingerprint_and_rows_do():
+    sources = room_sources()
+    name = "contraction.py"
+    assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
+    assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
+    assert fingerprint({**sources, name: sources[name] + "\nROWS = ()\n"}) != fingerprint(sources)
