@@ -97,7 +97,9 @@ WRITES: dict[str, Call] = {
     "aten": (lambda x, i, v: torch.index_put(x, (i,), v), [*X, torch.tensor([0, 2, 3]), *randn((3, 5, 2))], 3),
     "added": (lambda x, i, v: x.index_put((i,), v, accumulate=True), [*X, ids(3, 4), *randn((4, 5, 2))], 3),
     "added to zeros": (
-        lambda i, v: torch.zeros(3, 2, dtype=v.dtype).index_put((i,), v, accumulate=True), [ids(3, 4), *randn((4, 2))], 3
+        lambda i, v: torch.zeros(3, 2, dtype=v.dtype).index_put((i,), v, accumulate=True),
+        [ids(3, 4), *randn((4, 2))],
+        3,
     ),
 }  # fmt: skip
 

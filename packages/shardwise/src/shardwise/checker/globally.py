@@ -82,6 +82,7 @@ class Placer:
     def _pending(self, axis: Any, sharded: Sequence[Sharded], placed: Placed) -> Any:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
+        alike = self._cut_alike(sharded)
         givens, positions = givens_along(axis, self.operands, self.types)
         if not self.row.terms:
             return Refusal(
@@ -89,9 +90,16 @@ class Placer:
             )
         for product in products(self.row, givens):
             at = {positions[position] for position in product}
-            if not at & cut and not any(givens[position].place is Weak.ZERO for position in product):
+            if not at & (cut | alike) and not any(givens[position].place is Weak.ZERO for position in product):
                 return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))
         return placed.place
+
+    def _cut_alike(self, sharded: Sequence[Sharded]) -> set[int]:
+        """Operands of one value everywhere that have the sharded dim: a shard of ones is ones."""
+        assert self.labelling is not None, "a placed call has labels"
+        rows = list(zip(self.tensors, sharded, self.labelling.operands, strict=True))
+        label = next(row[one.dim] for _, one, row in rows if one.dim is not None)
+        return {at for at, one, row in rows if one.uniform and label in row}
 
     def _sharded(self, at: int, axis: Any) -> Sharded:
         type = self.types[at]
