@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from shardwise.rules.dims.gathering import LABELS
+from shardwise.rules.labels import Call, Shape
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement, randn
@@ -85,6 +87,9 @@ def test_positions_are_placed_as_the_numbers_say(name: str) -> None:
 def test_a_sharded_vocabulary_is_refused_with_the_way_out() -> None:
     answer = ask(F.embedding, (ids(4, 2, 3), *randn((4, 5))), (R, S(0)))
     assert str(answer).startswith("SW405")
+    made = LABELS["embedding"](Call((Shape((2, 3), "input"), Shape((4, 5), "weight")), {}))
+    assert made is not None
+    assert "vocab-parallel" in made.why["v"]
 
 
 def test_experts_are_counted_by_a_pending_sum() -> None:

@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from shardwise.rules.dims.losses import LABELS
+from shardwise.rules.labels import Call, Shape
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement
@@ -141,3 +143,10 @@ def test_a_regulariser_is_added_to_a_pending_loss_only_if_it_is_pending_too(plac
 
 def test_a_norm_is_no_total() -> None:
     assert str(ask(lambda x: torch.linalg.vector_norm(x), (r(2, 5),), (S(0),))).startswith("SW40")
+
+
+def test_refused_losses_name_the_way_out() -> None:
+    made = LABELS["cross_entropy"](Call((Shape((2, 5), "input"), Shape((2,), "target")), {"reduction": "mean"}))
+    assert made is not None
+    assert "vocab-parallel" in made.why["c"]
+    assert "global count" in made.why["d0"]
