@@ -24,7 +24,7 @@ def make(place: str, *shape: int, grad: bool = False, dtype: torch.dtype = torch
 
 
 def operand(text: str, **axes: Any) -> torch.Tensor:
-    """A tensor with the typed shape that ``text`` says, e.g. ``operand("f32[8@tp, 4]")``; zeros where it is integral."""
+    """A tensor with the typed shape that ``text`` says, ``operand("f32[8@tp, 4]")``; zeros where it is integral."""
     known = dict(spmd.current_mesh_names() or {}, **axes)
     said = parse(text, known)
     dtype = getattr(torch, said.dtype)

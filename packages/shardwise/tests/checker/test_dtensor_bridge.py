@@ -13,7 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import shardwise as spmd
 from shardwise.checker import typecheck
 
-from .helpers import make, place, refused
+from .helpers import make, operand, place, refused
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,12 @@ def test_an_axis_that_the_dtensor_does_not_speak_of_is_unknown_until_somebody_sa
         y = torch.relu(x.to_local())
         assert place(y) == "V"
         assert spmd.get_axis_local_type(spmd.assert_type(y, {"dp": spmd.R}), "dp") is spmd.R
+
+
+def test_placements_and_specs_say_which_dim_is_sharded_by_the_same_word(mesh: Any) -> None:
+    x = operand("f32[8@(dp,tp), 4]")
+    with typecheck(local=False):
+        made = DTensor.from_local(x, mesh, [Shard(0), Shard(0)], run_check=False)
+        assert str(spmd.typeof(made.to_local())) == "f32[8@(dp,tp), 4]"
+        with refused("SW130", "Shard(dim=1)", "S(0)", "tp"):
+            DTensor.from_local(x, mesh, [Shard(0), Shard(1)], run_check=False)

@@ -127,3 +127,19 @@ def test_one_mistake_gives_one_report(mesh: Any) -> None:
         torch.relu(z) * 2
         torch.relu(spmd.reduce_scatter(torch.relu(x), "tp", dst=S(0))) + 1
     assert [finding.code for finding in collector.result().findings] == ["SW201", "SW201", "SW201"]
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: spmd.reinterpret(x.sum(), "dp", src=V, dst=P),
+        lambda x: spmd.all_reduce(x.sum(), "dp", src=V, dst=R),
+        lambda x: spmd.reduce_scatter(x.sum(0), "dp", src=V, dst=S(0)),
+    ],
+)
+def test_addends_may_be_called_so_where_global_types_know_it_already(mesh: Any, call: Any, local: bool) -> None:
+    with typecheck(local=local):
+        call(typed({"dp": S(0), "tp": R}))
+        with refused("SW201", "V (varying)", "P (a partial sum)"):
+            spmd.all_to_all(typed({"dp": P, "tp": R}), "dp", src=V, dst=V)

@@ -25,7 +25,9 @@ WHOLE = "f32[4, 6] {dp: R, tp: R}"
         (("tp",), ("local_axes must come before all global axes", "dp", "tp")),
     ],
 )
-def test_local_axes_are_the_outermost_axes_of_the_mesh(mesh: Any, axes: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_local_axes_are_the_outermost_axes_of_the_mesh(
+    mesh: Any, axes: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     with pytest.raises(SpmdValueError) as caught, spmd.set_current_mesh(local_axes=axes):
         pytest.fail("the mesh was accepted")
     assert [word for word in words if word not in str(caught.value)] == []

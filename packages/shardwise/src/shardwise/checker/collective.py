@@ -102,7 +102,7 @@ def _check(session: CheckSession, call: _Call, axis: Any, before: TensorType) ->
             _report_missing(session, call, axis, before)
             return type.with_placements({axis: dst})
         return type
-    wrong = [one for one in axes if not _admits(call, type.get(one), type, before)]
+    wrong = [one for one in axes if not _admits(session, call, type.get(one), before)]
     for one in wrong:
         _report_source(session, call, one, axis, type.get(one))
     _check_shard(session, call, axis, type)
@@ -155,7 +155,7 @@ def _moved(
     else:
         route = call.move.op if call.move is not None else call.op
         ordered = sorted(axes, key=lambda one: one.sort_key)
-        stuck = moved_spec(route, type, ndim, ordered, call.src, call.dst)
+        stuck = moved_spec(route, type, ndim, ordered, P if route in REDUCTIONS else call.src, call.dst)
     if not isinstance(stuck, Stuck):
         return stuck, True
     _report_stuck(session, call, axis, stuck)
@@ -186,18 +186,26 @@ def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:
     return type, ()
 
 
-def _admits(call: _Call, place: Any, type: TensorType, before: TensorType) -> bool:
+def _admits(session: CheckSession, call: _Call, place: Any, before: TensorType) -> bool:
     """True if an operand of placement ``place`` may be read as the move's source."""
     want = to_local_type(call.src)
     if place is want or place is UNKNOWN:
         return True
     if before.ground.is_constant:
         return want is not P or before.ground is Ground.ZERO
-    if place is V and want is P and call.move is not None and call.move.op in REDUCTIONS:
+    if call.move is not None and place is V and want is P and call.move.op in REDUCTIONS:
+        return True
+    if not session.local and place is P and want is V and _says_addends(call):
         return True
     if {place, want} == {R, I}:
         return not (call.x.requires_grad and torch.is_grad_enabled())
     return False
+
+
+def _says_addends(call: _Call) -> bool:
+    """True if a V operand would be declared a pending sum, which global types may have found out already."""
+    assert call.move is not None, "what has no move is not checked"
+    return call.move.op in REDUCTIONS or (call.move.op == "reinterpret" and call.dst is P)
 
 
 def _check_shard(session: CheckSession, call: _Call, axis: Any, type: TensorType) -> None:

@@ -18,11 +18,13 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
+from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
+from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
+from .shard_moves import landed
 
 LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"
 
@@ -37,6 +39,9 @@ def enter(session: CheckSession, args: Sequence[Any]) -> None:
     differentiable = local.requires_grad and torch.is_grad_enabled()
     for axis, placement, grad in zip(_axes(mesh), placements, grads, strict=True):
         place, want = type.get(axis), _placed(placement, grad)
+        known = partition_spec_get_shard(type.spec, axis)
+        if known is not None and placement.is_shard() and known.dim != placement.dim % local.ndim:
+            _refuse(session, local, axis, placement, known, want)
         if place in (None, UNKNOWN, want) or want is None or axis.size() == 1:
             continue
         if ({place, want} == {R, I} and not differentiable) or (place, want) == (V, P):
@@ -44,7 +49,7 @@ def enter(session: CheckSession, args: Sequence[Any]) -> None:
         _refuse(session, local, axis, placement, place, want)
 
 
-def leave(args: Sequence[Any], result: Any) -> None:
+def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
     """Type the result of ``DTensor.to_local``."""
     if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
         return
@@ -60,8 +65,18 @@ def leave(args: Sequence[Any], result: Any) -> None:
     if places:
         # What became of the other axes among DTensors, nobody has followed.
         mesh = current_entry()
+        spec = None if session.local else _spec(dtensor, result.ndim)
         places = {**dict.fromkeys(mesh.axes if mesh is not None else (), UNKNOWN), **places}
-        set_tag(result, Tag(TensorType.of(places), Origin(user_site(), "as its placements say, since to_local")))
+        set_tag(result, Tag(TensorType.of(places, spec), Origin(user_site(), "as its placements say, since to_local")))
+
+
+def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
+    """Which dims are sharded, outermost axis first, as DTensor cuts them."""
+    spec = None
+    for axis, placement in zip(_axes(dtensor.device_mesh), dtensor.placements, strict=True):
+        if axis.size() > 1 and placement.is_shard():
+            spec = landed(spec, ndim, (axis,), Shard(placement.dim))
+    return spec
 
 
 def _axes(mesh: Any) -> list[MeshAxis]:

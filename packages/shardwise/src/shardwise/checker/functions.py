@@ -107,7 +107,7 @@ def register_local_backward_hook(hook: Function) -> Function:
         if callable(hook):
             setattr(getattr(hook, "__func__", hook), MARK, True)
             return hook
-    except AttributeError:
+    except (AttributeError, TypeError):
         pass  # built in, without room for an attribute
     raise SpmdArgumentError(
         f"register_local_backward_hook takes a function, got {hook!r} of type {type(hook).__name__}", code="SW303"
@@ -171,7 +171,7 @@ def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> A
     with paused(session):
         result = run()
     if cls.__name__ == dtensor_bridge.LEAVING:
-        dtensor_bridge.leave(args, result)
+        dtensor_bridge.leave(session, args, result)
     return result
 
 

@@ -21,7 +21,7 @@ def _reshaped(call: Call) -> Labelling | None:
 
 
 def _is_dtype(value: object) -> bool:
-    return str(value).startswith("torch.")
+    return type(value).__name__ == "dtype"
 
 
 def _like_other(call: Call) -> Labelling | None:
