@@ -129,6 +129,14 @@ def test_one_mistake_gives_one_report(mesh: Any) -> None:
     assert [finding.code for finding in collector.result().findings] == ["SW201", "SW201", "SW201"]
 
 
+def test_a_refused_stack_leaves_the_other_axes_on_their_dims(mesh: Any) -> None:
+    x = typed({"dp": S(0), "tp": S(1)})
+    collector = Collector(mesh="", script="", rank=0)
+    with checking(local=False, collect=collector):
+        assert str(spmd.typeof(spmd.all_gather(x.amax(-1), "tp", src=V, dst=R).amax(0))) == "f32[8@dp] {tp: R}"
+    assert [finding.code for finding in collector.result().findings] == ["SW404"]
+
+
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize(
     "call",

@@ -152,3 +152,23 @@ def test_a_partial_value_has_no_spec(tp_mesh: Any) -> None:
         with refused("SW112"):
             make("P").softmax(0)
         assert str(spmd.typeof(spmd.reduce_scatter(make("P"), "tp", src=P, dst=S(1)))) == "f32[4, 1@tp]"
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "after"),
+    [
+        (lambda x: spmd.all_gather(x, "dp", src=V, dst=R), "f32[4, 6@tp] {dp: V}", "f32[2, 4, 6@tp] {dp: R}"),
+        (lambda x: spmd.all_gather(x, "dp", src=S(0), dst=R), "f32[4, 6@tp] {dp: V}", "f32[8, 6@tp] {dp: R}"),
+        (lambda x: spmd.reduce_scatter(x, "dp", dst=V), "f32[2, 6@tp] {dp: P}", "f32[6@tp] {dp: V}"),
+        (lambda x: spmd.reduce_scatter(x, "dp", dst=S(0)), "f32[2, 6@tp] {dp: P}", "f32[1, 6@tp] {dp: V}"),
+        (lambda x: spmd.convert(x, "dp", src=R, dst=V), "f32[2, 6@tp] {dp: R}", "f32[6@tp] {dp: V}"),
+        (lambda x: spmd.all_to_all(x, "dp"), "f32[2, 6@tp] {dp: V}", "f32[2, 6@tp] {dp: V}"),
+        (lambda x: spmd.reinterpret(x, "dp", src=V, dst=P), "f32[2, 6@tp] {dp: V}", "f32[2, 6@tp] {dp: P}"),
+    ],
+)
+def test_collectives_over_local_axes_keep_the_other_axes_on_their_dims(
+    mesh: Any, call: Any, before: str, after: str
+) -> None:
+    with spmd.set_current_mesh(local_axes=("dp",)), typecheck(local=False):
+        result = call(operand(before))
+        assert str(spmd.typeof(result)) == after

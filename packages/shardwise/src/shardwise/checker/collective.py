@@ -27,7 +27,7 @@ from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
-from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum
+from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum, restacked
 from .sharding_report import sharded_dim
 from .tracelog import log_result, typed_shape
 
@@ -126,10 +126,10 @@ def _moved(
     mesh = current_entry()
     ndim = call.x.ndim
     local = frozenset(axes) & (mesh.local_axes if mesh is not None else frozenset())
+    route = call.move.op if call.move is not None else call.op
+    after = restacked(landed(type.spec, ndim, axes, None if local else call.dst), route, call.src, call.dst)
     if local and len(local) == len(axes):
-        kept = None if type.spec is None else type.spec.without(set(axes))
-        return (kept if kept is None or len(kept) == ndim else None), sure
-    after = landed(type.spec, ndim, axes, call.dst)
+        return after, sure
     if not sure or any(type.get(one) is UNKNOWN for one in axes):
         return after, False
     made_whole = isinstance(call.src, Shard) and type.ground.is_constant and sharded_dim(type, axes[0]) is None
@@ -153,7 +153,6 @@ def _moved(
             (f"reinterpret(..., {axis_argument(axis)}, src=V, dst=P) first, if the pieces are addends",),
         )
     else:
-        route = call.move.op if call.move is not None else call.op
         ordered = sorted(axes, key=lambda one: one.sort_key)
         stuck = moved_spec(route, type, ndim, ordered, P if route in REDUCTIONS else call.src, call.dst)
     if not isinstance(stuck, Stuck):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.rules.comms import REDUCTIONS
 from shardwise.types.placement import P, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
@@ -63,6 +64,18 @@ def landed(spec: PartitionSpec | None, ndim: int, axes: Sequence[Any], dst: Any)
         entries[resolve_dim(dst, ndim)].extend(axes)
     made = PartitionSpec(*(make_entry(entry) for entry in entries))
     return made if any(entry is not None for entry in made) else None
+
+
+def restacked(spec: PartitionSpec | None, op: str, src: Any, dst: Any) -> PartitionSpec | None:
+    """The spec of the other axes when ``op`` stacks on a new dim 0, or takes each rank's entry of dim 0."""
+    if spec is None or op in ("reinterpret", "all_to_all") or (src is V and dst is V):
+        return spec
+    if src is V and op not in REDUCTIONS and not isinstance(dst, Shard):
+        return PartitionSpec(None, *spec)
+    if dst is V and not isinstance(src, Shard):
+        rest = PartitionSpec(*spec[1:])
+        return rest if any(entry is not None for entry in rest) else None
+    return spec
 
 
 def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Stuck:
