@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 from shardwise.interop.boundary import finish, outermost
@@ -31,7 +32,8 @@ class CheckMode(TorchFunctionMode):
 
     @outermost
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.session.paused or (silent_code and is_silenced()):
+        # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
+        if is_dynamo_compiling() or self.session.paused or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)
         handler = _handlers.get(func)
         if handler is None:

@@ -38,7 +38,9 @@ def is_internal(code: CodeType) -> bool:
         return code.co_name.startswith("__")  # a method that a dataclass or a named tuple wrote
     known = _is_internal.get(name)
     if known is None:
-        known = name.startswith("<frozen") or any(name.startswith(prefix) for prefix in _internal_prefixes)
+        known = name.startswith(("<frozen", "<eval_with_key>")) or any(
+            name.startswith(prefix) for prefix in _internal_prefixes
+        )
         _is_internal[name] = known
     return known
 

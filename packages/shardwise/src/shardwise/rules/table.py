@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from . import (
+    attention,
     casting,
     contraction,
     convolution,
@@ -44,6 +45,7 @@ _MODULES: tuple[types.ModuleType, ...] = (
     losses,
     shaping,
     indexing,
+    attention,
     normalisation,
     fourier,
     linear_algebra,

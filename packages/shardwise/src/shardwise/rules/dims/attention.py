@@ -94,6 +94,17 @@ def _layer(call: Call) -> Labelling | None:
     return Labelling(tuple(rows), (("l", *batch, None), (*batch, *heads, "l", None)), fates, {**_WHY, **mixed})
 
 
+def _flexible(call: Call) -> Labelling:
+    """Batch and heads are kept; the block mask and the score function count queries and keys, so none can be a shard."""
+    known = {param: ("b", "h", *dims) for param, dims in _QKV.items()}
+    rows = [known.get(one.param, numbered(one.ndim, f"{one.param}{at}.")) for at, one in enumerate(call.tensors)]
+    mixed = {label for row in rows for label in row if label is not None and label not in "bhf"}
+    why = {label: "the block mask and the score function count positions" for label in mixed}
+    return Labelling(
+        tuple(rows), (("b", "h", "l", "f"), ("b", "h", "l"), ("b", "h", "l")), dict.fromkeys(mixed, Fate.OPAQUE), why
+    )
+
+
 LABELS: dict[str, Labeller] = {
     "scaled_dot_product_attention": _attended(),
     "_scaled_dot_product_attention_math": _attended(("l", "s")),
@@ -102,4 +113,5 @@ LABELS: dict[str, Labeller] = {
     "_scaled_dot_product_efficient_attention": _attended((None,)),  # padded along the queries
     "_scaled_dot_product_cudnn_attention": _attended((None, None)),
     "multi_head_attention_forward": _layer,
+    "flex_attention": _flexible,
 }
