@@ -104,7 +104,7 @@ def test_the_letter_of_a_placement(placement: object, expected: str):
 
 
 def test_an_alias_is_looked_up_as_what_it_stands_for():
-    assert find_move("shard", I, S(0)) is find_move("convert", "I", "S")
+    assert find_move("shard", I, S(0)) is find_move("convert", I, S(1))
 
 
 def test_the_tables_load_without_torch():

@@ -85,7 +85,7 @@ def _partials(value: str | None) -> Partials:
 
 
 def _option(name: str, value: Any, known: dict[str, Any]) -> Any:
-    if value not in known:
+    if not isinstance(value, str | None) or value not in known:
         choices = ", ".join(map(repr, known))
         raise SpmdValueError(f"typecheck got {name}={value!r}, expected one of {choices}")
     return known[value]

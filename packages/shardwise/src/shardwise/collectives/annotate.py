@@ -21,6 +21,7 @@ from shardwise.interop.boundary import boundary
 from shardwise.interop.retyping import mutate, reread
 from shardwise.interop.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
@@ -80,6 +81,12 @@ def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: s
     if like.ground is Ground.UNKNOWN and tag_of(x) is None:
         set_type(x, UNKNOWN_TYPE)
     local = dict(like.local)
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise SpmdArgumentError(
+            f"overrides are a dict from axes to types, got one of type {type(overrides).__name__}",
+            code="SW132",
+            help=('overrides={"tp": R}',),
+        )
     for axis, placement in (overrides or {}).items():
         local[normalize_axis(axis)] = placement
     annotate(x, (local, like.spec) if with_spec else (local,), op)

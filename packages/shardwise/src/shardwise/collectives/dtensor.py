@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor import Shard as DTensorShard
 
 from shardwise.interop.boundary import boundary
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
 
@@ -59,6 +59,12 @@ def spmd_redistribute(x: DTensor, src: TensorSharding, dst: TensorSharding) -> D
     Errors: SW201 if ``x`` is not sharded as ``src`` says; SW902 for unknown mesh dims; NotImplementedError if a dim
     changes that several mesh dims shard; those of ``redistribute``.
     """
+    if not isinstance(x, DTensor):
+        raise SpmdArgumentError(
+            f"spmd_redistribute takes a DTensor, got one of type {type(x).__name__}",
+            code="SW905",
+            help=("redistribute(x, axis, src=..., dst=...) for a local tensor",),
+        )
     names = x.device_mesh.mesh_dim_names or ()
     now, wanted = _dim_of_each(src, names), _dim_of_each(dst, names)
     _check_source(x, now, names)

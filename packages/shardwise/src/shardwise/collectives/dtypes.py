@@ -36,8 +36,8 @@ def resolve_dtypes(
 
 def freeze_options(options: Any) -> Options | None:
     """Backward options in hashable form. SW208 for keys that no collective knows."""
-    if options is None or isinstance(options, tuple):
-        return options
+    if options is None:
+        return None
     if not isinstance(options, Mapping):
         raise SpmdArgumentError(
             f"backward_options must be a dict, got {options!r}",

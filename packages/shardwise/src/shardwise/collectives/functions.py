@@ -6,6 +6,7 @@ backward, and applying it again is the double backward.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.compiler import is_compiling
 
 from shardwise.interop import wire
 from shardwise.interop.process_groups import Communicator
-from shardwise.types.errors import SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe
@@ -118,5 +119,12 @@ _apply_in_place: Callable[[Tensor, Step], Tensor] = TransitionInPlace.apply
 
 
 def frozen_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Split sizes as a tuple of ints."""
-    return None if sizes is None else tuple(int(size) for size in sizes)
+    """Split sizes as a tuple of ints. Errors: SW208 for anything else."""
+    if sizes is None:
+        return None
+    try:
+        return tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise SpmdArgumentError(
+            f"split sizes are one int per rank, got one of type {type(sizes).__name__}", code="SW208"
+        ) from None

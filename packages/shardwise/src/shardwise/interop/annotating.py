@@ -22,7 +22,7 @@ from shardwise.mesh.normalize import (
     shard_types_to_partition_spec,
 )
 from shardwise.mesh.orthogonal import check_orthogonal
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import (
     UNKNOWN,
     I,
@@ -130,7 +130,7 @@ def merge(types: Iterable[Any]) -> SpmdType:
             _merge_local(local, one.items())
         else:
             raise SpmdArgumentError(
-                f"{one!r} of type {type(one).__name__} is not a type; expected R, I, V or P, a dict from axes to "
+                f"{shown(one)} of type {type(one).__name__} is not a type; expected R, I, V or P, a dict from axes to "
                 f"types, an SpmdType or a PartitionSpec",
                 code="SW132",
                 help=(f'{{"axis": {one}}}',) if isinstance(one, Shard) else (),
@@ -324,7 +324,8 @@ def conflict(name: str, axis: Any, place: Any, wanted: Any) -> SpmdTypeError:
     """The error for a tensor that is ``place`` on ``axis`` and is said to be ``wanted``."""
     call = _REMEDY.get((place, wanted))
     operand = "x" if " " in name else name
-    remedy = () if call is None else (f"{call}({operand}, {axis_argument(axis)}, src={place}, dst={wanted})",)
+    expert = ", expert_mode=True" if (place, wanted) == (R, V) else ""
+    remedy = () if call is None else (f"{call}({operand}, {axis_argument(axis)}, src={place}, dst={wanted}{expert})",)
     return SpmdTypeError(
         f"{name} is {place} on axis {axis!r}, but it is said to be {wanted}", code="SW130", help=remedy, axis=axis
     )

@@ -11,10 +11,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
+from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 
 from .boundary import finish, outermost
 
@@ -36,6 +37,12 @@ def typed_call(op: str) -> Callable[[Callable[Params, Result]], Callable[Params,
                 if not is_compiling():
                     finish(error, op)
                 raise
+            except AttributeError:
+                if isinstance(x, Tensor):
+                    raise
+                refusal = SpmdArgumentError(f"{op} takes a tensor, got one of type {type(x).__name__}", code="SW905")
+                finish(refusal, op)
+                raise refusal from None
 
         public.__shardwise_op__ = op  # type: ignore[attr-defined]
         return cast(Callable[Params, Result], outermost(public))

@@ -94,7 +94,7 @@ def _changes(before: TensorType, axis: Any, src: Any, dst: Any) -> dict[MeshAxis
         else:
             pairs = {one: (src, dst[one]) for one in dst}
     else:
-        pairs = dict.fromkeys(before.axes if axis is None else (axis,), (src, dst))
+        pairs = dict.fromkeys(before.axes if axis is None else (normalize_axis(axis),), (src, dst))
         check_placement("src", src)
         check_placement("dst", dst)
     changes: dict[MeshAxis, tuple[Any, Any]] = {}

@@ -57,7 +57,7 @@ def _filtering(mode: str) -> Iterator[None]:
 
 
 def _checked(mode: str) -> str:
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise SpmdValueError(f"unknown traceback filtering mode {mode!r}, expected one of {', '.join(MODES)}")
     return mode
 

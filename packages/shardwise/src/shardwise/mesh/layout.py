@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 
 Atom = tuple[int, int]
 """One (size, stride)."""
@@ -243,12 +243,16 @@ def _flat(nested: Any) -> Iterator[int]:
     if isinstance(nested, (tuple, list)):
         for item in nested:
             yield from _flat(item)
-    elif hasattr(nested, "__index__") and not isinstance(nested, bool):
-        yield operator.index(nested)
     else:
-        raise SpmdArgumentError(
-            f"sizes and strides of a layout are ints, got {nested!r} of type {type(nested).__name__}", code="SW903"
-        )
+        try:
+            if isinstance(nested, bool):
+                raise TypeError
+            yield operator.index(nested)
+        except TypeError:
+            raise SpmdArgumentError(
+                f"sizes and strides of a layout are ints, got {shown(nested)} of type {type(nested).__name__}",
+                code="SW903",
+            ) from None
 
 
 def _format(numbers: Any) -> str:

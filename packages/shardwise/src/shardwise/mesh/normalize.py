@@ -86,7 +86,9 @@ def axis_argument(axis: MeshAxis) -> str:
 
 
 def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
-    """The axes of more than one rank. Errors: SW901 if they overlap."""
+    """The axes of more than one rank. Errors: SW901 if they overlap, SW903 for what is no set of axes."""
+    if not isinstance(axes, Iterable):
+        raise SpmdArgumentError(f"a mesh is a set of axes, got one of type {type(axes).__name__}", code="SW903")
     kept = frozenset(axis for axis in map(normalize_axis, axes) if axis.size() > 1)
     check_orthogonal(sorted(kept, key=lambda axis: axis.sort_key), "the mesh")
     return kept
@@ -122,6 +124,12 @@ def normalize_partition_spec(spec: Sequence[Any]) -> PartitionSpec:
 
     Errors: ValueError for ``()`` as an entry, SW901 if axes overlap or one is used twice.
     """
+    if isinstance(spec, str | bytes) or not isinstance(spec, Sequence):
+        raise SpmdArgumentError(
+            f"a partition spec has one entry per tensor dim, got one of type {type(spec).__name__}",
+            code="SW132",
+            help=("PartitionSpec(None, ...)",),
+        )
     entries = []
     used: list[MeshAxis] = []
     for dim, entry in enumerate(spec):

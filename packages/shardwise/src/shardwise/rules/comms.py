@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.types.placement import I, P, R, Shard, V
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, Shard, V
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,12 @@ def letter(placement: Any) -> str:
     """R, I, V, P, or S for any S(i); the empty string for anything that is not a placement."""
     if isinstance(placement, Shard):
         return "S"
-    return placement.value if placement in (R, I, V, P) else ""
+    return placement.value if isinstance(placement, PerMeshAxisLocalSpmdType) else ""
 
 
 def find_move(op: str, src: Any, dst: Any) -> Move | None:
-    """The row for a call, with placements or letters for ``src`` and ``dst``; None if there is no such move."""
-    src = src if isinstance(src, str) else letter(src)
-    dst = dst if isinstance(dst, str) else letter(dst)
-    return MOVES.get((ALIASES.get(op, op), src, dst))
+    """The row for a call; None if there is no such move."""
+    return MOVES.get((ALIASES.get(op, op), letter(src), letter(dst)))
 
 
 def result_of(op: str, src: Any, dst: Any) -> Any:

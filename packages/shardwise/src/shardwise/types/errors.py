@@ -19,6 +19,14 @@ def set_finding_maker(make: Callable[[SpmdTypeError], Any]) -> None:
     _make_finding = make
 
 
+def shown(value: Any) -> str:
+    """``repr(value)`` for a message; an object whose ``repr`` raises is told by its type."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
 class SpmdTypeError(RuntimeError):
     """A violation of the typing rules.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
+from .errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
 from .spec import PartitionSpec, entry_axes
 
@@ -28,7 +28,7 @@ class SpmdType:
     def __post_init__(self) -> None:
         if not isinstance(self.local_type, Mapping):
             raise SpmdArgumentError(
-                f"SpmdType takes a dict from axes to types, got {self.local_type!r} of type "
+                f"SpmdType takes a dict from axes to types, got {shown(self.local_type)} of type "
                 f"{type(self.local_type).__name__}",
                 code="SW132",
             )
@@ -36,6 +36,13 @@ class SpmdType:
             check_placement(axis, placement)
         if self.partition_spec is None:
             return
+        if not isinstance(self.partition_spec, tuple):
+            raise SpmdArgumentError(
+                f"the partition spec of an SpmdType is a PartitionSpec, got one of type "
+                f"{type(self.partition_spec).__name__}",
+                code="SW132",
+                help=("PartitionSpec(None, ...), one entry per dim",),
+            )
         for dim, entry in enumerate(self.partition_spec):
             if isinstance(entry, tuple) and not entry:
                 raise empty_entry(dim)
@@ -64,7 +71,7 @@ def check_placement(axis: Any, placement: Any) -> None:
     """Refuse a value that is not R, I, V, P or S(i)."""
     if not isinstance(placement, (PerMeshAxisLocalSpmdType, Shard)):
         raise SpmdArgumentError(
-            f"the type on axis {axis!r} must be R, I, V, P or S(i), got {placement!r} of type "
+            f"the type on axis {shown(axis)} must be R, I, V, P or S(i), got {shown(placement)} of type "
             f"{type(placement).__name__}",
             code="SW132",
             help=("S(0), with the dim",) if placement is Shard else (),
