@@ -38,9 +38,8 @@ def is_internal(code: CodeType) -> bool:
         return code.co_name.startswith("__")  # a method that a dataclass or a named tuple wrote
     known = _is_internal.get(name)
     if known is None:
-        known = name.startswith(("<frozen", "<eval_with_key>")) or any(
-            name.startswith(prefix) for prefix in _internal_prefixes
-        )
+        # Besides torch and shardwise: the import machinery, and graphs that torch.fx has turned into code.
+        known = name.startswith(("<frozen", "<eval_with_key>", *_internal_prefixes))
         _is_internal[name] = known
     return known
 

@@ -29,7 +29,7 @@ class Weak(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One operand along one axis. ``index`` is its position in a list parameter; ``grad``: it can receive a gradient."""
+    """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient."""
 
     param: str
     place: Placement | Weak

@@ -1,7 +1,7 @@
 """Which dims are which? The labels of the rule book, one module per family, keyed by the row's canonical name.
 
-A module has ``LABELS``, a dict from the name of a row to its labeller (``rules/labels.py``). The table joins them to the
-rows; an operator that is in no module has a local rule only.
+A module has ``LABELS``, a dict from the name of a row to its labeller (``rules/labels.py``). The table joins them to
+the rows; an operator that is in no module has a local rule only.
 """
 
 from __future__ import annotations

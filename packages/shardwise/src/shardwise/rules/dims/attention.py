@@ -95,11 +95,11 @@ def _layer(call: Call) -> Labelling | None:
 
 
 def _flexible(call: Call) -> Labelling:
-    """Batch and heads are kept; the block mask and the score function count queries and keys, so none can be a shard."""
+    """Batch and heads are kept; the block mask and the score function count positions, so no sequence is a shard."""
     known = {param: ("b", "h", *dims) for param, dims in _QKV.items()}
     rows = [known.get(one.param, numbered(one.ndim, f"{one.param}{at}.")) for at, one in enumerate(call.tensors)]
     mixed = {label for row in rows for label in row if label is not None and label not in "bhf"}
-    why = {label: "the block mask and the score function count positions" for label in mixed}
+    why = dict.fromkeys(mixed, "the block mask and the score function count positions")
     return Labelling(
         tuple(rows), (("b", "h", "l", "f"), ("b", "h", "l"), ("b", "h", "l")), dict.fromkeys(mixed, Fate.OPAQUE), why
     )
