@@ -172,3 +172,35 @@ def test_collectives_over_local_axes_keep_the_other_axes_on_their_dims(
     with spmd.set_current_mesh(local_axes=("dp",)), typecheck(local=False):
         result = call(operand(before))
         assert str(spmd.typeof(result)) == after
+
+
+@spmd.register_local_autograd_function
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return 2 * gradient
+
+
+class Halved(Doubled):
+    pass
+
+
+@spmd.register_decomposition(Halved)
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+def test_a_function_without_labels_goes_into_a_local_region_or_is_decomposed(tp_mesh: Any) -> None:
+    x = operand("f32[4, 6@tp]").requires_grad_()
+    with typecheck(local=False):
+        assert place(Doubled.apply(operand("f32[4, 6] {tp: R}"))) == "R"
+        with refused("SW411", "Doubled", "with local()"):
+            Doubled.apply(x)
+        with spmd.local():
+            y = Doubled.apply(x)
+        assert str(spmd.typeof(spmd.assert_type(y, {"tp": S(1)}))) == "f32[4, 6@tp]"
+        assert str(spmd.typeof(Halved.apply(x))) == "f32[4, 6@tp]"

@@ -59,7 +59,8 @@ def sharding_refused(
     if code == "SW409":
         return f"{op} cannot tell in which order mesh axes shard one dim of its result", [reason]
     if code == "SW411":
-        return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", []
+        fact = "in a local region nobody asks: with local(): around it, and assert_type says what comes out"
+        return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", [fact]
     if code == "SW407":
         fact = 'with partials="explicit" the caller names the axes of a pending sum: out_partial_axes'
         return f"{op} contracts {listed}, which is sharded over {axis}, and leaves a pending sum", [fact]
