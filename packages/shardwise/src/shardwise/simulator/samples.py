@@ -105,13 +105,19 @@ def _draw(op: Any, dtype: torch.dtype, number: int) -> list[Any]:
 
 
 def _unsized(op: Any, sample: Any) -> Iterator[Any]:
-    """The sample, or its forms with one of the result's sizes left open."""
+    """The sample, or its forms with one of the result's sizes left open.
+
+    Dims in front of it are the operand's own: a literal that several dims merge into would be a rank's size, too.
+    """
     at = _SIZED.get(op.name, len(sample.args))
     sizes = sample.args[at] if at < len(sample.args) else None
     if not isinstance(sizes, (tuple, list)) or -1 in sizes:
         yield sample
         return
+    own = () if at else sample.input.shape
     for position in range(len(sizes)):
+        if tuple(sizes[:position]) != tuple(own[:position]):
+            break
         form = copy.copy(sample)
         free = tuple(-1 if number == position else size for number, size in enumerate(sizes))
         form.args = (*sample.args[:at], free, *sample.args[at + 1 :])
@@ -128,7 +134,8 @@ def _tensors(sample: Any) -> Tensors:
 
 def _is_usable(sample: Any) -> bool:
     tensors = _tensors(sample)
-    return bool(tensors) and all(
+    # A single number is linear in nearly every operator that hands positive ones on, and there is nothing to cut.
+    return any(tensor.numel() > 1 for tensor in tensors) and all(
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
         and 0 < tensor.numel() <= LARGEST

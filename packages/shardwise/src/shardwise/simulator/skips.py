@@ -31,3 +31,8 @@ SKIPS = {
     ),
 }  # fmt: skip
 """By the database's name of the operator, all variants alike."""
+
+NOT_ASKED_ABROAD = {
+    "nn.functional.scaled_dot_product_attention": "DTensor tries the decomposition on every placement, for minutes",
+}
+"""Operators that the other book is not asked about, and why."""

@@ -27,7 +27,7 @@ from .choices import global_choices, local_choices
 from .global_oracle import FAILURES, Answer, Ask, Fact, Placements, Truth
 from .oracle import check_claim, close, tensors_in
 from .samples import Case, cases_of, draws_numbers, full_name, row_of, seed_everything
-from .skips import SKIPS
+from .skips import NOT_ASKED_ABROAD, SKIPS
 
 AskForeign = Callable[
     [Callable[..., Any], Sequence[torch.Tensor], Placements, Sequence[torch.Tensor]], tuple[Answer, list[torch.Tensor]]
@@ -136,6 +136,8 @@ def tally_of(name: str, books: Books) -> Tally:
         return tally
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if op.name in NOT_ASKED_ABROAD:
+            books = replace(books, foreign=None)
         for case in cases_of(op):
             _try_case(case, books, tally)
     if not tally.cases and not tally.skipped:
@@ -180,8 +182,14 @@ def _truth(case: Case, size: int) -> Truth:
 
 def judge_globally(case: Case, truth: Truth, books: Books, tally: Tally) -> None:
     """Put every choice of R, S(i) and P to the global books."""
+    idle = [not _matters(case.fn, case.values, at) for at in range(len(case.values))]
+    apart = _never_meet(case)
     for operands in global_choices(case.values, LIMITS[case.kind], random.Random(0)):
         true = {fact for fact in truth.facts(operands) if not truth.is_accident(fact)}
+        if any(place is P and unused for place, unused in zip(operands, idle, strict=True)):
+            true = set()  # nobody has a pending sum where a value makes no difference
+        if apart and len({place for place, value in zip(operands, case.values, strict=True) if value.ndim or place is P}) > 1:
+            true = set()  # operands that never meet are calls of their own: counted together, in one way
         _judge_ours(case, truth, operands, true, books, tally)
         if books.foreign is not None:
             _judge_foreign(case, truth, operands, true, books.foreign, tally)
@@ -289,6 +297,8 @@ def judge_locally(case: Case, ask: Ask, tally: Tally) -> None:
 def _true_locally(case: Case, operands: Sequence[Any]) -> Any:
     """A result type that the numbers confirm, None if there is none that is no accident."""
     sets = (case.values, case.others or case.values)
+    if any(place is P and not _matters(case.fn, case.values, at) for at, place in enumerate(operands)):
+        return None
     if P in operands and _agree(case.fn, *sets):
         return None  # a constant, or nothing but NaN: an accident
     for claim in (P,) if P in operands else (V,) if V in operands else (R, I):
@@ -314,6 +324,19 @@ def _refute_locally(
     if lie is not None and claim is V and P not in operands and lie.phase == "forward":
         return None  # a rank's own values are outside the operator's domain
     return None if lie is None else str(lie)
+
+
+def _never_meet(case: Case) -> bool:
+    """True if there is a result for every operand, and no other operand has a part in it."""
+    count = len(case.values)
+    whole = tensors_in(case.fn(*case.values))
+    if count < 2 or len(whole) != count:
+        return False
+    for at, value in enumerate(case.values):
+        changed = tensors_in(case.fn(*case.values[:at], value + 1, *case.values[at + 1 :]))
+        if any(not close(a, b) for other, (a, b) in enumerate(zip(whole, changed, strict=True)) if other != at):
+            return False
+    return True
 
 
 def _matters(fn: Callable[..., Any], values: Sequence[torch.Tensor], at: int) -> bool:

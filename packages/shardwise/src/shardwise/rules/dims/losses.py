@@ -177,6 +177,8 @@ def projected(call: Call) -> Labelling | None:
             rows.append(samples if tensor.ndim == len(samples) else (*samples, "c"))
         else:
             rows.append(named[tensor.param])
+    if any(len(row) != tensor.ndim for row, tensor in zip(rows, call.tensors, strict=True)):
+        return None  # a class for each of several dims
     why = {"c": _WHY_CLASSES, "k": "the logits are sums over all features, and the softmax is not linear in them"}
     return _reduced(tuple(rows), samples, _reduction(call), why)
 
