@@ -19,7 +19,7 @@ class Mute:
         raise RuntimeError("no words")
 
 
-WRONG = [1.5, float("nan"), "zz", [[1], [2]], np.ones((2, 2)), -(10**30), {"tp": 3}, {3: R}, lambda: 0, b"tp"]
+WRONG = [1.5, float("nan"), "zz", [[1], [2]], np.ones((2, 2)), -(10**30), Mute(), {"tp": 3}, {3: R}, lambda: 0, b"tp"]
 
 
 def ones(placement: Any) -> torch.Tensor:

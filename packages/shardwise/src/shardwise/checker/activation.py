@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwise.diagnostics.result import Collector
 from shardwise.interop import session as sessions
-from shardwise.types.errors import SpmdValueError
+from shardwise.types.errors import SpmdValueError, shown
 
 from . import patches
 from .mode import CheckMode
@@ -87,7 +87,7 @@ def _partials(value: str | None) -> Partials:
 def _option(name: str, value: Any, known: dict[str, Any]) -> Any:
     if not isinstance(value, str | None) or value not in known:
         choices = ", ".join(map(repr, known))
-        raise SpmdValueError(f"typecheck got {name}={value!r}, expected one of {choices}")
+        raise SpmdValueError(f"typecheck got {name}={shown(value)}, expected one of {choices}")
     return known[value]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 
 BACKWARD_KEYS = ("op_dtype", "out_dtype", "async_op", "backward_options")
 
@@ -26,7 +26,7 @@ def resolve_dtypes(
     """The dtype that the op runs in and the dtype of its result."""
     for name, dtype in (("op_dtype", op_dtype), ("out_dtype", out_dtype)):
         if dtype is not None and not isinstance(dtype, torch.dtype):
-            raise SpmdArgumentError(f"{name} must be a torch.dtype, got {dtype!r}", code="SW208")
+            raise SpmdArgumentError(f"{name} must be a torch.dtype, got {shown(dtype)}", code="SW208")
     if op_dtype is not None:
         return op_dtype, out_dtype if out_dtype is not None else op_dtype
     if out_dtype is None:
@@ -40,7 +40,7 @@ def freeze_options(options: Any) -> Options | None:
         return None
     if not isinstance(options, Mapping):
         raise SpmdArgumentError(
-            f"backward_options must be a dict, got {options!r}",
+            f"backward_options must be a dict, got {shown(options)}",
             code="SW208",
             help=('backward_options={"op_dtype": torch.float32}',),
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.spmd_type import check_placement
@@ -54,7 +54,7 @@ def reread(x: Any, axis: Any, dst: Any) -> None:
 
 def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
     if dst is not R and dst is not I:
-        raise SpmdValueError(f"reinterpret_no_grad reads R as I or I as R, got dst={dst!r}", code="SW202")
+        raise SpmdValueError(f"reinterpret_no_grad reads R as I or I as R, got dst={shown(dst)}", code="SW202")
     if requires_grad(x):
         raise SpmdValueError(
             "reinterpret_no_grad is for tensors without gradient, and this one requires grad; R and I differ in their "

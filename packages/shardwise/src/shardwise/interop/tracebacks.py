@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from shardwise.diagnostics.source import is_internal
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdTypeError, SpmdValueError, shown
 
 MODES = ("off", "tracebackhide", "quiet_remove_frames", "remove_frames", "auto")
 VARIABLE = "SHARDWISE_TRACEBACK_FILTERING"
@@ -58,7 +58,7 @@ def _filtering(mode: str) -> Iterator[None]:
 
 def _checked(mode: str) -> str:
     if not isinstance(mode, str) or mode not in MODES:
-        raise SpmdValueError(f"unknown traceback filtering mode {mode!r}, expected one of {', '.join(MODES)}")
+        raise SpmdValueError(f"unknown traceback filtering mode {shown(mode)}, expected one of {', '.join(MODES)}")
     return mode
 
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 
 from . import names
 from .layout import Layout, layout_of_ranks
@@ -205,4 +205,4 @@ def _remember(source: Any, axis: MeshAxis) -> None:
 
 
 def _describe(obj: Any) -> str:
-    return f"{obj!r} of type {type(obj).__name__}"
+    return f"{shown(obj)} of type {type(obj).__name__}"

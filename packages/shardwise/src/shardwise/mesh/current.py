@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.tensor_type import constant_type
 
 from .axis import MeshAxis
@@ -140,7 +140,7 @@ def _read(axes: Any) -> _Parts:
     elif isinstance(axes, Mapping):
         for name, given in axes.items():
             if not isinstance(name, str):
-                raise _no_mesh(f"a dict with the key {name!r}, which is no name")
+                raise _no_mesh(f"a dict with the key {shown(name)}, which is no name")
             parts.add(given, name)
     elif isinstance(axes, Iterable) and not isinstance(axes, (str, bytes)):
         for given in axes:
@@ -151,13 +151,13 @@ def _read(axes: Any) -> _Parts:
                 f"{repeated[0]!r} is used twice in the mesh: an axis is not orthogonal to itself", code="SW901"
             )
     else:
-        raise _no_mesh(f"{axes!r} of type {type(axes).__name__}")
+        raise _no_mesh(f"{shown(axes)} of type {type(axes).__name__}")
     return parts
 
 
 def _axis_in_mesh(given: Any) -> MeshAxis:
     if isinstance(given, (str, int)):
-        raise _no_mesh(f"{given!r} of type {type(given).__name__} as one of its axes")
+        raise _no_mesh(f"{shown(given)} of type {type(given).__name__} as one of its axes")
     return MeshAxis.of(given)
 
 

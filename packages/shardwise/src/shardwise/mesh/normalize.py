@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardwise.types import spec as spec_module
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, set_spec_normalizer
 from shardwise.types.spmd_type import check_placement, empty_entry
@@ -31,7 +31,7 @@ def normalize_axis(axis: Any) -> MeshAxis:
         return _axis_named(axis)
     if isinstance(axis, int):
         raise SpmdArgumentError(
-            f"a mesh axis is given by its name, as a MeshAxis or as a process group, got {axis!r} of type "
+            f"a mesh axis is given by its name, as a MeshAxis or as a process group, got {shown(axis)} of type "
             f"{type(axis).__name__}"
         )
     return MeshAxis.of(axis)
@@ -103,7 +103,7 @@ def normalize_local_type(types: Mapping[Any, Any]) -> dict[MeshAxis, PerMeshAxis
     for key, placement in types.items():
         if not isinstance(placement, PerMeshAxisLocalSpmdType):
             raise SpmdArgumentError(
-                f"the local type on axis {format_axis(key)} must be R, I, V or P, got {placement!r}", code="SW132"
+                f"the local type on axis {format_axis(key)} must be R, I, V or P, got {shown(placement)}", code="SW132"
             )
         axis = normalize_axis(key)
         if axis.size() > 1:

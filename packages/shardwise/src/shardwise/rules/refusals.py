@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.types.errors import shown
+
 from .comms import ALIASES, find_move, letter
 
 
@@ -224,7 +226,7 @@ def refusal(
             ("from shardwise import R, I, V, P, S",),
         )
     move = find_move(op, src, dst)
-    words = {"op": op, "src": src, "dst": dst, "axis": repr(axis) if isinstance(axis, str) else str(axis), "x": x}
+    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
     if move is not None:
         if expert_mode or not move.expert:
             if (move.src, move.dst) == ("S", "S") and op == "convert" and src != dst:
@@ -248,7 +250,7 @@ def refusal(
             unusable = [name for name, found in (("{src}", from_), ("{dst}", to)) if found == "?"]
             lines = [line for line in help if not any(name in line for name in unusable)]
             return Refusal("SW202", message.format(**words), tuple(line.format(**words) for line in lines))
-    return Refusal("SW202", f"{op} cannot go from {src} to {dst}")
+    return Refusal("SW202", f"{op} cannot go from {words['src']} to {words['dst']}")
 
 
 def _matches(letters: str, found: str) -> bool:
