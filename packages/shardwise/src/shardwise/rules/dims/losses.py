@@ -166,19 +166,25 @@ def temporal(call: Call) -> Labelling | None:
 
 
 def projected(call: Call) -> Labelling | None:
-    """linear_cross_entropy: input ``[..., k]``, weight ``[c, k]``, bias ``[c]``, then the loss over classes."""
-    named: dict[str, Dims] = {"linear_weight": ("c", "k"), "linear_bias": ("c",), "weight": ("c",)}
-    samples: Dims = tuple(f"d{at}" for at in range(call.first.ndim - 1))
+    """linear_cross_entropy: input ``[..., k]``, weight ``[c, k]``, bias ``[c]``, then the loss over classes.
+
+    With ``[c, *e, k]`` there is a loss for each element along ``e``, too.
+    """
+    weight = next((tensor for tensor in call.tensors if tensor.param == "linear_weight"), None)
+    each: Dims = tuple(f"e{at}" for at in range(0 if weight is None else weight.ndim - 2))
+    named: dict[str, Dims] = {"linear_weight": ("c", *each, "k"), "linear_bias": ("c", *each), "weight": ("c",)}
+    batch: Dims = tuple(f"d{at}" for at in range(call.first.ndim - 1))
+    samples = (*batch, *each)
     rows = []
     for tensor in call.tensors:
         if tensor.param == "input":
-            rows.append((*samples, "k"))
+            rows.append((*batch, "k"))
         elif tensor.param == "target":
-            rows.append(samples if tensor.ndim == len(samples) else (*samples, "c"))
+            rows.append(samples if tensor.ndim == len(samples) else (*batch, "c", *each))
         else:
             rows.append(named[tensor.param])
     if any(len(row) != tensor.ndim for row, tensor in zip(rows, call.tensors, strict=True)):
-        return None  # a class for each of several dims
+        return None
     why = {"c": _WHY_CLASSES, "k": "the logits are sums over all features, and the softmax is not linear in them"}
     return _reduced(tuple(rows), samples, _reduction(call), why)
 
