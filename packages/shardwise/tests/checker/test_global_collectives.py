@@ -13,7 +13,7 @@ from shardwise.checker import typecheck
 from shardwise.checker.activation import checking
 from shardwise.diagnostics.result import Collector
 
-from .helpers import refused
+from .helpers import operand, refused
 
 
 def typed(types: dict[str, Any], *shape: int, order: Any = None) -> torch.Tensor:
@@ -151,3 +151,38 @@ def test_addends_may_be_called_so_where_global_types_know_it_already(mesh: Any, 
         call(typed({"dp": S(0), "tp": R}))
         with refused("SW201", "V (varying)", "P (a partial sum)"):
             spmd.all_to_all(typed({"dp": P, "tp": R}), "dp", src=V, dst=V)
+
+
+def raw(name: str, x: torch.Tensor, mesh: Any, shape: tuple[int, ...] = ()) -> torch.Tensor:
+    """The tensor in which a raw collective over tp leaves its result."""
+    group = mesh.get_group("tp")
+    if not shape:
+        getattr(torch.distributed, name)(x, group=group)
+        return x
+    out = torch.empty(shape)
+    getattr(torch.distributed, name)(out, x, group=group)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "shape", "expected"),
+    [
+        ("all_reduce", "f32[8@dp, 8] {tp: P}", (), "f32[8@dp, 8] {tp: R}"),
+        ("all_reduce", "f32[8@dp, 8@tp]", (), "SW201"),
+        ("all_gather_into_tensor", "f32[8@tp, 8@dp]", (32, 8), "f32[32, 8@dp] {tp: R}"),
+        ("all_gather_into_tensor", "f32[8, 8@tp] {dp: R}", (32, 8), "SW212"),
+        ("reduce_scatter_tensor", "f32[8, 8@dp] {tp: P}", (2, 8), "f32[2@tp, 8@dp]"),
+        ("reduce_scatter_tensor", "f32[8@tp, 8] {dp: R}", (2, 8), "SW201"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
+def test_raw_collectives_put_pieces_together_along_dim_0(
+    mesh: Any, name: str, before: str, shape: tuple[int, ...], expected: str
+) -> None:
+    x = operand(before)
+    with typecheck(local=False):
+        if expected.startswith("SW"):
+            with refused(expected, "x", "tp"):
+                raw(name, x, mesh, shape)
+        else:
+            assert str(spmd.typeof(raw(name, x, mesh, shape))) == expected

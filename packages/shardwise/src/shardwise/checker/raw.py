@@ -18,23 +18,30 @@ from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, ty
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Shard
+from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
+from .shard_moves import landed
 from .tracelog import log_result, typed_shape
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
+_MIXING = ("all_reduce", "reduce", "broadcast")
+_JOINING = ("all_gather_into_tensor", "all_gather_single")
+_CUTTING = ("reduce_scatter_tensor", "reduce_scatter_single")
+"""Rows whose result is one value for all, has all pieces along dim 0, or is a piece of dim 0; by prefix."""
 
 
 def raw_handler(func: Any) -> Handler | None:
@@ -87,9 +94,9 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
         bases: Sequence[TensorType | None] = types
         if row.sent != row.received:
             bases = [types[0] if types else None] * len(received)
-        site = user_site(1)
+        origin = Origin(user_site(1), f"{row.gives} over {axis!r} since this {usual}")
         arrivals = [
-            (tensor, _arrived(tensor, base, axis, row), Origin(site, f"{row.gives} over {axis!r} since this {usual}"))
+            (tensor, _arrived(session, tensor, base, axis, row), origin)
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
@@ -153,10 +160,40 @@ def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
             code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
         _report(session, located, code, name, one, text, (fact,), help_lines)
+    if not session.local:
+        _check_pieces(session, row, name, axis, tensor, type)
     return type
 
 
-def _arrived(tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow) -> TensorType | None:
+def _check_pieces(
+    session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor, type: TensorType
+) -> None:
+    """Global mode: pieces of one tensor are neither addends nor candidates, and are put together along their dim."""
+    axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+    shards = [shard for one in axes if (shard := partition_spec_get_shard(type.spec, one)) is not None]
+    if not shards or _local_axes() & set(axes):
+        return
+    known = max(shards, key=lambda shard: shard.dim)
+    if row.name.startswith(_MIXING):
+        code, what = "SW201", f"would make one value out of the pieces of {{}}, which is sharded on dim {known.dim}"
+    elif row.name.startswith(_JOINING) and known.dim != 0:
+        code, what = "SW212", f"puts pieces together along dim 0, but {{}} is sharded on dim {known.dim}"
+    else:
+        return
+    located = Located(name, [(row.sent, tensor)])
+    text = f"{name} {what.format(located.name(0))} over {axis_text(axis)}"
+    help_lines = (f"all_gather({located.name(0)}, {axis_argument(axis)}, src=S({known.dim}), dst=R) for all of it",)
+    _report(session, located, code, name, axis, text, (), help_lines)
+
+
+def _local_axes() -> frozenset[Any]:
+    mesh = current_entry()
+    return frozenset() if mesh is None else mesh.local_axes
+
+
+def _arrived(
+    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow
+) -> TensorType | None:
     """The type of a received tensor: that of what was sent, with the collective's result along ``axis``."""
     if base is None or base.ground is Ground.UNKNOWN:
         base = type_of(tensor)
@@ -164,7 +201,11 @@ def _arrived(tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row:
         return None
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
     place = PerMeshAxisLocalSpmdType(row.gives)
-    return TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)})
+    spec = None
+    if not session.local and (base.spec is None or len(base.spec) == tensor.ndim):
+        cut = row.name.startswith(_CUTTING) and not _local_axes() & set(axes)
+        spec = landed(base.spec, tensor.ndim, axes, Shard(0) if cut and tensor.ndim else None)
+    return TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}, spec)
 
 
 Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]
