@@ -56,3 +56,13 @@ def test_the_command_starts_without_torch(project):
     code += "import shardwise.cli.check, shardwise.cli.explain\nprint('torch' in sys.modules, 'rich' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == ["shardwise 0.1.0", "False False"]
+
+
+def test_modules_of_the_program_do_not_stand_in_for_ours(project):
+    for name in ("click.py", "rich.py", "torch.py"):
+        project.write("raise ImportError('the program has this name too')\n", name)
+    project.write("print('run')\n")
+    with start(project.folder, "check", "train.py") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, "run\n" in err) == (2, True), err
+    assert "SW911 nothing-checked" in out

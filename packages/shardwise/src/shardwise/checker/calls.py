@@ -10,7 +10,7 @@ import torch
 
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.rules.algebra import Weak
 from shardwise.rules.labels import Call, Shape
 from shardwise.rules.row import Row
@@ -74,7 +74,7 @@ class Op:
                 seen[param] = seen.get(param, 0) + 1
                 grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
                 label = param if index is None else f"{param}[{index}]"
-                shape, dtype = (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
+                shape, dtype = (sizes_of(leaf), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
                 operands.append(Bound(param, type, index, grad, label, shape, dtype))
                 values.append(leaf)
         return operands, values
@@ -108,7 +108,7 @@ class Op:
 def _shapes(value: Any, param: str) -> Any:
     """An argument with its tensors replaced by their shapes."""
     if isinstance(value, torch.Tensor):
-        return Shape(tuple(value.shape), param, str(value.dtype))
+        return Shape(sizes_of(value), param, str(value.dtype))
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         shapes = (_shapes(item, param) for item in value)
         return tuple(shapes) if isinstance(value, tuple) else list(shapes)

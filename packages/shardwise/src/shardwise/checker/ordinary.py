@@ -334,6 +334,8 @@ def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) 
                 key.append(tag.type if tag.cell is None else tag.current())
             else:
                 return False
+            if item.is_nested:
+                return False
             key.append(item.shape)
         elif cls is tuple or cls is list:
             key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim

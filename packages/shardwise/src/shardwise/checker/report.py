@@ -13,7 +13,7 @@ from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, is_internal, user_frame
 from shardwise.interop.session import Session
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.tagging import sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.labels import Call
@@ -62,7 +62,7 @@ class Located:
 def describe_value(value: Any) -> str:
     """The full typed shape of an operand, or the number it is."""
     if isinstance(value, torch.Tensor):
-        return str(TypedShape(str(value.dtype), tuple(value.shape), type_of(value)))
+        return str(TypedShape(str(value.dtype), sizes_of(value), type_of(value)))
     try:
         return repr(value)
     except Exception:

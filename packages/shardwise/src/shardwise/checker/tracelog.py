@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.interop.tracing import log_call
 from shardwise.types.notation import TypedShape
 from shardwise.types.tensor_type import UNTYPED
@@ -16,7 +16,7 @@ from shardwise.types.tensor_type import UNTYPED
 
 def typed_shape(value: Any) -> TypedShape:
     """The full typed shape of a tensor."""
-    return TypedShape(str(value.dtype).removeprefix("torch."), tuple(value.shape), type_of(value))
+    return TypedShape(str(value.dtype).removeprefix("torch."), sizes_of(value), type_of(value))
 
 
 def log_result(op: str, operands: Sequence[Any], result: Any) -> None:

@@ -140,10 +140,15 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
 def typed_shape(x: Any, type: TensorType | None = None) -> TypedShape:
     """The full type of ``x`` as printed: dtype, local shape, and ``type`` or else the type that it carries."""
     with no_torch_function():
-        dtype, shape = getattr(x, "dtype", x.__class__.__name__), getattr(x, "shape", None)
-    # An object that only knows how many dims it has is printed with dims of no known size.
-    sizes = (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
-    return TypedShape(str(dtype), sizes, type_of(x) if type is None else type)
+        return TypedShape(
+            str(getattr(x, "dtype", x.__class__.__name__)), sizes_of(x), type_of(x) if type is None else type
+        )
+
+
+def sizes_of(x: Any) -> tuple[int, ...]:
+    """The local shape. What only knows how many dims it has, as strided nested tensors do, has dims of size 0."""
+    shape = None if getattr(x, "is_nested", False) and str(x.layout) == "torch.strided" else getattr(x, "shape", None)
+    return (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
 
 
 def alias(view: Any, base: Any, type: TensorType, origin: Any) -> None:
