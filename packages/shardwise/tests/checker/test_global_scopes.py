@@ -10,6 +10,8 @@ import torch
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, V
 from shardwise.checker import typecheck
+from shardwise.checker.activation import checking
+from shardwise.diagnostics.result import Collector
 from shardwise.types.errors import SpmdValueError
 
 from .helpers import make, operand, place, refused
@@ -204,3 +206,14 @@ def test_a_function_without_labels_goes_into_a_local_region_or_is_decomposed(tp_
             y = Doubled.apply(x)
         assert str(spmd.typeof(spmd.assert_type(y, {"tp": S(1)}))) == "f32[4, 6@tp]"
         assert str(spmd.typeof(Halved.apply(x))) == "f32[4, 6@tp]"
+
+
+def test_what_is_like_an_unknown_tensor_is_unknown(mesh: Any) -> None:
+    x = operand("f32[4, 6@tp] {dp: R}")
+    collector = Collector(mesh="", script="", rank=0)
+    with checking(local=False, collect=collector):
+        refused_on_tp = x.softmax(-1)
+        y = torch.Tensor(4, 6)
+        spmd.assert_type_like(y, refused_on_tp)
+        y + x
+    assert [finding.code for finding in collector.result().findings] == ["SW405"]

@@ -22,8 +22,9 @@ from shardwise.interop.retyping import mutate, reread
 from shardwise.interop.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.errors import SpmdArgumentError
+from shardwise.types.placement import UNKNOWN
 from shardwise.types.spmd_type import SpmdType
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 T = TypeVar("T")
 
@@ -78,8 +79,9 @@ def assert_local_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | N
 
 def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: str, *, with_spec: bool) -> None:
     like = type_of(source)
-    if like.ground is Ground.UNKNOWN and tag_of(x) is None:
-        set_type(x, UNKNOWN_TYPE)
+    unknown = {axis: UNKNOWN for axis in like.axes if like.get(axis) is UNKNOWN}
+    if tag_of(x) is None and (unknown or like.ground is Ground.UNKNOWN):
+        set_type(x, TensorType.of(unknown, ground=like.ground) if unknown else UNKNOWN_TYPE)
     local = dict(like.local)
     if overrides is not None and not isinstance(overrides, Mapping):
         raise SpmdArgumentError(
