@@ -301,3 +301,17 @@ def test_tensors_of_any_type_may_be_compared_in_a_test(tp_mesh: Any, letter: str
         torch.testing.assert_close(make(letter), make(letter))
         with pytest.raises(AssertionError, match="not close"):
             torch.testing.assert_close(make(letter), make(letter) * 2)
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
+def test_a_call_that_was_made_before_is_traced_all_the_same(tp_mesh: Any, caplog: Any, local: bool) -> None:
+    x = make("R", 2)
+    with typecheck(local=local):
+        torch.relu(x)
+        with spmd.trace(), caplog.at_level("INFO", "shardwise.trace"):
+            torch.relu(x)
+            with spmd.trace(False):
+                torch.relu(x)
+            torch.relu(x)
+        torch.relu(x)
+    assert [line.partition("  ")[2] for line in caplog.messages] == ["relu(f32[2] {tp: R}) -> f32[2] {tp: R}"] * 2

@@ -14,7 +14,7 @@ import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import same_memory
-from shardwise.interop.tracing import is_tracing
+from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNTYPED, TensorType
@@ -97,7 +97,7 @@ def ordinary(op: Op) -> Handler:
         if verdict is SPLIT:
             found = (*found, *_gradient_bits(args, kwargs))
             verdict = verdicts.get(found)
-        if verdict is None:
+        if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
         result = func(*args, **kwargs)
         type = verdict.type
@@ -133,7 +133,7 @@ def ordinary(op: Op) -> Handler:
         if verdict is SPLIT:
             found = (*found, *_gradient_bits(args, kwargs))
             verdict = verdicts.get(found)
-        if verdict is None:
+        if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
         result = func(*args, **kwargs)
         if verdict.checked:

@@ -29,6 +29,19 @@ class _Local(threading.local):
 _local = _Local()
 
 
+class _Anywhere:
+    """``blocks``: how many threads are inside ``trace()``; read on the hot path, where a thread's own flag is dear."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self) -> None:
+        self.blocks = int(_Local.enabled)
+
+
+anywhere = _Anywhere()
+_counting = threading.Lock()
+
+
 def is_tracing() -> bool:
     """True if calls on this thread are to be passed to ``log_call``."""
     return _local.enabled
@@ -39,9 +52,13 @@ def trace(enabled: bool = True) -> Iterator[None]:
     """Log typed calls of this thread inside the ``with`` block, or stop logging them."""
     before = _local.enabled
     _local.enabled = bool(enabled)
+    with _counting:
+        anywhere.blocks += _local.enabled
     try:
         yield
     finally:
+        with _counting:
+            anywhere.blocks -= bool(enabled)
         _local.enabled = before
 
 
