@@ -19,6 +19,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.interop.torch_compat import op_database
 from shardwise.rules.fingerprint import fingerprint
 from shardwise.rules.known_gaps import NO_ROW, reason_for
+from shardwise.simulator.apart import BROKEN
 from shardwise.simulator.samples import full_name
 from shardwise.simulator.sweep import Tally, sweep
 
@@ -47,7 +48,11 @@ def measure(pattern: str | None, *, jobs: int, write: bool) -> ExitCode:
         elif done % 50 == 0 or done == len(names):
             click.echo(line, err=True)
 
-    data = to_data(sweep(names, books, jobs=jobs, progress=progress), rows)
+    tallies = sweep(names, books, jobs=jobs, progress=progress)
+    broken = [tally for tally in tallies if tally.skipped.startswith(BROKEN)]
+    if len(broken) > max(5, len(tallies) // 50):
+        raise click.ClickException(f"{len(broken)} of {len(tallies)} operators could not be tried: {broken[0].skipped}")
+    data = to_data(tallies, rows)
     click.echo(f"swept in {time.monotonic() - started:.0f} s", err=True)
     if write:
         DATA.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")

@@ -38,6 +38,7 @@ class DTensorBook:
         ``whole``  the global operands, for their shapes: shards may be uneven.
         """
         from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor.debug import CommDebugMode
 
         operands = [
             DTensor.from_local(
@@ -46,12 +47,14 @@ class DTensorBook:
             for tensor, place, of in zip(local, placements, whole, strict=True)
         ]
         try:
-            with without_redistribution():
+            with without_redistribution(), CommDebugMode() as traffic:
                 results = fn(*operands)
         except Exception as error:  # whatever DTensor raises, it does not admit the call
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", []
+        if traffic.get_total_counts():
+            return "it communicates", []
         tensors = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-        answer = tuple(_from_dtensor(one.placements[0]) if isinstance(one, DTensor) else None for one in tensors)
+        answer = tuple(_from_dtensor(one) if isinstance(one, DTensor) else None for one in tensors)
         return answer, [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
 
 
@@ -73,9 +76,12 @@ def _to_dtensor(place: PerMeshAxisSpmdType) -> Any:
     return Partial() if place is P else Replicate()
 
 
-def _from_dtensor(placement: Any) -> PerMeshAxisSpmdType | None:
+def _from_dtensor(result: Any) -> PerMeshAxisSpmdType | None:
+    placement = result.placements[0]
     if placement.is_replicate():
         return R
     if placement.is_shard() and type(placement).__name__ == "Shard":
         return Shard(placement.dim)
+    if result.dtype is torch.bool:
+        return None  # its sum of truth values is an or
     return P if placement.is_partial("sum") and type(placement).__name__ == "Partial" else None

@@ -11,6 +11,8 @@ from multiprocessing import connection, get_context
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+BROKEN = "the sweep itself fails"
+"""How the reason begins where ``run`` raised."""
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -73,5 +75,5 @@ def _send(sender: Any, run: Callable[[Task], Any], task: Task) -> None:
     try:
         result: Any = run(task)
     except Exception as error:
-        result = GivenUp(f"the sweep itself fails: {type(error).__name__}: {error}")
+        result = GivenUp(f"{BROKEN}: {type(error).__name__}: {error}")
     sender.send(result)

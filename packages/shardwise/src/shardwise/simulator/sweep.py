@@ -188,7 +188,8 @@ def judge_globally(case: Case, truth: Truth, books: Books, tally: Tally) -> None
         true = {fact for fact in truth.facts(operands) if not truth.is_accident(fact)}
         if any(place is P and unused for place, unused in zip(operands, idle, strict=True)):
             true = set()  # nobody has a pending sum where a value makes no difference
-        if apart and len({place for place, value in zip(operands, case.values, strict=True) if value.ndim or place is P}) > 1:
+        telling = {place for place, value in zip(operands, case.values, strict=True) if value.ndim or place is P}
+        if apart and len(telling) > 1:
             true = set()  # operands that never meet are calls of their own: counted together, in one way
         _judge_ours(case, truth, operands, true, books, tally)
         if books.foreign is not None:
