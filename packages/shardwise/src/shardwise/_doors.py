@@ -32,4 +32,4 @@ def door(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], C
 
 def listed(home: str, names: str) -> dict[str, str]:
     """The table entries for several names that live in one module."""
-    return {name: home for name in names.split()}
+    return dict.fromkeys(names.split(), home)

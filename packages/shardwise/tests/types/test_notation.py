@@ -97,7 +97,10 @@ def test_blanks_and_full_dtype_names_do_not_matter(text):
         ("f32[8] {tp R}", "expected ':' at position 11"),
         ("f32[8@tp] {tp: V}", "expected an axis that was not given yet"),
         ("f32[8] {tp: R, tp: V}", "expected an axis that was not given yet"),
-        ("f32[8] {tp: R} once", "expected constant, uniform, zero, empty, unknown or the end at position 15, got 'once'"),
+        (
+            "f32[8] {tp: R} once",
+            "expected constant, uniform, zero, empty, unknown or the end at position 15, got 'once'",
+        ),
         ("f32[8] zero zero", "expected the end at position 12"),
     ],
 )

@@ -102,6 +102,32 @@ def test_local_is_read_only_and_without_unknown_axes():
         type.local[TP] = R
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda local: local.__delitem__(TP),
+        lambda local: local.update({DP: R}),
+        lambda local: local.pop(TP),
+        lambda local: local.setdefault(DP, R),
+        lambda local: local.clear(),
+        lambda local: local.__ior__({DP: R}),
+    ],
+)
+def test_no_way_of_changing_a_dict_changes_local(change):
+    local = TensorType.of({TP: V}).local
+    with pytest.raises(TypeError, match="mutate_type"):
+        change(local)
+    assert TensorType.of({TP: V}).local == {TP: V}
+
+
+@pytest.mark.parametrize("copied", [dict, copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), dict.copy])
+def test_a_copy_of_local_is_a_plain_dict(copied):
+    made = copied(TensorType.of({TP: V}).local)
+    made[DP] = R
+    assert type(made) is dict
+    assert made == {TP: V, DP: R}
+
+
 def test_a_type_is_not_constructed_directly():
     with pytest.raises(TypeError, match="interned"):
         TensorType()

@@ -47,7 +47,7 @@ class DTensorBook:
             for tensor, place, of in zip(local, placements, whole, strict=True)
         ]
         try:
-            with without_redistribution(), CommDebugMode() as traffic:
+            with without_redistribution(), CommDebugMode() as traffic:  # type: ignore[no-untyped-call]
                 results = fn(*operands)
         except Exception as error:  # whatever DTensor raises, it does not admit the call
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", []

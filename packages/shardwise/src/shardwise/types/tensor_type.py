@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from .placement import UNKNOWN, Placement, R
 from .spec import PartitionSpec
@@ -36,6 +35,30 @@ class Ground(enum.Enum):
     @property
     def is_constant(self) -> bool:
         return self is Ground.CONSTANT or self is Ground.UNIFORM or self is Ground.ZERO
+
+
+class LocalTypes(dict[Any, Any]):
+    """A dict from axis to R, I, V or P that cannot be changed: types change through the annotation functions.
+
+    It is shared by every tensor of the type. Copies (``dict(x)``, ``copy``, pickle) are plain dicts.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("a tensor's local type does not support item assignment; use assert_type or mutate_type")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> Any:
+        return (dict, (dict(self),))
+
+    def __copy__(self) -> dict[Any, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: Any) -> dict[Any, Any]:
+        return dict(self)
 
 
 class TensorType:
@@ -79,7 +102,7 @@ class TensorType:
         made = object.__new__(cls)
         made.axes, made.placements, made.spec, made.ground = axes, places, spec, ground
         made._at = dict(items)
-        made.local = MappingProxyType({axis: place for axis, place in items if place is not UNKNOWN})
+        made.local = LocalTypes({axis: place for axis, place in items if place is not UNKNOWN})
         # setdefault is atomic: two threads that make one type at once get one object.
         return cls._interned.setdefault(key, made)
 
