@@ -7,13 +7,12 @@ classes, ``out=``, refusals) goes the slow path, which also fills the dictionary
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import same_memory
+from shardwise.interop.tagging import ATTRIBUTE, Tag, tag_of, type_of
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
@@ -25,7 +24,9 @@ from .classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
 from .destination import settle, write
 from .globally import scope_of
 from .infer import Outcome, infer
+from .keys import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
 from .report import refuse
+from .results import origin_of_result, tag_results
 from .session import CheckSession
 from .templates import GIVES_SHAPE, shaped
 from .tracelog import log_result, typed_shape
@@ -54,7 +55,6 @@ class Verdict:
         self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
 
 
-_BOUNDS = (int, type(None))
 _LIMIT = 4096
 """Verdicts kept per operator; global ones depend on shapes and indices, which a program may vary without end."""
 SPLIT = Verdict(UNTYPED, (), False)
@@ -88,14 +88,14 @@ def ordinary(op: Op) -> Handler:
                 key.append(value == 0)
             elif cls in PLAIN:
                 key.append(None)
-            elif not (cls is tuple or cls is list) or not _extend(value, key, tags):
+            elif not (cls is tuple or cls is list) or not extend(value, key, tags):
                 return slow(session, func, args, kwargs)
-        if kwargs and (_writes(kwargs) or not _extend_named(kwargs, key, tags)):
+        if kwargs and (_writes(kwargs) or not extend_named(kwargs, key, tags)):
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
         if verdict is SPLIT:
-            found = (*found, *_gradient_bits(args, kwargs))
+            found = (*found, *gradient_bits(args, kwargs))
             verdict = verdicts.get(found)
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
@@ -110,7 +110,7 @@ def ordinary(op: Op) -> Handler:
         if result.__class__ is torch.Tensor and not is_view:
             reuse = verdict.reuse
             if reuse is None:
-                result._shardwise = Tag(type, _origin(verdict.sources, tags))  # type: ignore[attr-defined]
+                result._shardwise = Tag(type, origin_of_result(verdict.sources, tags))  # type: ignore[attr-defined]
                 return result
             tag = tags[reuse]
             if tag.cell is None and tag.type is type:  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ def ordinary(op: Op) -> Handler:
             else:
                 result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
             return result
-        tag_results(result, args, type, _origin(verdict.sources, tags), is_view)
+        tag_results(result, args, type, origin_of_result(verdict.sources, tags), is_view)
         return result
 
     def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -126,12 +126,12 @@ def ordinary(op: Op) -> Handler:
         mesh = current_entry()
         key: list[Any] = [session.strict, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
         tags: list[Tag | None] = []
-        if _writes(kwargs) or not _extend_fully((*args, *kwargs.items()), key, tags):
+        if _writes(kwargs) or not extend_fully((*args, *kwargs.items()), key, tags):
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
         if verdict is SPLIT:
-            found = (*found, *_gradient_bits(args, kwargs))
+            found = (*found, *gradient_bits(args, kwargs))
             verdict = verdicts.get(found)
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
@@ -145,7 +145,7 @@ def ordinary(op: Op) -> Handler:
         if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
             result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
         else:
-            tag_results(result, args, type, _origin(verdict.sources, tags), is_view, verdict.results)
+            tag_results(result, args, type, origin_of_result(verdict.sources, tags), is_view, verdict.results)
         return result
 
     def slow(
@@ -202,7 +202,7 @@ def run(
     """Run a call that has been judged and give its results their types; the destination is checked first."""
     # Read before the call, because an in-place call changes its operands.
     tags = [tag_of(value) for value in values]
-    origin = _origin(outcome.sources, tags)
+    origin = origin_of_result(outcome.sources, tags)
     destination = _destination(op, args, kwargs)
     settled: list[tuple[torch.Tensor, TensorType]] = []
     if destination is not None:
@@ -247,115 +247,17 @@ def _remember(
     by_gradient = outcome.grad_matters or any(
         isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in operands
     )
-    if by_gradient and not _has_gradient_bits(key):
+    if by_gradient and not has_gradient_bits(key):
         verdicts[key] = SPLIT
-        key = (*key, *_gradient_bits(args, kwargs))
+        key = (*key, *gradient_bits(args, kwargs))
     if len(verdicts) >= _LIMIT:
         verdicts.clear()
-    tensors = [value for value in _flat(args, kwargs) if value.__class__ in TENSORS]
+    tensors = [value for value in flat_arguments(args, kwargs) if value.__class__ in TENSORS]
     sources = tuple(
         None if source is None else next((at for at, tensor in enumerate(tensors) if tensor is values[source]), None)
         for source in outcome.sources
     )
     verdicts[key] = Verdict(outcome.type, sources, outcome.checked, outcome.results)
-
-
-_GRADIENT = object()
-
-
-def _gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which tensors of the call can receive a gradient, after a marker."""
-    if not torch.is_grad_enabled():
-        return (_GRADIENT,)
-    return (_GRADIENT, *(value.requires_grad for value in _flat(args, kwargs) if isinstance(value, torch.Tensor)))
-
-
-def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The arguments in the order in which the hot path meets them, lists and tuples opened once."""
-    flat: list[Any] = []
-    for value in (*args, *kwargs.values()):
-        if value.__class__ is tuple or value.__class__ is list:
-            flat.extend(value)
-        else:
-            flat.append(value)
-    return flat
-
-
-def _has_gradient_bits(key: tuple[Any, ...]) -> bool:
-    return any(part is _GRADIENT for part in key)
-
-
-def _extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
-    """Extend the key by the items of a flat list or tuple; False if it holds something unusual."""
-    key.append(len(items))
-    for item in items:
-        cls = item.__class__
-        if cls in TENSORS:
-            tag = getattr(item, ATTRIBUTE, None)
-            tags.append(tag)
-            if tag is None:
-                key.append(UNTYPED)
-            elif tag.__class__ is Tag:
-                key.append(tag.current())
-            else:
-                return False
-        elif cls in NUMBERS:
-            key.append(item == 0)
-        elif cls is slice:
-            if item.start.__class__ not in _BOUNDS or item.stop.__class__ not in _BOUNDS or item.step is not None:
-                return False
-        elif cls not in PLAIN:
-            return False
-    return True
-
-
-def _extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | None]) -> bool:
-    """Extend the key by keyword arguments; False if one holds something unusual."""
-    for name, value in kwargs.items():
-        key.append(name)
-        if value.__class__ is tuple or value.__class__ is list:
-            if not _extend(value, key, tags):
-                return False
-        elif not _extend((value,), key, tags):
-            return False
-    return True
-
-
-def _extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -> bool:
-    """Extend the key by everything a global verdict may depend on; False if something cannot be a key."""
-    for item in items:
-        cls = item.__class__
-        if cls in TENSORS:
-            tag = getattr(item, ATTRIBUTE, None)
-            tags.append(tag)
-            if tag is None:
-                key.append(UNTYPED)
-            elif tag.__class__ is Tag:
-                key.append(tag.type if tag.cell is None else tag.current())
-            else:
-                return False
-            if item.is_nested:
-                return False
-            key.append(item.shape)
-        elif cls is tuple or cls is list:
-            key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
-            key.append(len(item))
-            if not _extend_fully(item, key, tags):
-                return False
-        elif cls is slice:
-            key.append(cls)
-            if not _extend_fully((item.start, item.stop, item.step), key, tags):
-                return False
-        elif cls is int:
-            key.append(item)
-        elif cls in NUMBERS:
-            key.append(cls)  # 1, 1.0 and True are equal keys
-            key.append(item == 0)
-        elif cls in PLAIN and cls.__hash__ is not None:
-            key.append(item)
-        else:
-            return False
-    return True
 
 
 def _writes(kwargs: Mapping[str, Any]) -> bool:
@@ -370,67 +272,3 @@ def _destination(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if op.in_place or kwargs.get("inplace") is True:
         return args[0] if args else kwargs.get("input", kwargs.get("self"))
     return None
-
-
-def _origin(sources: Sequence[int | None], tags: Tags) -> Any:
-    """The provenance of the result: per axis, that of the tensor which gave the placement."""
-    if not sources:
-        return None
-    axis_origins = []
-    for at, source in enumerate(sources):
-        tag = tags[source] if source is not None else None
-        origin = None if tag is None else tag.origin
-        axis_origins.append((at, tag, origin))
-    first = axis_origins[0][2]
-    if not isinstance(first, tuple) and all(origin is first for _, _, origin in axis_origins):
-        return first
-    return tuple(
-        origin if not isinstance(origin, tuple) else _aligned(tag, origin, at, len(sources))
-        for at, tag, origin in axis_origins
-    )
-
-
-def _aligned(tag: Tag | None, origin: tuple[Any, ...], at: int, count: int) -> Any:
-    """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
-    return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
-
-
-def tag_results(
-    result: Any,
-    args: Sequence[Any],
-    type: TensorType,
-    origin: Any,
-    is_view: bool,
-    types: Sequence[TensorType] = (),
-) -> None:
-    """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory."""
-    if type is UNTYPED:
-        return
-    base = args[0] if args else None
-    for number, tensor in enumerate(_tensors_in(result)):
-        if tensor is base:
-            continue
-        own = types[number] if number < len(types) else type
-        if is_view and isinstance(base, torch.Tensor) and _is_view_of(tensor, base):
-            alias(tensor, base, own, origin)
-        else:
-            set_tag(tensor, Tag(own, origin))
-
-
-def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
-    """True if the two share memory; asks autograd first, which is quick and knows all but detached ones."""
-    root = tensor._base
-    if root is not None and (root is base or root is base._base):
-        return True
-    return same_memory(tensor, base)
-
-
-def _tensors_in(result: Any) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for item in result:
-            yield from _tensors_in(item)
-    elif isinstance(result, dict):
-        for item in result.values():
-            yield from _tensors_in(item)

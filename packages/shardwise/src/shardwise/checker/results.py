@@ -1,0 +1,76 @@
+"""What do a call's results carry on? Their types, the provenance of every placement, and the memory they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, alias, set_tag
+from shardwise.interop.torch_compat import same_memory
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+
+def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) -> Any:
+    """The provenance of the result: per axis, that of the tensor which gave the placement."""
+    if not sources:
+        return None
+    axis_origins = []
+    for at, source in enumerate(sources):
+        tag = tags[source] if source is not None else None
+        origin = None if tag is None else tag.origin
+        axis_origins.append((at, tag, origin))
+    first = axis_origins[0][2]
+    if not isinstance(first, tuple) and all(origin is first for _, _, origin in axis_origins):
+        return first
+    return tuple(
+        origin if not isinstance(origin, tuple) else _aligned(tag, origin, at, len(sources))
+        for at, tag, origin in axis_origins
+    )
+
+
+def _aligned(tag: Tag | None, origin: tuple[Any, ...], at: int, count: int) -> Any:
+    """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
+    return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
+
+
+def tag_results(
+    result: Any,
+    args: Sequence[Any],
+    type: TensorType,
+    origin: Any,
+    is_view: bool,
+    types: Sequence[TensorType] = (),
+) -> None:
+    """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory."""
+    if type is UNTYPED:
+        return
+    base = args[0] if args else None
+    for number, tensor in enumerate(_tensors_in(result)):
+        if tensor is base:
+            continue
+        own = types[number] if number < len(types) else type
+        if is_view and isinstance(base, torch.Tensor) and _is_view_of(tensor, base):
+            alias(tensor, base, own, origin)
+        else:
+            set_tag(tensor, Tag(own, origin))
+
+
+def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+    """True if the two share memory; asks autograd first, which is quick and knows all but detached ones."""
+    root = tensor._base
+    if root is not None and (root is base or root is base._base):
+        return True
+    return same_memory(tensor, base)
+
+
+def _tensors_in(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            yield from _tensors_in(item)
+    elif isinstance(result, dict):
+        for item in result.values():
+            yield from _tensors_in(item)
