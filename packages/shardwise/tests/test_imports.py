@@ -194,3 +194,14 @@ def test_a_planted_private_torch_name_is_found(source):
 def test_dunders_and_own_privates_are_not_private_torch_names():
     source = "import torch\ntorch.Tensor.__add__\nself._types\ntorch.__version__"
     assert private_torch_names("shardwise.checker.planted", source) == []
+
+
+def test_checking_and_collectives_load_neither_dtensor_nor_dynamo():
+    program = (
+        "import sys, torch; before = set(sys.modules)\n"
+        "from shardwise.checker import typecheck\n"
+        "import shardwise.collectives.communicate, shardwise.collectives.coerce, shardwise.collectives.partial\n"
+        "print(sorted({'torch.distributed.tensor', 'torch._dynamo'} & (set(sys.modules) - before)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

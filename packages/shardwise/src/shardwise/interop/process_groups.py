@@ -18,6 +18,7 @@ from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.errors import SpmdTypeError
 
 from . import backend
+from .torch_compat import constant_when_compiled
 
 
 class Communicator:
@@ -58,7 +59,7 @@ def communicator(axis: Any) -> Communicator:
     if known is not None:
         return known
     if isinstance(axis, ProcessGroup) or (backend.is_replaced() and not isinstance(axis, (str, MeshAxis))):
-        return _remember(axis)  # type: ignore[no-any-return]
+        return _remember(axis)
     group = _group_of(axis)
     if group is None:
         return _ALONE
@@ -70,7 +71,7 @@ def resolve_group(axis: Any) -> Any:
     return communicator(axis).group
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_when_compiled
 def _remember(group: Any) -> Communicator:
     rank, size = backend.current.get_rank(group), backend.current.get_world_size(group)
     if rank < 0:
