@@ -217,3 +217,10 @@ def test_what_is_like_an_unknown_tensor_is_unknown(mesh: Any) -> None:
         spmd.assert_type_like(y, refused_on_tp)
         y + x
     assert [finding.code for finding in collector.result().findings] == ["SW405"]
+
+
+def test_the_validation_of_torch_distributions_is_no_reduction(mesh: Any) -> None:
+    x = spmd.assert_type(torch.randn(4, 4), {"dp": R, "tp": S(0)})
+    with typecheck(local=False):
+        normal = torch.distributions.Normal(x, torch.ones(4, 4), validate_args=True)
+        assert str(spmd.typeof(normal.log_prob(x))) == "f32[4@tp, 4] {dp: R}"

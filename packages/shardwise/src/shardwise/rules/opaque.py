@@ -78,7 +78,7 @@ FAMILIES: dict[str, str] = {
     """,
     "is a statistic": """
         var std var_mean std_mean cov corrcoef prod cumprod all any count_nonzero histc histogram histogramdd nansum
-        nanmean lp_pool1d lp_pool2d lp_pool3d hash_tensor _is_all_true _is_any_true
+        nanmean lp_pool1d lp_pool2d lp_pool3d hash_tensor
     """,
     "has a shape that depends on values": """
         nonzero nonzero_static argwhere unique unique_consecutive _unique2 unique_dim to_sparse to_sparse_coo

@@ -15,7 +15,7 @@ from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast, di
 _SUM = "sum"
 _TOTAL = "nansum count_nonzero"
 _MEAN = "mean nanmean"
-_EXTREMUM = "amax amin prod all any _is_all_true _is_any_true"
+_EXTREMUM = "amax amin prod all any"
 _OPAQUE = """
     argmax argmin logsumexp special.logsumexp var std var_mean std_mean frobenius_norm nuclear_norm median nanmedian
 """
