@@ -224,3 +224,14 @@ def test_the_validation_of_torch_distributions_is_no_reduction(mesh: Any) -> Non
     with typecheck(local=False):
         normal = torch.distributions.Normal(x, torch.ones(4, 4), validate_args=True)
         assert str(spmd.typeof(normal.log_prob(x))) == "f32[4@tp, 4] {dp: R}"
+
+
+def test_a_mask_is_no_index_of_the_same_shape(mesh: Any) -> None:
+    x = spmd.assert_type(torch.randn(4, 4), {"dp": R, "tp": S(1)})
+    index = spmd.assert_type(torch.zeros(4, 4, dtype=torch.int64), {"dp": R, "tp": R})
+    mask = spmd.assert_type(torch.ones(4, 4, dtype=torch.bool), {"dp": R, "tp": R})
+    with typecheck(local=False):
+        assert str(spmd.typeof(x[index])) == "f32[4, 4, 4@tp] {dp: R}"
+        with pytest.raises(spmd.SpmdTypeError) as caught:
+            x[mask]
+    assert caught.value.finding.code in ("SW402", "SW405")

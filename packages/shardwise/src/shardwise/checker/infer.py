@@ -7,7 +7,7 @@ and report every independent mistake and no echoes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.mesh.current import CurrentMesh
@@ -179,9 +179,3 @@ def _is_uniform(row: Row, operands: Sequence[Bound]) -> bool:
     if row.labels is not pointwise and not row.view:
         return False
     return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)
-
-
-def with_type(operand: Bound, axis: Any, place: Placement) -> Bound:
-    """``operand`` as if it had placement ``place`` on ``axis``; for trying repairs."""
-    assert isinstance(operand.type, TensorType), "only a typed operand can be repaired"
-    return replace(operand, type=operand.type.with_placements({axis: place}))

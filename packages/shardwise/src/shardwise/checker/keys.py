@@ -1,7 +1,7 @@
 """What does a verdict depend on? Turns a call's arguments into the key of the verdicts' dictionary.
 
-In local mode that is the operands' interned types and which numbers are zero; global verdicts also depend on shapes and
-on every plain argument. What cannot be put into a key sends the call the slow path.
+In local mode that is the operands' interned types and which numbers are zero; global verdicts also depend on shapes,
+dtypes and every plain argument. What cannot be put into a key sends the call the slow path.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -
             if item.is_nested:
                 return False
             key.append(item.shape)
+            key.append(item.dtype)  # a mask is read as something else than an index of its shape
         elif cls is tuple or cls is list:
             key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
             key.append(len(item))

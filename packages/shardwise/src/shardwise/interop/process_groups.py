@@ -134,8 +134,3 @@ def _axis_source(candidate: Any) -> tuple[list[int], str | None] | None:
 
 
 register_axis_source(_axis_source)
-
-
-def axis_of(group: Any) -> MeshAxis:
-    """The mesh axis whose fibers a process group is one of."""
-    return MeshAxis.of(group)

@@ -120,10 +120,6 @@ def _move(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-def _names_accelerator(argument: Any) -> bool:
-    return isinstance(argument, str | torch.device) and is_accelerator(argument)
-
-
 def _parse(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
     """What ``module.to(...)`` makes of its arguments."""
     first, *rest = args or (None,)
