@@ -20,7 +20,8 @@ LEVELS = (
     {"rules", "interop"},
     {"planner"},
     {"collectives", "checker", "simulator", "report", "draw"},
-    {"train", "zoo"},
+    {"train", "verify", "zoo"},
+    {"mutate"},
     {"cli"},
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardwise.cli.program import Program
 from shardwise.cli.run import Options, check_program
 from shardwise.diagnostics.result import RunResult
+from shardwise.simulator.program import Program
 
 torch.set_num_threads(1)
 

@@ -13,9 +13,9 @@ from typing import Literal
 import click
 
 from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.simulator.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
-from .program import Program
 
 DEFAULT_WORLD_SIZE = 8
 """One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""

@@ -18,9 +18,8 @@ from shardwise.diagnostics.finding import Place
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.diagnostics.source import Site, is_internal
+from shardwise.simulator.program import NoProgram, StartsProcesses
 from shardwise.types.errors import SpmdTypeError
-
-from .program import StartsProcesses
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 CALLS_FOR_THE_PROGRAM = os.path.join("simulator", "accelerator.py")
@@ -44,7 +43,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     except SpmdTypeError as error:
         collector.add(attach(error, place=_place(error)))
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, _place(error))
-    except click.ClickException:
+    except (click.ClickException, NoProgram):
         raise
     except BaseException as error:
         ours = _is_ours(error)

@@ -15,6 +15,7 @@ import click
 
 from shardwise import __version__
 from shardwise.diagnostics.result import ExitCode
+from shardwise.simulator.program import NoProgram
 
 COMMANDS = {
     "check": "shardwise.cli.check",
@@ -40,6 +41,9 @@ class FrontDoor(click.Group):
             code = super().main(*args, **{**options, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
+            code = ExitCode.BROKEN
+        except NoProgram as error:
+            click.UsageError(str(error)).show()
             code = ExitCode.BROKEN
         except (click.Abort, KeyboardInterrupt):
             click.echo("shardwise: interrupted before anything was checked", err=True)

@@ -26,10 +26,10 @@ from shardwise.interop.tracing import trace
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
 from shardwise.simulator.fake_world import fake_world
+from shardwise.simulator.program import Program
 
 from .ending import ending
 from .mesh_option import MeshShape
-from .program import Program
 from .progress import progress
 
 
@@ -51,7 +51,7 @@ class Options:
 
 
 def check_program(program: Program, options: Options) -> RunResult:
-    """The result of one run. Errors: a usage error if the program cannot be read, SW903 for an impossible world."""
+    """The result of one run. Errors: NoProgram if it cannot be read, SW903 for an impossible world."""
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank)
     interrupted = threading.Event()

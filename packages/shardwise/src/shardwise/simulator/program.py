@@ -18,9 +18,11 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
-import click
+from .patching import patched
 
-from shardwise.simulator.patching import patched
+
+class NoProgram(Exception):
+    """There is no such script or module, or it cannot be read."""
 
 
 class StartsProcesses(RuntimeError):
@@ -48,13 +50,13 @@ class Program:
         return f"-m {self.module}" if self.module else self.path
 
     def require(self) -> None:
-        """A usage error if there is no such script. Cheap, so that a typing mistake is told at once."""
+        """NoProgram if there is no such script. Cheap, so that a typing mistake is told at once."""
         if self.path and not os.path.isfile(self.path):
             what = "is a folder, not a script" if os.path.isdir(self.path) else "does not exist"
-            raise click.UsageError(f"the script {self.path} {what}")
+            raise NoProgram(f"the script {self.path} {what}")
 
     def load(self) -> Loaded:
-        """Its code. SyntaxError if it does not parse; a usage error if there is no such program."""
+        """Its code. SyntaxError if it does not parse; NoProgram if there is none."""
         if self.module:
             return _load_module(self.module)
         file = os.path.abspath(self.path)
@@ -62,7 +64,7 @@ class Program:
             with open(file, "rb") as source:
                 code = compile(source.read(), file, "exec", dont_inherit=True)
         except OSError as error:
-            raise click.UsageError(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
+            raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
         # Read now, for excerpts: the program may write over its own file.
         linecache.checkcache(file)
         linecache.getlines(file)
@@ -105,7 +107,7 @@ def _load_module(name: str) -> Loaded:
         get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
         code = get_code(spec.name) if spec is not None and get_code is not None else None
     if code is None:
-        raise click.UsageError(f"there is no module {name} that can be run; the search starts in this folder")
+        raise NoProgram(f"there is no module {name} that can be run; the search starts in this folder")
     return Loaded(code, code.co_filename, spec)
 
 
