@@ -20,7 +20,7 @@ LEVELS = (
     {"rules", "interop"},
     {"planner"},
     {"collectives", "checker", "simulator", "report", "draw"},
-    {"train", "verify", "zoo"},
+    {"train", "verifier", "zoo"},
     {"mutate"},
     {"cli"},
 )

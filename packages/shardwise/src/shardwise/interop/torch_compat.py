@@ -64,8 +64,8 @@ def default_group_exists() -> bool:
 
 
 @contextlib.contextmanager
-def fake_backend_everywhere() -> Iterator[None]:
-    """Every group made inside the block, whatever backend it asks for, has the fake backend. (2.13)
+def default_backend_everywhere() -> Iterator[None]:
+    """Every group made inside the block, whatever backend it asks for, has that of the default group. (2.13)
 
     ``new_group``, ``new_subgroups`` and device meshes all make their groups through this one private function.
     """

@@ -203,11 +203,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for owner in (torch.autocast, DeviceMesh):
         yield owner, "__init__", _without_accelerator(owner.__init__, 1, Target(), keyword="device_type")
     parallel = torch.nn.parallel.DistributedDataParallel
-    yield (
-        parallel,
-        "__init__",
-        _reducing_nothing(_without_options(parallel.__init__, device_ids=None, output_device=None)),
-    )
+    yield parallel, "__init__", _without_options(parallel.__init__, device_ids=None, output_device=None)
     yield DataLoader, "__init__", _without_options(
         DataLoader.__init__, num_workers=0, prefetch_factor=None, persistent_workers=False, pin_memory=False,
         timeout=0, multiprocessing_context=None,
@@ -242,21 +238,6 @@ def _without_options(original: Any, **fixed: Any) -> Any:
 
     def init(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **{**options, **{name: value for name, value in fixed.items() if name in options}})
-
-    return init
-
-
-def _reducing_nothing(original: Any) -> Any:
-    """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
-
-    def kept(buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(buffer)
-        return future
-
-    def init(self: Any, *args: Any, **options: Any) -> None:
-        original(self, *args, **options)
-        self.register_comm_hook(None, lambda state, bucket: kept(bucket.buffer()))
 
     return init
 

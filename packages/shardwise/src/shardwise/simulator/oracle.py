@@ -20,7 +20,12 @@ from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 
 Op = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]
+Runs = list[tuple[Tensors, Tensors]]
+"""Operands and results, rank by rank."""
+Cotangents = dict[int, torch.Tensor]
+"""By the number of the result."""
 
+_SPLIT = "a result of pending sums depends on how the sums are split"
 _RTOL, _ATOL = 1e-7, 1e-9
 ROUGH = {
     torch.float32: (1e-4, 1e-5),
@@ -57,7 +62,7 @@ def check_claim(
     fn: Op,
     values: Sequence[torch.Tensor],
     placements: Sequence[PerMeshAxisLocalSpmdType],
-    claim: PerMeshAxisLocalSpmdType,
+    claim: PerMeshAxisLocalSpmdType | Sequence[PerMeshAxisLocalSpmdType],
     *,
     size: int = 2,
     seed: int = 0,
@@ -65,25 +70,38 @@ def check_claim(
     """The first disagreement between the claim that ``fn`` of ``placements`` is ``claim``, and the numbers.
 
     ``values`` are the operands' denoted values; a varying operand's are made from its value. Run it with two value
-    sets, so that an accident does not count as a truth. Every tensor that ``fn`` returns has the claimed placement.
+    sets, so that an accident does not count as a truth. Every tensor that ``fn`` returns has the claimed placement,
+    or its own of several.
     """
     if len(values) != len(placements):
         raise ValueError(f"{len(values)} values but {len(placements)} placements")
     if claim is V and P in placements:
-        return Disagreement("forward", 0, (0,), (), "a result of pending sums depends on how the sums are split")
+        return Disagreement("forward", 0, (0,), (), _SPLIT)
     if claim is P and V in placements:
         return Disagreement("forward", 0, (0,), (), "a varying operand is no term of a pending sum")
     # Its own stream: parts drawn like the values would be in proportion to them, which proves too little.
     generator = torch.Generator().manual_seed(seed + 7919)
-    dealt = [_deal(value, place, size, generator) for value, place in zip(values, placements, strict=True)]
+
+    def run_all() -> Runs:
+        dealt = [_deal(value, place, size, generator) for value, place in zip(values, placements, strict=True)]
+        return [_run(fn, tuple(pieces[rank] for pieces in dealt)) for rank in range(size)]
+
     try:
-        results = [_run(fn, tuple(pieces[rank] for pieces in dealt)) for rank in range(size)]
+        results = run_all()
+        again = run_all() if P in placements else results
     except (RuntimeError, IndexError, ValueError) as error:
         return Disagreement("forward", 0, (0,), (), f"the operator fails on the ranks' parts: {error}")
-    whole: list[tuple[Tensors, Tensors]] = []
-    if claim is not V:
+    count = len(results[0][1])
+    claims = [claim] * count if isinstance(claim, PerMeshAxisLocalSpmdType) else list(claim)
+    if len(claims) != count:
+        return Disagreement("forward", 0, (0,), (), f"{len(claims)} claims for {count} results")
+    for which, (place, first, other) in enumerate(zip(claims, results[0][1], again[0][1], strict=True)):
+        if place is V and not _equal(first, other):
+            return Disagreement("forward", which, (0,), (), _SPLIT)
+    whole: Runs = []
+    if set(claims) - {V}:
         whole = [_run(fn, tuple(leaf_of(value) for value in values))]
-    return _forward(results, whole, claim) or _backward(results, whole, placements, claim, generator)
+    return _forward(results, whole, claims) or _backward(results, whole, placements, claims, generator)
 
 
 def leaf_of(value: torch.Tensor) -> torch.Tensor:
@@ -137,11 +155,9 @@ def tensors_in(result: Any) -> Tensors:
     return ()
 
 
-def _forward(
-    results: list[tuple[Tensors, Tensors]], whole: list[tuple[Tensors, Tensors]], claim: PerMeshAxisLocalSpmdType
-) -> Disagreement | None:
+def _forward(results: Runs, whole: Runs, claims: Sequence[PerMeshAxisLocalSpmdType]) -> Disagreement | None:
     everyone = tuple(range(len(results)))
-    for which, first in enumerate(results[0][1]):
+    for which, (claim, first) in enumerate(zip(claims, results[0][1], strict=True)):
         outputs = [outs[which] for _, outs in results]
         if claim in (R, I):
             for rank, output in enumerate(outputs):
@@ -160,18 +176,18 @@ def _forward(
 
 
 def _backward(
-    results: list[tuple[Tensors, Tensors]],
-    whole: list[tuple[Tensors, Tensors]],
+    results: Runs,
+    whole: Runs,
     placements: Sequence[PerMeshAxisLocalSpmdType],
-    claim: PerMeshAxisLocalSpmdType,
+    claims: Sequence[PerMeshAxisLocalSpmdType],
     generator: torch.Generator,
 ) -> Disagreement | None:
     """The duality claim: gradients read at the operands' duals are the gradient of the denoted function."""
-    seeds = _cotangents(results, claim, generator)
-    if seeds is None:
+    seeds = _cotangents(results, claims, generator)
+    if not seeds[0]:
         return None
-    per_rank = [gradients(leaves, outs, sent) for (leaves, outs), sent in zip(results, seeds, strict=True)]
-    single = _denoted_gradients(per_rank, whole, seeds, claim)
+    per_rank = [_gradients(run, sent) for run, sent in zip(results, seeds, strict=True)]
+    single = _denoted_gradients(results, whole, seeds, claims)
     everyone = tuple(range(len(results)))
     for which, place in enumerate(placements):
         wanted = single[which]
@@ -190,41 +206,61 @@ def _backward(
 
 
 def _denoted_gradients(
-    per_rank: list[list[torch.Tensor | None]],
-    whole: list[tuple[Tensors, Tensors]],
-    seeds: list[list[torch.Tensor]],
-    claim: PerMeshAxisLocalSpmdType,
+    results: Runs, whole: Runs, seeds: Sequence[Cotangents], claims: Sequence[PerMeshAxisLocalSpmdType]
 ) -> list[torch.Tensor | None]:
-    """The gradients of the function that the program denotes, on one device."""
-    if claim is V:  # n functions, one per rank: an operand that they share has the sum of their gradients
-        return [
-            None if each[0] is None else torch.stack([part for part in each if part is not None]).sum(0)
-            for each in zip(*per_rank, strict=True)
-        ]
-    # The cotangent sent is the sum of the ranks' when it is partial (claim R), and the common value otherwise.
-    sent = [torch.stack(each).sum(0) if claim is R else each[0] for each in zip(*seeds, strict=True)]
-    leaves, outs = whole[0]
-    return gradients(leaves, outs, sent)
+    """The gradients of the function that the program denotes, on one device.
+
+    Varying results are n functions, one per rank: an operand that they share has the sum of their gradients.
+    """
+    own = {which for which in seeds[0] if claims[which] is V}
+    parts = [
+        _gradients(run, {which: sent[which] for which in own}) for run, sent in zip(results, seeds, strict=True) if own
+    ]
+    if len(own) < len(seeds[0]):
+        # The cotangent sent is the sum of the ranks' when it is partial (claim R), and the common value otherwise.
+        sent = {
+            which: torch.stack([each[which] for each in seeds]).sum(0) if claims[which] is R else seeds[0][which]
+            for which in seeds[0]
+            if which not in own
+        }
+        parts.append(_gradients(whole[0], sent))
+    return [
+        None if each[0] is None else torch.stack([part for part in each if part is not None]).sum(0)
+        for each in zip(*parts, strict=True)
+    ]
 
 
 def _cotangents(
-    results: list[tuple[Tensors, Tensors]], claim: PerMeshAxisLocalSpmdType, generator: torch.Generator
-) -> list[list[torch.Tensor]] | None:
+    results: Runs, claims: Sequence[PerMeshAxisLocalSpmdType], generator: torch.Generator
+) -> list[Cotangents]:
     """Per rank, a cotangent for every differentiable result: equal for P and I, different for R and V."""
-    outputs = [output for output in results[0][1] if output.requires_grad]
-    if not outputs:
-        return None
-    if claim in (P, I):
-        common = [_random_like(output, generator) for output in outputs]
-        return [common for _ in results]
-    return [[_random_like(out, generator) for out in outs if out.requires_grad] for _, outs in results]
+    common = {
+        which: _random_like(output, generator)
+        for which, output in enumerate(results[0][1])
+        if output.requires_grad and claims[which] in (P, I)
+    }
+    return [
+        {
+            which: common[which] if which in common else _random_like(output, generator)
+            for which, output in enumerate(outs)
+            if output.requires_grad
+        }
+        for _, outs in results
+    ]
+
+
+def _gradients(run: tuple[Tensors, Tensors], sent: Cotangents) -> list[torch.Tensor | None]:
+    leaves, outs = run
+    return gradients(leaves, [outs[which] for which in sent], list(sent.values()))
 
 
 def _random_like(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(output.shape, dtype=output.dtype, generator=generator)
 
 
-def gradients(leaves: Tensors, outs: Tensors, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def gradients(
+    leaves: Tensors, outs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     """What autograd finds for every leaf, None for one that takes no gradient."""
     outputs = [output for output in outs if output.requires_grad]
     inputs = [leaf for leaf in leaves if leaf.requires_grad]

@@ -88,69 +88,117 @@ def _own_piece(value: torch.Tensor, type: TensorType, grid: Grid, coordinates: C
     return value
 
 
+class Unequal(Unreadable):
+    """Ranks that should hold equal tensors do not: the tensor of ``rank`` first differs from that of ``base``."""
+
+    def __init__(self, message: str, axis: MeshAxis, base: int, rank: int) -> None:
+        super().__init__(message)
+        self.axis, self.base, self.rank = axis, base, rank
+
+
 def reassemble(pieces: Sequence[torch.Tensor], type: TensorType, grid: Grid, *, tolerance: float = 0.0) -> torch.Tensor:
     """The value that local tensors in rank order denote.
 
     ``tolerance``  how far tensors that must be equal may be apart; 0: bit by bit.
     Errors: Unreadable.
     """
-    left = list(grid.axes.values())
-    tensors = dict(zip(grid.coordinates, pieces, strict=True))
-    for axis in [axis for axis in left if type.get(axis) in (R, I) or axis.size() == 1]:
-        tensors = _collapse(tensors, left, axis, _equal(type, axis, tolerance))
-    for axis in [axis for axis in left if type.get(axis) is P]:
-        tensors = _collapse(tensors, left, axis, _sum)
-    for dim, entry in enumerate(type.spec or ()):
-        for axis in reversed(entry_axes(entry)):
-            tensors = _collapse(tensors, left, axis, functools.partial(torch.cat, dim=dim))
-    if left:
-        axis = left[0]
+    values = fold(dict(enumerate(pieces)), type, tolerance=tolerance)
+    if len(values) > 1:
+        axis = next(axis for axis in grid.axes.values() if axis.size() > 1 and not _is_said(type, axis))
         said = "varies" if type.get(axis) is V else "says nothing"
         raise Unreadable(f"the claimed type {said} over {axis!r}, without a dim that is sharded over it")
-    return tensors[()]
+    return values[0]
 
 
-def _sum(parts: list[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(parts).sum(0)
+def _is_said(type: TensorType, axis: MeshAxis) -> bool:
+    return type.get(axis) in (R, I, P) or any(axis in entry_axes(entry) for entry in type.spec or ())
 
 
-def _equal(type: TensorType, axis: MeshAxis, tolerance: float) -> Callable[[list[torch.Tensor]], torch.Tensor]:
-    def first(parts: list[torch.Tensor]) -> torch.Tensor:
-        for rank, part in enumerate(parts):
-            if part.shape != parts[0].shape:
-                raise Unreadable(f"claimed {type.get(axis)!r} over {axis!r}, but the ranks' shapes differ")
-            apart = _distance(parts[0], part)
+def fold(
+    pieces: Mapping[int, torch.Tensor], type: TensorType, *, tolerance: float = 0.0, check: bool = True
+) -> dict[int, torch.Tensor]:
+    """Local tensors by rank number, combined along every axis of which ``type`` says how: by the lowest rank of each.
+
+    Along other axes the ranks stay apart; one value at rank 0 is left if there are none.
+    ``check``  False takes the first of tensors that should be equal, without a look at the others.
+    Errors: Unequal; Unreadable if tensors do not fit together, or ranks are missing.
+    """
+    values = dict(pieces)
+    for axis in type.axes:
+        if type.get(axis) in (R, I):
+            values = _collapse(values, axis, _equal(type, axis, tolerance) if check else _first)
+    for axis in type.axes:
+        if type.get(axis) is P:
+            values = _collapse(values, axis, _sum)
+    for dim, entry in enumerate(type.spec or ()):
+        for axis in reversed(entry_axes(entry)):
+            values = _collapse(values, axis, functools.partial(_join, dim))
+    return values
+
+
+Parts = Mapping[int, torch.Tensor]
+"""The tensors along one fiber of an axis, by rank number, in the order of the axis."""
+
+
+def _first(parts: Parts) -> torch.Tensor:
+    return next(iter(parts.values()))
+
+
+def _sum(parts: Parts) -> torch.Tensor:
+    first = _first(parts)
+    return torch.stack(list(parts.values())).sum(0).to(first.dtype)
+
+
+def _join(dim: int, parts: Parts) -> torch.Tensor:
+    return torch.cat(list(parts.values()), dim=dim)
+
+
+def _equal(type: TensorType, axis: MeshAxis, tolerance: float) -> Callable[[Parts], torch.Tensor]:
+    def first(parts: Parts) -> torch.Tensor:
+        (base, one), *others = parts.items()
+        for at, (rank, part) in enumerate(others, 1):
+            claim = f"claimed {type.get(axis)!r} over {axis!r}, but"
+            if part.shape != one.shape:
+                raise Unequal(f"{claim} the ranks' shapes differ", axis, base, rank)
+            apart = distance(one, part)
             if apart > tolerance:
-                raise Unreadable(
-                    f"claimed {type.get(axis)!r} over {axis!r}, but ranks 0 and {rank} of it differ by up to "
-                    f"{apart:.3g}"
-                )
-        return parts[0]
+                raise Unequal(f"{claim} ranks 0 and {at} of it differ by up to {apart:.3g}", axis, base, rank)
+        return one
 
     return first
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference of two elements; what is NaN in both is equal."""
     if torch.equal(one, other) or not one.numel():
         return 0.0
-    difference = (one.to(torch.float64) - other.to(torch.float64)).abs()
+    return float(differences(one, other).max())
+
+
+def differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The absolute difference of every element, float64; 0 where both are NaN or equal infinities, else infinite."""
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    difference = (one.to(wide) - other.to(wide)).abs()
     same = (one == other) | (one.isnan() & other.isnan())
-    return float(difference.masked_fill(same, 0.0).nan_to_num(math.inf, math.inf).max())
+    return difference.masked_fill(same, 0.0).nan_to_num(math.inf, math.inf)
 
 
 def _collapse(
-    tensors: Mapping[Coordinates, torch.Tensor],
-    left: list[MeshAxis],
-    axis: MeshAxis,
-    combine: Callable[[list[torch.Tensor]], torch.Tensor],
-) -> dict[Coordinates, torch.Tensor]:
-    """Combine the tensors along ``axis``, which leaves the list of axes that are ``left``."""
-    at = left.index(axis)
-    left.pop(at)
-    groups: dict[Coordinates, list[torch.Tensor]] = {}
-    for coordinates, tensor in sorted(tensors.items(), key=lambda item: item[0]):
-        groups.setdefault((*coordinates[:at], *coordinates[at + 1 :]), []).append(tensor)
+    values: Mapping[int, torch.Tensor], axis: MeshAxis, combine: Callable[[Parts], torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Combine the tensors along ``axis``; the lowest rank of each fiber stands for it."""
+    fibers: dict[int, dict[int, torch.Tensor]] = {}
+    for rank in sorted(values):
+        fibers.setdefault(rank - offset(axis, rank), {})[rank] = values[rank]
+    for parts in fibers.values():
+        if len(parts) != axis.size():
+            raise Unreadable(f"only {len(parts)} of {axis.size()} ranks along {axis!r} have it")
     try:
-        return {coordinates: combine(parts) for coordinates, parts in groups.items()}
+        return {base: combine(parts) for base, parts in fibers.items()}
     except RuntimeError as error:
         raise Unreadable(f"the ranks' tensors do not fit together over {axis!r}: {error}") from None
+
+
+def offset(axis: MeshAxis, rank: int) -> int:
+    """How far ``rank`` lies from the first rank of its fiber of ``axis``."""
+    return sum(rank // stride % size * stride for size, stride in axis.layout.atoms)

@@ -1,0 +1,135 @@
+"""What does a script find that ``torchrun`` has started? The variables of the rendezvous, and a world to join.
+
+Shared by the fake world, where one rank runs alone, and the real one, where every rank is a process.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.types.errors import SpmdValueError
+
+RANKS_PER_HOST = 8
+
+
+@dataclass(frozen=True)
+class World:
+    """A job, and which of its ranks this process is. ``command`` is the command of ours that runs it.
+
+    Errors: SW903 for a job without ranks, or a rank outside it.
+    """
+
+    size: int
+    rank: int = 0
+    command: str = "check"
+    port: int = 29500
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise SpmdValueError(f"a world needs at least one rank, got {self.size}", code="SW903")
+        if not 0 <= self.rank < self.size:
+            raise SpmdValueError(
+                f"rank {self.rank} is not in a world of {self.size}: ranks go from 0 to {self.size - 1}", code="SW903"
+            )
+
+    @property
+    def local_size(self) -> int:
+        """Ranks on this rank's host."""
+        return min(self.size, RANKS_PER_HOST)
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number on its host."""
+        return self.rank % self.local_size
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that ``torchrun`` would have set for this rank."""
+        host = self.rank // self.local_size
+        hosts = math.ceil(self.size / self.local_size)
+        return {
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local_rank),
+            "WORLD_SIZE": str(self.size),
+            "LOCAL_WORLD_SIZE": str(self.local_size),
+            "GROUP_RANK": str(host),
+            "GROUP_WORLD_SIZE": str(hosts),
+            "ROLE_RANK": str(self.rank),
+            "ROLE_NAME": "default",
+            "ROLE_WORLD_SIZE": str(self.size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.port),
+            "TORCHELASTIC_RUN_ID": "shardwise",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+
+
+def init_process_group_of(
+    world: World, original: Callable[..., None], *, backend: str, joined: bool
+) -> Callable[..., None]:
+    """``init_process_group`` that takes whatever the script says and joins ``world``, unless that has happened."""
+
+    @functools.wraps(original)
+    def init_process_group(
+        asked: Any = None,
+        init_method: Any = None,
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        if world_size not in (-1, world.size):
+            raise SpmdValueError(
+                f"the script asks for a world of {world_size} ranks, but the check runs with {world.size}",
+                code="SW903",
+                help=(_more_ranks(world, world_size),),
+            )
+        if rank not in (-1, world.rank):
+            raise SpmdValueError(
+                f"the script says it is rank {rank}, but the check runs rank {world.rank}",
+                code="SW903",
+                help=(
+                    *((f"shardwise check --rank {rank}",) if world.command == "check" else ()),
+                    'take the rank from os.environ["RANK"]',
+                ),
+            )
+        nonlocal joined
+        if joined:
+            joined = False
+            return
+        original(backend, world_size=world.size, rank=world.rank)
+
+    return init_process_group
+
+
+def init_device_mesh_of(world: World, original: Callable[..., Any], on_mesh: Callable[[], None]) -> Callable[..., Any]:
+    """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
+
+    @functools.wraps(original)
+    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: Any, **options: Any) -> Any:
+        needed = math.prod(mesh_shape)
+        if needed > world.size:
+            product = " x ".join(map(str, mesh_shape))
+            raise SpmdValueError(
+                f"a mesh of {product} = {needed} ranks does not fit into a world of {world.size}",
+                code="SW903",
+                help=(_more_ranks(world, needed),),
+            )
+        mesh = original(device_type, mesh_shape, *rest, **options)
+        on_mesh()
+        return mesh
+
+    return init_device_mesh
+
+
+def _more_ranks(world: World, ranks: int) -> str:
+    if world.command == "check":
+        return f"shardwise check --world-size {ranks}"
+    return f"shardwise {world.command} --mesh with axes whose sizes multiply to {ranks}"
