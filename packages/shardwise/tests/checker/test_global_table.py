@@ -14,6 +14,8 @@ import torch.nn.functional as F
 
 import shardwise as spmd
 from shardwise.checker import typecheck
+from shardwise.checker.activation import checking
+from shardwise.diagnostics.result import Collector
 
 from .helpers import operand, refused
 
@@ -249,3 +251,11 @@ def test_axes_are_judged_one_by_one_and_keep_their_order(
     mesh: Any, call: Callable[..., Any], operands: list[str], expected: str
 ) -> None:
     test_the_result_is_sharded_as_the_table_says(mesh, call, operands, expected)
+
+
+def test_a_result_in_no_agreed_order_is_unknown_and_not_refused_again(mesh: Any) -> None:
+    both, swapped = operand(_BOTH), operand(_SWAPPED)
+    collector = Collector()
+    with checking(local=False, collect=collector):
+        (both + swapped).square().sum(-1)
+    assert [finding.code for finding in collector.result().findings] == ["SW409"]

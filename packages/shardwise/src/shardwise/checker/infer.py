@@ -117,11 +117,12 @@ def infer(
                 place = UNKNOWN
         placements[axis] = place
         sources[axis] = next((at for at, g in zip(positions, givens, strict=True) if g.place is place), None)
-    result = TensorType.of(placements)
     specs = placer.specs()
     if isinstance(specs, Refusal):
         refusals.append(AxisRefusal(None, specs))
+        placements |= dict.fromkeys(placer.dims, UNKNOWN)
         specs = []
+    result = TensorType.of(placements)
     return Outcome(
         result if len(specs) != 1 else result.with_spec(specs[0]),
         tuple(refusals),
