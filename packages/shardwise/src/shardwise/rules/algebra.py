@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
-from .row import Row, Term
+from .row import Each, Row, Term
 
 
 class Weak(enum.Enum):
@@ -66,6 +66,35 @@ def local_rule(row: Row, operands: Sequence[Given], *, blocked: str | None = Non
     if P in places:
         return _partial(row, operands, blocked)
     return V if V in places else next(iter(places))
+
+
+def local_rules(
+    row: Row, operands: Sequence[Given], *, blocked: str | None = None
+) -> tuple[Placement | Weak, ...] | Refusal:
+    """The placement of every result along one axis; one entry: all results have it.
+
+    A call is refused as a whole where one of its results is.
+    """
+    parts: list[tuple[Row, Sequence[int]]]
+    if row.each is Each.SHAPED and len(operands) > 1 and not _having(operands, V):
+        parts = [(row, (position,)) for position in range(len(operands))]
+    elif row.others:
+        parts = [(one, _positions(operands, of)) for one, of in row.single]
+    else:
+        verdict = local_rule(row, operands, blocked=blocked)
+        return verdict if isinstance(verdict, Refusal) else (verdict,)
+    places: list[Placement | Weak] = []
+    for one, positions in parts:
+        verdict = local_rule(one, [operands[position] for position in positions], blocked=blocked)
+        if isinstance(verdict, Refusal):
+            culprits, others = ([positions[at] for at in found] for found in (verdict.culprits, verdict.others))
+            return replace(verdict, culprits=tuple(culprits), others=tuple(others))
+        places.append(verdict)
+    return tuple(places)
+
+
+def _positions(operands: Sequence[Given], of: frozenset[str] | None) -> Sequence[int]:
+    return [position for position, operand in enumerate(operands) if of is None or operand.param in of]
 
 
 def relax(operands: Sequence[Given]) -> list[Given]:

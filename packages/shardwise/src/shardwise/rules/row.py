@@ -10,8 +10,9 @@ are non-linear; no polynomial means non-linear in everything.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .labels import Labeller
@@ -47,6 +48,29 @@ class Term:
     factors: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result with a law of its own.
+
+    ``linear``  its polynomial, as in ``Row``.
+    ``of``      the parameters that it follows from, ``"A"``; empty: all of them.
+    """
+
+    linear: str = ""
+    of: str = ""
+
+
+class Each(enum.Enum):
+    """How the results of a row that has one per tensor of its list follow from the tensors."""
+
+    APART = "apart"
+    """Each is the operator on its tensor alone: one call is as good as several (atleast_2d)."""
+    SHAPED = "shaped"
+    """Each has the values of its tensor and a shape that follows from all of them (meshgrid)."""
+
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True)
 class Row:
     """One operator's rule.
@@ -59,6 +83,9 @@ class Row:
                  destination of ``copy_``).
     ``linear``   the polynomial (module docstring); ``*name`` in it: the sum over the list (cat), ``^name``: the product
                  over the list (einsum). Empty: non-linear in everything.
+    ``others``   the results after the first one, where they do not follow its law (``solve_ex``: the solution is
+                 linear in the right-hand side, the status follows from the matrix alone). Empty: one law for all.
+    ``each``     set where the only parameter is a list and there is one result per tensor in it.
     ``law``      one line: why.
     ``source``   where that comes from.
     ``kind``     see Kind.
@@ -78,6 +105,8 @@ class Row:
     op: str
     params: str = ""
     linear: str = ""
+    others: tuple[Result, ...] = ()
+    each: Each | None = None
     law: str = ""
     source: str = ""
     kind: Kind = Kind.PURE
@@ -89,10 +118,13 @@ class Row:
     labels: Labeller | None = None
 
     def __post_init__(self) -> None:
-        named = {factor.lstrip("*^") for term in self.terms for factor in term.factors}
         known = {name.lstrip("*") for name in self.parameters}  # a template keeps its mark and is not known
-        if not named <= known:
-            raise ValueError(f"row {self.op!r}: the law {self.linear!r} names {sorted(named - known)}, not in params")
+        for linear, of in ((self.linear, ""), *((other.linear, other.of) for other in self.others)):
+            named = {factor.lstrip("*^") for term in _terms(linear) for factor in term.factors} | {*of.split()}
+            if not named <= known:
+                raise ValueError(f"row {self.op!r}: the law {linear!r} names {sorted(named - known)}, not in params")
+        if self.each is not None and not (len(self.parameters) == 1 and self.params.startswith("*")):
+            raise ValueError(f"row {self.op!r}: one result per tensor needs a list as the only parameter")
         if self.linear and not self.law:
             raise ValueError(f"row {self.op!r}: a linear law needs its one-line reason in law=")
 
@@ -106,4 +138,19 @@ class Row:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        return tuple(Term(tuple(term.split())) for term in self.linear.split("+") if term.strip())
+        return _terms(self.linear)
+
+    @functools.cached_property
+    def single(self) -> tuple[tuple[Row, frozenset[str] | None], ...]:
+        """A row for each result with a law of its own, and the parameters that it follows from (None: all)."""
+        return (
+            (replace(self, others=()), None),
+            *(
+                (replace(self, linear=other.linear, others=()), frozenset(other.of.split()) or None)
+                for other in self.others
+            ),
+        )
+
+
+def _terms(linear: str) -> tuple[Term, ...]:
+    return tuple(Term(tuple(term.split())) for term in linear.split("+") if term.strip())
