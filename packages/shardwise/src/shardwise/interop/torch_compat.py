@@ -6,6 +6,7 @@ Each entry: what it is for, and why no public name will do. Only torch 2.13 is t
 from __future__ import annotations
 
 import contextlib
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -120,6 +121,11 @@ def is_fake(x: Any) -> bool:
     return module is not None and isinstance(x, module.FakeTensor)
 
 
+def is_transformed(x: torch.Tensor) -> bool:
+    """True for the stand-in that vmap or a derivative of ``torch.func`` computes with. (2.13)"""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
 # What ``nn.Module.to`` makes of its arguments; a function mode sees it as this object. (2.13)
 parse_to: Any = torch._C._nn._parse_to
 
@@ -217,3 +223,26 @@ def without_redistribution() -> contextlib.AbstractContextManager[Any]:
     from torch.distributed.tensor._utils import ExplicitRedistributionContext
 
     return ExplicitRedistributionContext(strict=True)
+
+
+def without_torch_function() -> contextlib.AbstractContextManager[Any]:
+    """Inside, neither function modes nor tensor subclasses see a call; the public one hides subclasses only. (2.13)"""
+    return torch._C.DisableTorchFunction()
+
+
+def flight_records() -> list[dict[str, Any]]:
+    """The last collectives that this process has entered, oldest first, as torch's flight recorder has them.
+
+    The keys read: ``profiling_name``, ``process_group`` (name, description), ``collective_seq_id``, ``is_p2p``,
+    ``retired`` (it is over), ``input_sizes``, ``input_dtypes``. Messages of gloo are not recorded. Empty if the
+    environment sets ``TORCH_FR_BUFFER_SIZE=0``. No public name asks a process about itself. (2.13)
+    """
+    dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, False, False))
+    entries: list[dict[str, Any]] = dump.get("entries", [])
+    return entries
+
+
+def ranks_by_group_name() -> dict[str, tuple[int, ...]]:
+    """The global ranks of every process group of this process, in group order, by the group's name. (2.13)"""
+    world = torch.distributed.distributed_c10d._world
+    return {str(name): tuple(world.pg_group_ranks[group]) for group, name in world.pg_names.items()}

@@ -1,199 +1,64 @@
-"""How is a program run on several ranks on one machine? As forked processes that talk over gloo, on loopback only.
+"""What can run a program on several ranks? Three worlds that look alike from outside.
 
-A rank that fails is reported with its number and its traceback, a rank that does not come back is named with the line
-it hangs at, and no process outlives the call or its caller.
+``FakeWorld``       one rank runs and the others are imagined: shapes are right, values from other ranks are not.
+``ProcessWorld``    every rank is a process, and they talk over gloo: what a real job does, slowest to start.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import multiprocessing
-import os
-import pickle
-import signal
-import socket
-import tempfile
-import threading
-import time
-import traceback
-import warnings
 from collections.abc import Callable
-from datetime import timedelta
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-import torch
-import torch.distributed as dist
+from .failures import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
+from .fake_world import fake_world
+from .processes import ProcessWorld, run_processes
+from .waiting import Entered, Standing
 
-from shardwise.mesh.entry import set_current_entry
+__all__ = [
+    "CollectiveMismatch",
+    "Deadlock",
+    "Entered",
+    "FakeWorld",
+    "ProcessWorld",
+    "RankFailure",
+    "RankTimeout",
+    "Standing",
+    "World",
+    "run_processes",
+]
 
 Result = TypeVar("Result")
 
-_GRACE_S = 2.0
-"""How long the other ranks may still report after one has failed: the first to fail is not always the first to tell."""
+
+class World(Protocol):
+    """Some ranks of a job of ``size``, with a default process group."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks the job has."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those of them that are run."""
+
+    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+        """What ``fn(*args)`` returns on each rank that is run, in the order of ``ranks``."""
 
 
-class RankFailure(RuntimeError):
-    """A rank raised. ``rank`` is its number; its exception is the ``__cause__`` where it could be carried over."""
+@dataclass(frozen=True)
+class FakeWorld:
+    """Rank ``rank`` of ``size``, alone. An exception of the program comes out as it is."""
 
-    def __init__(self, rank: int, world_size: int, report: str, others: tuple[int, ...] = ()) -> None:
-        also = f"; so did {_ranks(others)}" if others else ""
-        super().__init__(f"rank {rank} of {world_size} failed{also}\n\n{report}")
-        self.rank = rank
+    size: int
+    rank: int = 0
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The one."""
+        return (self.rank,)
 
-class RankTimeout(TimeoutError):
-    """Some ranks did not finish in time. ``ranks`` are their numbers."""
-
-    def __init__(self, ranks: tuple[int, ...], world_size: int, timeout_s: float, stacks: str) -> None:
-        super().__init__(f"{_ranks(ranks)} of {world_size} did not finish in {timeout_s:g} s\n\n{stacks}".rstrip())
-        self.ranks = ranks
-
-
-def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeout_s: float = 60.0) -> list[Result]:
-    """What ``fn(*args)`` returns on each rank, in rank order.
-
-    Every rank is a fork of this process with a default gloo process group. Results travel by pickle.
-    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds.
-    """
-    if dist.is_available() and dist.is_initialized():
-        raise RuntimeError("run_processes makes its own process group, and this process has one already")
-    context = multiprocessing.get_context("fork")
-    lifeline_read, lifeline_write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="shardwise-world-") as folder:
-        ranks: list[Any] = []
-        connections: list[Connection] = []
-        try:
-            for rank in range(world_size):
-                ours, theirs = context.Pipe(duplex=False)
-                world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write)
-                process = context.Process(target=_rank_main, args=(world, theirs, fn, args), daemon=True)
-                with warnings.catch_warnings():
-                    # Python 3.12 warns about forks of processes with threads; ours start no work before they fork.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    process.start()
-                theirs.close()
-                ranks.append(process)
-                connections.append(ours)
-            return _collect(ranks, connections, world_size, timeout_s, Path(folder))
-        finally:
-            for process in ranks:
-                if process.is_alive():
-                    process.kill()
-                process.join()
-            for connection in connections:
-                connection.close()
-            os.close(lifeline_write)
-            os.close(lifeline_read)
-
-
-class _Place:
-    """One rank's place in the world."""
-
-    def __init__(self, rank: int, size: int, timeout_s: float, folder: Path, lifeline: int, parents_end: int) -> None:
-        self.rank, self.size, self.timeout_s, self.folder = rank, size, timeout_s, folder
-        self.lifeline, self.parents_end = lifeline, parents_end
-
-
-def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    os.close(place.parents_end)
-    threading.Thread(target=_die_with_parent, args=(place.lifeline,), daemon=True).start()
-    stacks = open(_stack_file(place.folder, place.rank), "w")  # noqa: SIM115  open as long as the process lives
-    faulthandler.register(signal.SIGUSR1, stacks)
-    # The fork inherits OpenMP's pool without its threads, so no op may want one.
-    torch.set_num_threads(1)
-    set_current_entry(None)
-    try:
-        os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
-        store = dist.FileStore(str(place.folder / "store"), place.size)  # type: ignore[attr-defined]
-        dist.init_process_group(
-            "gloo",
-            store=store,
-            rank=place.rank,
-            world_size=place.size,
-            timeout=timedelta(seconds=max(place.timeout_s, 1.0)),
-        )
-        message = ("result", pickle.dumps(fn(*args)))
-    except BaseException as error:
-        message = ("failure", _pickled_or_none(error), traceback.format_exc())  # type: ignore[assignment]
-    connection.send(message)
-    connection.close()
-    if message[0] == "result" and dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def _die_with_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)  # returns when the parent's end closes, which is when the parent is gone
-    os._exit(1)
-
-
-def _pickled_or_none(error: BaseException) -> bytes | None:
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)
-    except Exception:
-        return None
-    return data
-
-
-def _collect(
-    ranks: list[Any], connections: list[Connection], world_size: int, timeout_s: float, folder: Path
-) -> list[Any]:
-    deadline = time.monotonic() + timeout_s
-    results: dict[int, Any] = {}
-    failures: list[tuple[int, bytes | None, str]] = []
-    pending = dict(zip(connections, range(world_size), strict=True))
-    while pending:
-        ready = wait(list(pending), max(0.0, deadline - time.monotonic()))
-        if not ready:
-            break
-        for connection in ready:
-            assert isinstance(connection, Connection), "only connections are waited for"
-            rank = pending.pop(connection)
-            try:
-                kind, *payload = connection.recv()
-            except EOFError:
-                ranks[rank].join()
-                failures.append((rank, None, f"the process ended without a word, exit code {ranks[rank].exitcode}"))
-            else:
-                if kind == "result":
-                    results[rank] = pickle.loads(payload[0])
-                else:
-                    failures.append((rank, payload[0], payload[1]))
-            if failures:
-                deadline = min(deadline, time.monotonic() + _GRACE_S)
-    if failures:
-        rank, error, report = failures[0]
-        others = tuple(sorted(other for other, _, _ in failures[1:]))
-        raise RankFailure(rank, world_size, report, others) from (None if error is None else pickle.loads(error))
-    if pending:
-        missing = tuple(sorted(pending.values()))
-        raise RankTimeout(missing, world_size, timeout_s, _stacks_of(missing, ranks, folder))
-    return [results[rank] for rank in range(world_size)]
-
-
-def _stacks_of(missing: tuple[int, ...], ranks: list[Any], folder: Path) -> str:
-    """Where the ranks that did not come back are right now."""
-    for rank in missing:
-        if ranks[rank].is_alive():
-            os.kill(ranks[rank].pid, signal.SIGUSR1)
-    time.sleep(0.3)
-    texts = []
-    for rank in missing:
-        file = _stack_file(folder, rank)
-        text = file.read_text().strip() if file.exists() else ""
-        texts.append(f"rank {rank} is at:\n{text or '(no stack)'}")
-    return "\n\n".join(texts)
-
-
-def _stack_file(folder: Path, rank: int) -> Path:
-    return folder / f"stack{rank}"
-
-
-def _loopback() -> str:
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
-
-
-def _ranks(numbers: tuple[int, ...]) -> str:
-    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
+    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+        """What ``fn(*args)`` returns on this rank."""
+        with fake_world(self.rank, self.size, joined=True):
+            return [fn(*args)]

@@ -1,0 +1,113 @@
+"""Which collective is this process in? Read from torch's flight recorder, which records every one that gloo runs.
+
+The recorder costs the program nothing that it does not pay already, and sees what C++ issues too: functional
+collectives, DDP's buckets. It does not record messages, so a ``send`` or ``recv`` that blocks is read off the stack.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch.distributed as dist
+
+from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.source import Site, is_internal
+from shardwise.interop.torch_compat import flight_records, ranks_by_group_name
+from shardwise.types.notation import abbreviate
+
+from .waiting import Entered, Standing
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """What one rank knows about itself.
+
+    ``reached``  by group, how many of its collectives this rank has entered.
+    ``inside``   the group and the number of the collective that it has not left, and its name.
+    ``message``  the ``send`` or ``recv`` that it is in.
+    """
+
+    place: Place | None = None
+    reached: Mapping[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    inside: tuple[tuple[str, tuple[int, ...]], int, str] | None = None
+    message: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None
+
+
+def whereabouts(thread: int) -> Whereabouts:
+    """Where this process is, whose program runs on ``thread`` (its identifier)."""
+    frame = sys._current_frames().get(thread)
+    groups = ranks_by_group_name()
+    reached: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+    inside = None
+    for record in flight_records():
+        name, number = record["process_group"][0], record["collective_seq_id"]
+        if record["is_p2p"] or name not in groups:
+            continue
+        group = (name, groups[name])
+        reached[group] = max(reached[group], number)
+        if inside is None and not record["retired"]:
+            inside = (group, number, _call(record))
+    return Whereabouts(_place(frame), dict(reached), inside, None if inside else _message(frame))
+
+
+def standings(known: Mapping[int, Whereabouts], ended: Mapping[int, str]) -> tuple[Standing, ...]:
+    """Where every rank stands, from what each said about itself. ``ended`` says how the ranks ended that did."""
+    told = [Standing(rank, ended=how) for rank, how in ended.items()]
+    for rank, own in known.items():
+        entered = None
+        if own.inside is not None:
+            group, number, call = own.inside
+            missing = tuple(other for other in group[1] if other != rank and not _came(known.get(other), group, number))
+            entered = Entered(call, group[1], number, missing)
+        elif own.message is not None:
+            call, ranks, missing = own.message
+            entered = Entered(call, ranks, None, missing)
+        told.append(Standing(rank, entered, own.place))
+    return tuple(sorted(told, key=lambda one: one.rank))
+
+
+def _came(other: Whereabouts | None, group: tuple[str, tuple[int, ...]], number: int) -> bool:
+    return other is not None and other.reached.get(group, 0) >= number
+
+
+def _call(record: Mapping[str, Any]) -> str:
+    tensors = zip(record["input_dtypes"], record["input_sizes"], strict=False)
+    shown = ", ".join(f"{_dtype(dtype)}[{', '.join(map(str, sizes))}]" for dtype, sizes in tensors)
+    return f"{record['profiling_name'].rpartition(':')[2]}({shown})"
+
+
+def _dtype(name: str) -> str:
+    """``f32`` for ``Float``: the recorder writes C++ names."""
+    written = {"Float": "float32", "Double": "float64", "Half": "float16", "Int": "int32", "Long": "int64"}
+    written |= {"Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "BFloat16": "bfloat16"}
+    return abbreviate(written.get(name, name))
+
+
+def _place(frame: FrameType | None) -> Place | None:
+    while frame is not None and is_internal(frame.f_code):
+        frame = frame.f_back
+    return None if frame is None else Site(frame.f_code, frame.f_lasti).place()
+
+
+def _message(frame: FrameType | None) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+    """The ``send`` or ``recv`` that the innermost frames of a thread are in: its text, its group, its partner."""
+    while frame is not None and is_internal(frame.f_code):
+        name = frame.f_code.co_name
+        if name in ("send", "recv") and frame.f_code.co_filename == dist.distributed_c10d.__file__:
+            given = frame.f_locals
+            group = given.get("group") or dist.group.WORLD
+            ranks = tuple(dist.get_process_group_ranks(group))
+            end = "dst" if name == "send" else "src"
+            partner, in_group = given.get(end), given.get(f"group_{end}")
+            if partner is None and in_group is not None:
+                partner = ranks[in_group]
+            direction = "to" if name == "send" else "from"
+            other = "any rank" if partner is None else f"rank {partner}"
+            return f"{name} {direction} {other}", ranks, () if partner is None else (partner,)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,54 @@
+"""How do we say who waits for whom? A line per rank: the collective it has entered, and who never came to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardwise.diagnostics.finding import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A collective, or a message, that a rank has entered and not left.
+
+    ``call``     what was called, e.g. ``all_reduce(sum, f32[4])``.
+    ``group``    the ranks of its process group.
+    ``number``   it is this group's collective number so and so on this rank, counted from 1; None for a message.
+    ``missing``  the ranks that have not come to it.
+    """
+
+    call: str
+    group: tuple[int, ...]
+    number: int | None = None
+    missing: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        number = "" if self.number is None else f", collective {self.number} of the group of {listed(self.group)}"
+        missing = f"; {listed(self.missing)} never arrived" if self.missing else ""
+        return f"in {self.call}{number}{missing}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rank is. Without ``entered`` it is somewhere in the program, or, with ``ended``, at its end."""
+
+    rank: int
+    entered: Entered | None = None
+    place: Place | None = None
+    ended: str = ""
+
+    def __str__(self) -> str:
+        doing = self.ended or f"is {self.entered or 'in no collective'}"
+        return f"rank {self.rank} {'' if self.place is None else f'at {self.place} '}{doing}"
+
+
+def told(standings: Iterable[Standing]) -> str:
+    """The standings as text, a line per rank."""
+    return "\n".join(str(one) for one in sorted(standings, key=lambda one: one.rank))
+
+
+def listed(ranks: Iterable[int]) -> str:
+    """``rank 1``, ``ranks 0, 2``."""
+    numbers = sorted(ranks)
+    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
