@@ -41,15 +41,17 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(("fn", "values", "placements", "claim"), RIGHT)
-def test_a_true_claim_stands(fn, values, placements, claim, size):
-    assert check_claim(fn, values, placements, claim, size=size) is None
+def test_a_true_claim_stands(fn, values, placements, claim, size, dtype):
+    assert check_claim(fn, [value.to(dtype) for value in values], placements, claim, size=size) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
 @pytest.mark.parametrize(("fn", "values", "placements", "claim", "phase", "ranks"), WRONG)
-def test_a_wrong_claim_is_refuted_where_it_is_wrong(fn, values, placements, claim, phase, ranks):
-    found = check_claim(fn, values, placements, claim)
+def test_a_wrong_claim_is_refuted_where_it_is_wrong(fn, values, placements, claim, phase, ranks, dtype):
+    found = check_claim(fn, [value.to(dtype) for value in values], placements, claim)
     assert found is not None
     assert (found.phase, found.ranks) == (phase, ranks)
     assert not found.index or len(found.index) == 2

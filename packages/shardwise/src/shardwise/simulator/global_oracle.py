@@ -12,9 +12,9 @@ the book says and the numbers refute (``wrong``) and what is true and the book r
 
 ``fn`` takes the tensors only, the global ones or a rank's; a size argument that is local must be computed from them.
 Kernels that trust their sizes and indices may crash on placements that do not fit: those need a process of their own.
-It must not write to its operands and must draw no random numbers, unless it seeds them. Give float64 values, and
-dims whose sizes are no multiple of three, so that shards are uneven. A result is sharded if the pieces in rank order
-are the global one, whatever their lengths. A dim shorter than the axis is not cut.
+It must not write to its operands and must draw no random numbers, unless it seeds them. Give float64 values, which tell
+a small lie from rounding, and dims whose sizes are no multiple of three, so that shards are uneven. A result is sharded
+if the pieces in rank order are the global one, whatever their lengths. A dim shorter than the axis is not cut.
 An integer operand is an index if there are floating ones, and no pending sum.
 ``refute_on_grid`` tries one claim on a mesh of several axes.
 Source: semantics section 7, rulebook.md "the oracle".
@@ -32,8 +32,9 @@ import torch
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard
 from shardwise.types.tensor_type import TensorType
 
-from .oracle import ROUGH, Op, Tensors, addends, close, gradients, leaf_of, tensors_in
+from .oracle import Op, Tensors, addends, gradients, leaf_of, tensors_in
 from .reassemble import Grid, Unreadable, deal, reassemble
+from .rounding import close, coarsest, total
 
 Placements = tuple[PerMeshAxisSpmdType, ...]
 Answer = tuple[PerMeshAxisSpmdType | None, ...] | str
@@ -309,6 +310,7 @@ class _Trial:
         self.whole = whole
         self.ranks: list[tuple[Tensors, Tensors]] = []
         self.failure = ""
+        self.rough = coarsest((*values, *whole[1]))
         try:
             self.ranks = [_run(fn, local) for local in _deal_all(values, operands, size, seed)]
         except FAILURES as error:
@@ -319,7 +321,7 @@ class _Trial:
         pieces = [outs[at].detach() for _, outs in self.ranks if at < len(outs)]
         if len(pieces) < self.size:
             return f"result {at} is missing on some rank"
-        return _misread(pieces, place, self.whole[1][at].detach(), f"result {at}")
+        return _misread(pieces, place, self.whole[1][at].detach(), f"result {at}", rough=self.rough)
 
     def refute_backward(self, results: Sequence[PerMeshAxisSpmdType | None]) -> str | None:
         """Why the gradients are not what the duals of operands and results say; None if they are."""
@@ -330,7 +332,6 @@ class _Trial:
         generator = torch.Generator().manual_seed(self.seed + 104729)
         cotangents = [torch.randn(outs[at].shape, dtype=outs[at].dtype, generator=generator) for at in sent]
         duals = [_dual(results[at]) for at in sent]
-        rough = next((outs[at].dtype for at in sent if outs[at].dtype in ROUGH), None)
         dealt = [
             torch.split(cotangent, [local[at].shape[dual.dim] for _, local in self.ranks], dual.dim)
             if isinstance(dual, Shard)
@@ -353,7 +354,7 @@ class _Trial:
             whole, pieces = wanted[at], [each[at] for each in found]
             if whole is not None:
                 own = [piece for piece in pieces if piece is not None]
-                reason = _misread(own, _dual(place), whole, f"the gradient of operand {at}", rough=rough)
+                reason = _misread(own, _dual(place), whole, f"the gradient of operand {at}", rough=self.rough)
                 if reason:
                     return reason
         return None
@@ -421,11 +422,7 @@ def _misread(
     if place is P:
         if any(piece.shape != whole.shape for piece in pieces):
             return f"{what} has another shape on some rank than globally"
-        return (
-            None
-            if close(torch.stack(list(pieces)).sum(0), whole, rough=rough)
-            else f"{what} does not sum up to the global one"
-        )
+        return None if close(total(pieces), whole, rough=rough) else f"{what} does not sum up to the global one"
     assert isinstance(place, Shard), "a result is R, P or S(i)"
     shapes = {(*piece.shape[: place.dim], *piece.shape[place.dim + 1 :]) for piece in pieces}
     if len(shapes) != 1 or any(piece.ndim <= place.dim for piece in pieces):

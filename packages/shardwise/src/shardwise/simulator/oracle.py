@@ -4,7 +4,8 @@ Each operand's denoted value is dealt out to the ranks according to its placemen
 the results are read back at the claimed placement: equal on every rank for R and I, summing to the operator's result on
 the denoted values for P. Then the duality claim: cotangents of the claimed placement's dual are sent back, and the
 gradients that autograd computes per rank, read at each operand's dual, must be the gradient of the denoted function
-computed on one device. Floating values should be float64.
+computed on one device. Floating values
+should be float64, which tells a small lie from rounding; coarser ones are compared as `rounding.py` says.
 Source: semantics sections 2 and 3.
 """
 
@@ -18,6 +19,8 @@ import torch
 
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 
+from .rounding import addable, close, coarsest, same, total
+
 Op = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]
 Runs = list[tuple[Tensors, Tensors]]
@@ -26,14 +29,6 @@ Cotangents = dict[int, torch.Tensor]
 """By the number of the result."""
 
 _SPLIT = "a result of pending sums depends on how the sums are split"
-_RTOL, _ATOL = 1e-7, 1e-9
-ROUGH = {
-    torch.float32: (1e-4, 1e-5),
-    torch.complex64: (1e-4, 1e-5),
-    torch.float16: (1e-2, 1e-2),
-    torch.bfloat16: (5e-2, 5e-2),
-}
-"""Dtypes in which sums come out another way in the last digits: their relative and absolute tolerances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +91,13 @@ def check_claim(
     if len(claims) != count:
         return Disagreement("forward", 0, (0,), (), f"{len(claims)} claims for {count} results")
     for which, (place, first, other) in enumerate(zip(claims, results[0][1], again[0][1], strict=True)):
-        if place is V and not _equal(first, other):
+        if place is V and not same(first, other):
             return Disagreement("forward", which, (0,), (), _SPLIT)
     whole: Runs = []
     if set(claims) - {V}:
         whole = [_run(fn, tuple(leaf_of(value) for value in values))]
-    return _forward(results, whole, claims) or _backward(results, whole, placements, claims, generator)
+    rough = coarsest((*values, *results[0][1]))
+    return _forward(results, whole, claims, rough) or _backward(results, whole, placements, claims, generator, rough)
 
 
 def leaf_of(value: torch.Tensor) -> torch.Tensor:
@@ -155,13 +151,15 @@ def tensors_in(result: Any) -> Tensors:
     return ()
 
 
-def _forward(results: Runs, whole: Runs, claims: Sequence[PerMeshAxisLocalSpmdType]) -> Disagreement | None:
+def _forward(
+    results: Runs, whole: Runs, claims: Sequence[PerMeshAxisLocalSpmdType], rough: torch.dtype | None
+) -> Disagreement | None:
     everyone = tuple(range(len(results)))
     for which, (claim, first) in enumerate(zip(claims, results[0][1], strict=True)):
         outputs = [outs[which] for _, outs in results]
         if claim in (R, I):
             for rank, output in enumerate(outputs):
-                if not _equal(first, output):
+                if not same(first, output):
                     return _differs("forward", which, (rank,), first, output)
         elif claim is P:
             wanted = whole[0][1][which]
@@ -169,9 +167,9 @@ def _forward(results: Runs, whole: Runs, claims: Sequence[PerMeshAxisLocalSpmdTy
                 return Disagreement("forward", which, everyone, (), "the ranks' results have other shapes")
             if wanted.dtype is torch.bool:
                 return Disagreement("forward", which, everyone, (), "a truth value is no pending sum")
-            total = torch.stack([output.detach() for output in outputs]).sum(0)
-            if not close(total, wanted):
-                return _differs("forward", which, everyone, wanted, total)
+            added = total(outputs)
+            if not close(added, wanted, rough=rough):
+                return _differs("forward", which, everyone, wanted, added)
     return None
 
 
@@ -181,6 +179,7 @@ def _backward(
     placements: Sequence[PerMeshAxisLocalSpmdType],
     claims: Sequence[PerMeshAxisLocalSpmdType],
     generator: torch.Generator,
+    rough: torch.dtype | None,
 ) -> Disagreement | None:
     """The duality claim: gradients read at the operands' duals are the gradient of the denoted function."""
     seeds = _cotangents(results, claims, generator)
@@ -195,12 +194,12 @@ def _backward(
             continue
         found = [gradient for each in per_rank if (gradient := each[which]) is not None]
         if place is R:
-            total = torch.stack(found).sum(0)
-            if not close(total, wanted):
-                return _differs("backward", which, everyone, wanted, total)
+            added = total(found)
+            if not close(added, wanted, rough=rough):
+                return _differs("backward", which, everyone, wanted, added)
             continue
         for rank, gradient in enumerate(found):
-            if not close(gradient, wanted):
+            if not close(gradient, wanted, rough=rough):
                 return _differs("backward", which, (rank,), wanted, gradient)
     return None
 
@@ -272,27 +271,11 @@ def gradients(
     return [next(found).detach() if leaf.requires_grad else None for leaf in leaves]
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor, *, rough: torch.dtype | None = None) -> bool:
-    """Equal up to rounding in their dtype, or in ``rough``; shapes must agree."""
-    if found.shape != wanted.shape:
-        return False
-    rtol, atol = ROUGH.get(rough or wanted.dtype, (_RTOL, _ATOL))
-    return torch.allclose(found.to(wanted.dtype), wanted, rtol=rtol, atol=atol, equal_nan=True)
-
-
-def _equal(first: torch.Tensor, other: torch.Tensor) -> bool:
-    """The same bits, but for the last ones of library kernels whose order of summation depends on where memory lies."""
-    if torch.equal(first, other):
-        return True
-    if first.shape != other.shape or not (first.is_floating_point() or first.is_complex()):
-        return False
-    return torch.allclose(first, other, rtol=1e-12, atol=1e-14, equal_nan=True)
-
-
 def _differs(phase: str, which: int, ranks: tuple[int, ...], wanted: torch.Tensor, found: torch.Tensor) -> Disagreement:
     if wanted.shape != found.shape:
         return Disagreement(phase, which, ranks, (), f"shape {tuple(found.shape)}, expected {tuple(wanted.shape)}")
-    apart = (found.to(wanted.dtype) - wanted).abs() if wanted.dtype is not torch.bool else wanted ^ found
+    wanted, found = addable(wanted), addable(found.to(wanted.dtype))
+    apart = (found - wanted).abs() if wanted.dtype is not torch.bool else wanted ^ found
     worst = int(apart.nan_to_num(nan=torch.inf).argmax()) if apart.is_floating_point() else int(apart.int().argmax())
     index = tuple(int(position) for position in torch.unravel_index(torch.tensor(worst), wanted.shape))
     return Disagreement(phase, which, ranks, index, f"{found[index].item()}, expected {wanted[index].item()}")

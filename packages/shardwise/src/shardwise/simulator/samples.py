@@ -2,12 +2,16 @@
 
 A sample becomes a ``Case``: the tensors among its arguments, at any depth, are operands; everything else is fixed.
 Every case has two sets of values, drawn from the same domain, so that an accident does not count as a truth.
-Floating samples have double precision where the operator has it, which tells a small lie from rounding.
+Most floating samples have double precision, because an oracle in single precision is blind to lies that are smaller
+than its rounding: relative errors of 1e-4 instead of 1e-7. Where the operator has both, samples in the single precision
+that programs run in follow, so that rules and kernels that depend on the dtype are tried as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import itertools
 import random
 import warnings
@@ -18,6 +22,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shardwise.interop.op_names import op_name
 from shardwise.interop.torch_compat import tree_leaves, tree_map
@@ -25,6 +30,7 @@ from shardwise.rules.row import Row
 from shardwise.rules.table import lookup
 
 from .oracle import Tensors, tensors_in
+from .preconditions import check_arguments
 
 LARGEST = 32768
 """Elements of an operand; larger samples test kernels, not shardings."""
@@ -45,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A sort of numbers: dtypes in order of preference, and how many samples of it are tried."""
+    """A sort of numbers: dtypes in order of preference, and how many samples of the first that the operator takes."""
 
     kind: str
     dtypes: tuple[torch.dtype, ...]
@@ -54,6 +60,7 @@ class Domain:
 
 DOMAINS = (
     Domain("float", (torch.float64, torch.float32), 4),
+    Domain("float", (torch.float32,), 2),
     Domain("complex", (torch.complex128, torch.complex64), 1),
     Domain("int", (torch.int64, torch.int32), 1),
 )
@@ -84,12 +91,21 @@ _SIZED = {"view": 0, "view_copy": 0, "reshape": 0, "unflatten": 1}
 """Where these take the sizes of their result: a rank's sizes differ, so each in turn is left to the operator (-1)."""
 
 
+_WITHIN: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "nn.functional.scaled_dot_product_attention": functools.partial(sdpa_kernel, SDPBackend.MATH)
+}
+"""Attention is tried in its plain form: it keeps its dtype's precision, and DTensor has rules for its parts. For the
+CPU's fused kernel it has none, and tries the decomposition on every placement, for minutes."""
+
+
 def cases_of(op: Any) -> Iterator[Case]:
     """The cases of one entry of the database, the same in every run."""
+    tried: set[torch.dtype] = set()
     for domain in DOMAINS:
         dtype = next((dtype for dtype in domain.dtypes if op.supports_dtype(dtype, "cpu")), None)
-        if dtype is None:
+        if dtype is None or dtype in tried:
             continue
+        tried.add(dtype)
         drawn = [[form for sample in _draw(op, dtype, number) for form in _unsized(op, sample)] for number in (0, 1)]
         usable = [at for at, sample in enumerate(drawn[0]) if _is_usable(sample)]
         for at in _spread_out(usable, [_form(sample) for sample in drawn[0]], domain.samples):
@@ -164,13 +180,19 @@ def _case(op: Any, kind: str, sample: Any, other: Any) -> Case:
 
     def fn(*tensors: torch.Tensor) -> Any:
         remaining = iter(tensors)
-        input, args, kwargs = tree_map(
-            lambda leaf: next(remaining) if isinstance(leaf, torch.Tensor) else leaf, structure
-        )
-        return op.op(input, *args, **kwargs)
+        input, args, kwargs = tree_map(lambda leaf: _fresh(leaf, remaining), structure)
+        check_arguments(op.name, (input, *args))
+        with _WITHIN.get(op.name, contextlib.nullcontext)():
+            return op.op(input, *args, **kwargs)
 
     values = _tensors(sample)
     return Case(kind, fn, values, _alike(sample, other), _shown(structure))
+
+
+def _fresh(leaf: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    if isinstance(leaf, torch.nn.Module):
+        return copy.deepcopy(leaf)  # what counts DTensor's traffic leaves hooks on the modules it has seen
+    return next(tensors) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _alike(sample: Any, other: Any) -> Tensors | None:

@@ -23,6 +23,7 @@ SKIPS = {
     **dict.fromkeys(("resize_", "resize_as_"), "leaves new elements uninitialised"),
     "masked.mean": "a Python function that counts the elements of its operand's shape, which is a rank's: an honest "
     "limit, because the checker sees the calls inside and no rule for the whole is asked",
+    "to_sparse": "its result is sparse, and types are about dense tensors",
     **dict.fromkeys(
         ("jiterator_unary", "jiterator_binary", "jiterator_4inputs_with_extra_args", "jiterator_binary_return_by_ref",
          "jiterator_2inputs_2outputs", "torch._scaled_mm", "torch._scaled_mm_v2",
@@ -31,8 +32,3 @@ SKIPS = {
     ),
 }  # fmt: skip
 """By the database's name of the operator, all variants alike."""
-
-NOT_ASKED_ABROAD = {
-    "nn.functional.scaled_dot_product_attention": "DTensor tries the decomposition on every placement, for minutes",
-}
-"""Operators that the other book is not asked about, and why."""

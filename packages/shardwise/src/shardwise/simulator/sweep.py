@@ -25,9 +25,10 @@ from shardwise.types.placement import I, P, R, Shard, V
 from .apart import GivenUp, run_apart
 from .choices import global_choices, local_choices
 from .global_oracle import FAILURES, Answer, Ask, Fact, Placements, Truth
-from .oracle import check_claim, close, tensors_in
+from .oracle import check_claim, tensors_in
+from .rounding import close
 from .samples import Case, cases_of, draws_numbers, full_name, row_of, seed_everything
-from .skips import NOT_ASKED_ABROAD, SKIPS
+from .skips import SKIPS
 
 AskForeign = Callable[
     [Callable[..., Any], Sequence[torch.Tensor], Placements, Sequence[torch.Tensor]], tuple[Answer, list[torch.Tensor]]
@@ -136,8 +137,6 @@ def tally_of(name: str, books: Books) -> Tally:
         return tally
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if op.name in NOT_ASKED_ABROAD:
-            books = replace(books, foreign=None)
         for case in cases_of(op):
             _try_case(case, books, tally)
     if not tally.cases and not tally.skipped:
