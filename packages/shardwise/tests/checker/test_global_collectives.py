@@ -41,6 +41,41 @@ def test_a_move_takes_the_axis_along(mesh: Any, op: str, src: Any, dst: Any, bef
         assert str(spmd.typeof(getattr(spmd, op)(x, "tp", src=src, dst=dst))) == after
 
 
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        (lambda x: spmd.convert(x, "tp", src=R, dst=S(0), split_sizes=[5, 1, 1, 1]), "f32[5@~tp, 8]"),
+        (lambda x: spmd.convert(x, "tp", src=R, dst=S(0), split_sizes=[2, 2, 2, 2]), "f32[2@tp, 8]"),
+        (lambda x: spmd.redistribute(x, "tp", src=R, dst=S(1), split_sizes=[5, 1, 1, 1]), "f32[8, 5@~tp]"),
+        (lambda x: spmd.convert(torch.ones(8, 8), "tp", src=R, dst=S(0), split_sizes=[5, 1, 1, 1]), "f32[5@~tp, 8]"),
+    ],
+)
+def test_shards_are_uneven_where_split_sizes_differ(mesh: Any, call: Any, after: str) -> None:
+    x = typed({"dp": R, "tp": R})
+    with typecheck(local=False):
+        y = call(x)
+        assert str(spmd.typeof(y)).removesuffix(" {dp: R}") == after
+
+
+def test_uneven_pieces_are_exchanged_with_split_sizes_only(mesh: Any) -> None:
+    sizes = [5, 1, 1, 1]
+    x = typed({"dp": R, "tp": R})
+    with typecheck(local=False):
+        mine = spmd.convert(x, "tp", src=R, dst=S(0), split_sizes=sizes)
+        for call in (spmd.all_gather, spmd.redistribute, spmd.unshard):
+            with refused("SW417", "split_sizes=[...]", "even=True"):
+                call(mine, "tp", src=S(0), dst=R)
+            whole = call(mine, "tp", src=S(0), dst=R, split_sizes=sizes)
+            assert str(spmd.typeof(whole)) == "f32[8, 8] {dp: R, tp: R}"
+        with refused("SW417", "even=True"):
+            spmd.all_to_all(mine, "tp", src=S(0), dst=S(1))
+        sent = spmd.all_to_all(mine, "tp", input_split_sizes=[2, 1, 1, 1], output_split_sizes=[2, 3, 0, 1])
+        assert str(spmd.typeof(sent)) == "f32[6@~tp, 8] {dp: R}"
+        back = spmd.all_to_all(sent, "tp", input_split_sizes=[2, 3, 0, 1], output_split_sizes=[2, 1, 1, 1])
+        even = spmd.assert_type(back, {"tp": S(0)}, even=True)
+        assert str(spmd.typeof(spmd.all_gather(even, "tp", src=S(0), dst=R))) == "f32[20, 8] {dp: R, tp: R}"
+
+
 def test_other_axes_stay_where_they_are(mesh: Any) -> None:
     x = typed({"dp": S(0), "tp": P})
     with typecheck(local=False):

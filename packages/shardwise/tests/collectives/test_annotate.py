@@ -385,3 +385,28 @@ def test_assert_local_type_is_an_old_name():
     with pytest.warns(DeprecationWarning, match="assert_type"):
         assert assert_local_type(x, {"tp": R}) is x
     assert type_of(x) is of({TP: R})
+
+
+def test_the_lengths_of_shards_can_be_said():
+    x = assert_type(torch.randn(5, 2), {"dp": S(0), "tp": S(1)})
+    assert type_of(assert_type(x, {"tp": S(1)})).uneven == set()
+    assert type_of(assert_type(x, {"tp": S(1)}, even=False)).uneven == {TP}
+    assert type_of(assert_type(x, {"dp": S(0), "tp": S(1)})).uneven == {TP}, "saying nothing changes nothing"
+    assert str(typeof(x)) == "f32[5@dp, 2@~tp]"
+    assert type_of(assert_type(x, {"tp": S(1)}, even=True)).uneven == set()
+
+
+def test_that_shards_are_even_after_all_is_trusted(collecting):
+    x = assert_type(torch.randn(5, 2), {"tp": S(0)}, even=False)
+    collecting.trusted.clear()
+    assert_type(x, {"tp": S(0)}, even=True)
+    assert [what for what, _ in collecting.trusted] == ["assert_type"]
+
+
+@pytest.mark.parametrize(("types", "even"), [({"tp": R}, True), ({"tp": V}, False), ({"tp": S(0)}, 1)])
+def test_even_speaks_of_shards_and_is_a_truth_value(types, even):
+    x = torch.randn(4, 2)
+    with pytest.raises(SpmdTypeError, match="even") as caught:
+        assert_type(x, types, even=even)
+    assert caught.value.code == "SW132"
+    assert not has_local_type(x)

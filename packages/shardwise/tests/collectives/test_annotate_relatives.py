@@ -283,3 +283,10 @@ def test_erased_annotations_write_nothing_and_look_at_nothing():
     assert not has_local_type(x)
     assert x.__dict__ == {}
     assert type_of(typed) is of({TP: P})
+
+
+def test_a_like_tensor_has_shards_of_the_same_lengths():
+    source = assert_type(tensor(), {"tp": S(0)}, even=False)
+    x = tensor()
+    assert_type_like(x, source)
+    assert type_of(x) is type_of(source)

@@ -27,6 +27,8 @@ WRITTEN = [
     (("float32", (8, 16), of({DP: R, TP: V}, PartitionSpec(None, TP))), "f32[8, 16@tp] {dp: R}"),
     (("bfloat16", (8,), of({DP: V, TP: V}, PartitionSpec((DP, TP)))), "bf16[8@(dp,tp)]"),
     (("bfloat16", (8,), of({DP: V, TP: V}, PartitionSpec((TP, DP)))), "bf16[8@(tp,dp)]"),
+    (("bfloat16", (8,), of({DP: V, TP: V}, PartitionSpec((DP, TP)), uneven={TP})), "bf16[8@(dp,~tp)]"),
+    (("int64", (5,), of({TP: V}, PartitionSpec(TP), uneven={TP})), "i64[5@~tp]"),
     (("float32", (), of()), "f32[]"),
     (("int64", (3, 0), of({TP: P, DP: I})), "i64[3, 0] {dp: I, tp: P}"),
     (("bool", (3,), of({TP: UNKNOWN, DP: V})), "b8[3] {dp: V, tp: ?}"),
@@ -55,7 +57,8 @@ def typed_shapes(draw):
         if dims and draw(st.booleans()):
             draw(st.sampled_from(dims)).append(axis)
     spec = PartitionSpec(*map(make_entry, dims)) if any(dims) else None
-    type = of(placements, spec, draw(st.sampled_from(list(Ground))))
+    uneven = frozenset(draw(st.sets(st.sampled_from(list(NAMES.values())))))
+    type = of(placements, spec, draw(st.sampled_from(list(Ground))), uneven)
     return TypedShape(draw(st.sampled_from(list(_ABBREVIATIONS))), shape, type)
 
 

@@ -26,7 +26,8 @@ def tensor_types(draw):
         if dims and draw(st.booleans()):
             draw(st.sampled_from(dims)).append(axis)
     spec = PartitionSpec(*map(make_entry, dims)) if any(dims) else None
-    return TensorType.of(placements, spec, draw(st.sampled_from(list(Ground))))
+    uneven = frozenset(draw(st.sets(st.sampled_from(AXES))))
+    return TensorType.of(placements, spec, draw(st.sampled_from(list(Ground))), uneven)
 
 
 @given(tensor_types(), st.randoms(use_true_random=False))
@@ -34,18 +35,19 @@ def test_equal_types_are_one_object_in_whatever_order_they_are_given(type, rando
     items = list(zip(type.axes, type.placements, strict=True))
     random.shuffle(items)
     spec = None if type.spec is None else PartitionSpec(*type.spec)
-    assert TensorType.of(items, spec, type.ground) is type
-    assert TensorType.of(dict(items), spec, type.ground) is type
+    assert TensorType.of(items, spec, type.ground, type.uneven) is type
+    assert TensorType.of(dict(items), spec, type.ground, set(type.uneven)) is type
 
 
 @given(tensor_types(), tensor_types())
 def test_different_types_are_different_objects(one, other):
-    same = (one.local, one.axes, one.placements, one.spec, one.ground) == (
+    same = (one.local, one.axes, one.placements, one.spec, one.ground, one.uneven) == (
         other.local,
         other.axes,
         other.placements,
         other.spec,
         other.ground,
+        other.uneven,
     )
     assert (one is other) == same
 
@@ -70,6 +72,17 @@ def test_a_changed_axis_leaves_the_spec_and_no_other_does(type, axis, place):
     after = [a for entry in changed.spec or () for a in entry_axes(entry)]
     assert after == [a for a in before if a is not axis or place is V]
     assert all(changed.get(a) is V for a in after)
+
+
+def test_only_axes_that_shard_have_shards_that_differ_in_length():
+    spec = PartitionSpec((DP, TP))
+    type = TensorType.of({DP: V, TP: V, AXES[1]: R}, spec, uneven={TP, AXES[1]})
+    assert type.uneven == {TP}
+    assert "uneven over" in repr(type)
+    assert type.backward_type().uneven == type.with_ground(Ground.CONSTANT).uneven == {TP}
+    assert type.with_placements({DP: R}).uneven == {TP}
+    assert type.with_placements({TP: R}).uneven == type.with_spec(None).uneven == set()
+    assert type.with_uneven(()) is TensorType.of({DP: V, TP: V, AXES[1]: R}, spec)
 
 
 def test_threads_that_make_one_type_at_once_get_one_object():

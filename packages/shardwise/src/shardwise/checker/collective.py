@@ -27,10 +27,11 @@ from .classes import is_dtensor_call
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
-from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum, restacked
+from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum, restacked, unequal
 from .sharding_report import sharded_dim
 from .tracelog import log_result, typed_shape
 
+_SIZES = ("split_sizes", "input_split_sizes", "output_split_sizes")
 _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
 
 
@@ -47,6 +48,8 @@ def collective(op: str) -> Handler:
         before = type_of(call.x)
         shown = [typed_shape(call.x)] if is_tracing() else []
         changed = before if axis.size() == 1 else _check(session, call, axis, before)
+        if changed.spec is not None and not session.local:
+            changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
         result = func(*args, **kwargs)
         session.checked += 1
@@ -68,6 +71,11 @@ class _Call:
         self.axis = args[1] if len(args) > 1 else kwargs.get("axis")
         self.src = kwargs.get("src", defaults.get("src"))
         self.dst = kwargs.get("dst", defaults.get("dst"))
+        self.sizes = [sizes for name in _SIZES if (sizes := kwargs.get(name)) is not None]
+        """Split sizes; one list per side of an exchange."""
+        if op == "all_to_all" and self.sizes and self.src is V and self.dst is V:
+            # Pieces of different sizes are pieces and no entries: the dims are kept.
+            self.src, self.dst = Shard(kwargs.get("concat_dim") or 0), Shard(kwargs.get("split_dim") or 0)
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if op == "redistribute" else op
         self.move = find_move(route, self.src, self.dst)
         if self.move is not None and self.move.expert and op != "redistribute" and not kwargs.get("expert_mode"):
@@ -155,6 +163,8 @@ def _moved(
     else:
         ordered = sorted(axes, key=lambda one: one.sort_key)
         stuck = moved_spec(route, type, ndim, ordered, P if route in REDUCTIONS else call.src, call.dst)
+    if not isinstance(stuck, Stuck) and not call.sizes and _needs_lengths(call) and not type.uneven.isdisjoint(axes):
+        stuck = unequal(call.op, axes, call.src, call.dst)
     if not isinstance(stuck, Stuck):
         return stuck, True
     _report_stuck(session, call, axis, stuck)
@@ -205,6 +215,19 @@ def _says_addends(call: _Call) -> bool:
     """True if a V operand would be declared a pending sum, which global types may have found out already."""
     assert call.move is not None, "what has no move is not checked"
     return call.move.op in REDUCTIONS or (call.move.op == "reinterpret" and call.dst is P)
+
+
+def _with_lengths(call: _Call, axis: Any, before: TensorType, after: TensorType) -> TensorType:
+    """``after``, which knows which of its shards may differ in length; those that are cut by split sizes may."""
+    axes = {axis} if axis in after else set(axes_inside(axis, after.axes) or ())
+    ragged = any(isinstance(sizes, Sequence) and any(size != sizes[0] for size in sizes) for sizes in call.sizes)
+    kept = before.uneven & axes if call.move is not None and call.move.is_noop else set()
+    return after.with_uneven((before.uneven - axes) | kept | (axes if ragged else set()))
+
+
+def _needs_lengths(call: _Call) -> bool:
+    """True if the call puts the pieces of a tensor together, and must know how long each is."""
+    return isinstance(call.src, Shard) and call.move is not None and not call.move.is_noop
 
 
 def _check_shard(session: CheckSession, call: _Call, axis: Any, type: TensorType) -> None:

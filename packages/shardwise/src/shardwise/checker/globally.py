@@ -7,7 +7,7 @@ sharded. The specs of several axes are then put together, in the order in which 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,8 @@ class Placer:
         self.tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
         self.dims: dict[Any, tuple[int | None, ...]] = {}
         """For every axis that shards a result: the dim of each result."""
+        self.uneven: set[Any] = set()
+        """Those of them whose shards may differ in length."""
 
     @functools.cached_property
     def labelling(self) -> Labelling | None:
@@ -77,6 +79,8 @@ class Placer:
         if placed.place is not V:
             return placed.place if placed.total else self._pending(axis, sharded, placed)
         self.dims[axis] = placed.dims
+        if placed.uneven:
+            self.uneven.add(axis)
         return V
 
     def _pending(self, axis: Any, sharded: Sequence[Sharded], placed: Placed) -> Any:
@@ -108,7 +112,7 @@ class Placer:
             uniform = isinstance(original, TensorType) and original.ground in (Ground.ZERO, Ground.UNIFORM)
             return Sharded(None, uniform=uniform)
         shard = partition_spec_get_shard(type.spec, axis)
-        return Sharded(type.get(axis), None if shard is None else shard.dim)
+        return Sharded(type.get(axis), None if shard is None else shard.dim, uneven=axis in type.uneven)
 
     def _is_cut(self, at: int, axis: Any) -> bool:
         type = self.types[at]
@@ -151,9 +155,15 @@ def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     return [axis for axis in whole if axis in part] == list(part)
 
 
-def result_types(base: TensorType, specs: Sequence[PartitionSpec | None]) -> tuple[TensorType, ...]:
-    """``base`` with each of the specs; an axis that shards some other result only is V without a spec there."""
-    return tuple(base if spec is None else base.with_spec(spec) for spec in specs)
+def result_types(
+    base: TensorType, specs: Sequence[PartitionSpec | None], uneven: Collection[Any] = ()
+) -> tuple[TensorType, ...]:
+    """``base`` with each of the specs; an axis that shards some other result only is V without a spec there.
+
+    ``uneven``  axes whose shards may differ in length.
+    """
+    made = (base if spec is None else base.with_spec(spec) for spec in specs)
+    return tuple(type.with_uneven(uneven) if uneven else type for type in made)
 
 
 def scope_of(session: CheckSession, mesh: CurrentMesh | None) -> Scope:

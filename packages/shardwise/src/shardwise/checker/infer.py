@@ -124,12 +124,12 @@ def infer(
         specs = []
     result = TensorType.of(placements)
     return Outcome(
-        result if len(specs) != 1 else result.with_spec(specs[0]),
+        result if len(specs) != 1 else result_types(result, specs, placer.uneven)[0],
         tuple(refusals),
         tuple(sources.get(axis) for axis in result.axes),
         grad_matters,
         blockable,
-        results=result_types(result, specs) if len(specs) > 1 else (),
+        results=result_types(result, specs, placer.uneven) if len(specs) > 1 else (),
         call=call if scope is not None else None,
     )
 

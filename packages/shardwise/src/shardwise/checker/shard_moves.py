@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.comms import REDUCTIONS
 from shardwise.types.placement import P, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
@@ -86,6 +87,23 @@ def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Stuck:
         f"{op} runs over {', '.join(kept)} with local types and {', '.join(tracked)} with global types at once",
         ("local_axes of the current mesh says which axes keep local semantics",),
         (f"one {op} per axis, or with local(): around this one",),
+    )
+
+
+def unequal(op: str, axes: Sequence[Any], src: Any, dst: Any) -> Stuck:
+    """A move of pieces that may differ in length, without being told how long each is."""
+    where = axis_argument(axes[0]) if len(axes) == 1 else f"({', '.join(map(axis_argument, axes))})"
+    sizes = "split_sizes=[...]"
+    if isinstance(dst, Shard):
+        sizes = "input_split_sizes=[...], output_split_sizes=[...]" if src.dim == dst.dim == 0 else ""
+    return Stuck(
+        "SW417",
+        f"{op} takes every rank's piece over {', '.join(map(repr, axes))} to be of one length, but they may differ",
+        ("where they do, it stops, waits for ever or puts the wrong elements together",),
+        (
+            *([f"{op}(..., src={src!r}, dst={dst!r}, {sizes}) says how long each is"] if sizes else []),
+            f"assert_type(..., {{{where}: {src!r}}}, even=True) if every rank has as many elements",
+        ),
     )
 
 

@@ -71,7 +71,8 @@ def _sharded(operand: Bound, axis: Any) -> Sharded:
         return Sharded(None)
     uniform = operand.type.ground in (Ground.ZERO, Ground.UNIFORM)
     shard = partition_spec_get_shard(operand.type.spec, axis)
-    return Sharded(operand.type.get(axis), None if shard is None else shard.dim, uniform)
+    uneven = axis in operand.type.uneven
+    return Sharded(operand.type.get(axis), None if shard is None else shard.dim, uniform, uneven)
 
 
 def _moves(at: int, operand: Bound, now: Sharded, size: int) -> list[Step]:
@@ -85,6 +86,8 @@ def _moves(at: int, operand: Bound, now: Sharded, size: int) -> list[Step]:
     if now.dim is not None:
         whole = elements * size
         gather = Step(at, "all_gather", Shard(now.dim), R, whole * share)
+        if now.uneven:
+            return [gather]
         return [gather] + [
             Step(at, "all_to_all", Shard(now.dim), Shard(dim), elements * share)
             for dim in dims

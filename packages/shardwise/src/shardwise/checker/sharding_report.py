@@ -18,13 +18,23 @@ if TYPE_CHECKING:
     from .infer import AxisRefusal
     from .report import Located
 
-SHARDING = frozenset(f"SW{number}" for number in range(401, 413))
+SHARDING = frozenset(f"SW{number}" for number in (*range(401, 413), 417))
 
 
 def sharded_dim(type: Any, axis: Any) -> int | None:
     """The dim on which an operand of this type is sharded over ``axis``."""
     shard = partition_spec_get_shard(type.spec, axis) if isinstance(type, TensorType) else None
     return None if shard is None else shard.dim
+
+
+def _is_uneven(operand: Bound, axis: Any) -> bool:
+    """True if the operand's shards over the axis may differ in length."""
+    return isinstance(operand.type, TensorType) and axis in operand.type.uneven
+
+
+def assert_even(name: str, axis: Any, dim: int | None) -> str:
+    """The help for shards whose lengths may differ: the claim that they do not."""
+    return f"assert_type({name}, {{{axis_argument(axis)}: S({dim})}}, even=True) if every rank has as many elements"
 
 
 def sharding_refused(
@@ -61,6 +71,8 @@ def sharding_refused(
     if code == "SW411":
         fact = "in a local region nobody asks: with local(): around it, and assert_type says what comes out"
         return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", [fact]
+    if code == "SW417":
+        return f"{op} needs shards of one length, but those of {listed} over {axis} may differ", [reason]
     if code == "SW407":
         fact = 'with partials="explicit" the caller names the axes of a pending sum: out_partial_axes'
         return f"{op} contracts {listed}, which is sharded over {axis}, and leaves a pending sum", [fact]
@@ -74,7 +86,8 @@ def sharding_help(
     lines = []
     for repair in shard_repairs(row, call, operands, axis, partials=True)[:most]:
         calls = [
-            f"{step.call}({located.name(step.position)}, {axis_argument(axis)}, src={step.src!r}, dst={step.dst!r})"
+            f"{step.call}({located.name(step.position)}, {axis_argument(axis)}, src={step.src!r}, dst={step.dst!r}"
+            f"{', split_sizes=[...]' * _is_uneven(operands[step.position], axis)})"
             for step in repair.steps
         ]
         moved = f"moves {repair.elements:.0f} elements per rank" if repair.elements else "no communication in forward"

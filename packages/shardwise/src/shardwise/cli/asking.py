@@ -49,7 +49,7 @@ def books(size: int = 2, *, dtensor: bool = True) -> Iterator[Books]:
 
         def spy(labelling: Labelling, operands: Sequence[Sharded], *, partials: bool) -> Placed | Refusal:
             cut = [dims[one.dim] for dims, one in zip(labelling.operands, operands, strict=True) if one.dim is not None]
-            even.append(any(label in labelling.even for label in cut))
+            even.append(any(label in labelling.even | labelling.grouped for label in cut))
             return sharded_rule(labelling, operands, partials=partials)
 
         with patched(globally_module, "sharded_rule", spy):

@@ -16,7 +16,7 @@ import torch
 
 from shardwise.interop import session
 from shardwise.interop.annotating import merge
-from shardwise.interop.asserting import annotate
+from shardwise.interop.asserting import annotate, leaves
 from shardwise.interop.boundary import boundary
 from shardwise.interop.retyping import mutate, reread
 from shardwise.interop.tagging import set_type, tag_of, type_of
@@ -34,7 +34,7 @@ def _is_off() -> bool:
 
 
 @boundary
-def assert_type(tensor: T, *types: Any, partition_spec: Any = None) -> T:
+def assert_type(tensor: T, *types: Any, partition_spec: Any = None, even: bool | None = None) -> T:
     """State what ``tensor`` is: set its type, or check the type it has and add to it. Returns ``tensor``.
 
     ``types`` are any number of dicts from axes to R, I, V, P or S(i), ``SpmdType``s and ``PartitionSpec``s, and at most
@@ -42,13 +42,16 @@ def assert_type(tensor: T, *types: Any, partition_spec: Any = None) -> T:
     is mentioned nowhere stays open. Lists and tuples are annotated element by element. All or nothing: after an error
     every type is what it was.
 
+    ``even``  says of the shards that this call names whether they all have one length. Left out, shards of a tensor
+    about which nothing was known are even, and those that came out of split sizes stay uneven.
+
     Types:   absent -> any; R, I, V, P -> itself; V -> P (the sum is meant); R -> I on a tensor without gradient.
     Errors:  SW130 for a local type that contradicts, SW131 for a sharding that does, SW132 for a claim that cannot be
              meant for this tensor, SW901, SW902 and SW904 for axes; a TypeError for what is no type or no tensor.
     """
     if session.erased or torch.compiler.is_compiling():
         return tensor
-    annotate(tensor, types if partition_spec is None else (*types, partition_spec))
+    annotate(tensor, types if partition_spec is None else (*types, partition_spec), even=even)
     return tensor
 
 
@@ -92,6 +95,9 @@ def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: s
     for axis, placement in (overrides or {}).items():
         local[normalize_axis(axis)] = placement
     annotate(x, (local, like.spec) if with_spec else (local,), op)
+    if with_spec and like.uneven:
+        for leaf in leaves(x):
+            set_type(leaf, type_of(leaf).with_uneven(like.uneven))
 
 
 @boundary

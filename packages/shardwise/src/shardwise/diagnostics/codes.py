@@ -75,6 +75,7 @@ _TABLE = (
     Code("SW411", "no-global-rule", "an operator whose effect on sharded dims the rule book does not know"),
     Code("SW412", "stack-form-on-global-axis", "a collective that adds or removes a dim over a globally typed axis"),
     Code("SW413", "local-meets-global-axis", "a collective over a flattened axis of which one part has local types"),
+    Code("SW417", "uneven-shards", "a call needs shards of one length, and those of its operand may differ"),
     Code("SW601", "replicated-loss", "backward starts from a replicate loss: the gradient is counted once per rank"),
     Code("SW602", "varying-loss", "backward starts from a varying loss"),
     Code("SW603", "untyped-loss", "backward starts from a loss without a type"),

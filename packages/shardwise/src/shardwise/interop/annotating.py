@@ -264,7 +264,7 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
     check_orthogonal(placements, "the type")
     kept = current.with_placements(asserted.local).spec
     ground = Ground.UNKNOWN if current.ground is Ground.UNKNOWN else Ground.ABSENT
-    return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground)
+    return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground, current.uneven)
 
 
 def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
@@ -274,6 +274,23 @@ def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
     if others and not axes[0].isorthogonal(*axes[1:]):
         others = {}  # made under another presentation of the ranks
     return TensorType.of({**others, **asserted.local}, asserted.spec)
+
+
+def with_lengths(type: TensorType, asserted: TensorType, even: bool) -> TensorType:
+    """``type`` with the shards that ``asserted`` names said to be of one length, or said not to be.
+
+    Errors: SW132 if it names none, or if ``even`` is no truth value.
+    """
+    if not isinstance(even, bool):
+        raise SpmdArgumentError(f"even is True, False or left out, got {shown(even)}", code="SW132")
+    named = set() if asserted.spec is None else asserted.spec.axes_with_partition_spec()
+    if not named:
+        raise SpmdTypeError(
+            f"even={even} speaks of shards, and the type given names none",
+            code="SW132",
+            help=(f'assert_type(x, {{"axis": S(0)}}, even={even})',),
+        )
+    return type.with_uneven(type.uneven - named if even else type.uneven | named)
 
 
 def _refine_spec(current: PartitionSpec | None, asserted: PartitionSpec | None, name: str) -> PartitionSpec | None:

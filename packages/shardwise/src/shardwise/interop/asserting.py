@@ -20,7 +20,7 @@ from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from .annotating import asserted_type, is_spec, overrule, refine
+from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 from .hook_run import see
 from .session import current
 from .tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
@@ -28,9 +28,10 @@ from .torch_compat import no_torch_function
 from .tracing import is_tracing, log_call
 
 
-def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
+def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type", *, even: bool | None = None) -> None:
     """Set or refine the type of ``x``, or of every element of a list or tuple; nothing changes if any of it fails.
 
+    ``even``: what is said about the lengths of the shards that ``types`` name, if anything is.
     While findings are collected, a failure is reported and the claim is believed from here on, so that one mistake
     makes one finding.
     """
@@ -40,7 +41,7 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type") -> None:
         if not types or (isinstance(types[0], tuple) and all(map(is_spec, types))):
             raise _no_claim(op)
         for leaf in leaves(x) if isinstance(x, (list, tuple)) else (x,):
-            steps.append(_decide(leaf, types, op))
+            steps.append(_decide(leaf, types, op, even))
     except SpmdTypeError as error:
         if not settle(error, leaf, op):
             raise
@@ -68,23 +69,24 @@ def leaves(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _decide(x: Any, types: tuple[Any, ...], op: str) -> tuple[Any, Tag | None, TensorType]:
+def _decide(x: Any, types: tuple[Any, ...], op: str, even: bool | None) -> tuple[Any, Tag | None, TensorType]:
     """``x``, the tag that it has, and the type that it is to get."""
     see(x)
     asserted = asserted_type(types, ndim_of(x))
     tag = tag_of(x)
-    if tag is None:
-        return x, None, asserted
-    before = tag.current()
-    if before is asserted:
-        return x, tag, before
+    before = None if tag is None else tag.current()
+    after = asserted if before is None or before is asserted else _refined(x, before, asserted, op)
+    return x, tag, after if even is None else with_lengths(after, asserted, even)
+
+
+def _refined(x: Any, before: TensorType, asserted: TensorType, op: str) -> TensorType:
     gradient_free = not requires_grad(x)
     try:
-        return x, tag, refine(before, asserted, gradient_free=gradient_free)
+        return refine(before, asserted, gradient_free=gradient_free)
     except SpmdTypeError:
         pass
     # Once more for the words: what the tensor is called is only looked up when something is wrong.
-    return x, tag, refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
+    return refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
 
 
 def commit(x: Any, after: TensorType, op: str) -> None:
@@ -94,8 +96,9 @@ def commit(x: Any, after: TensorType, op: str) -> None:
 
 def _commit(x: Any, tag: Tag | None, after: TensorType, op: str) -> None:
     before = UNTYPED if tag is None else tag.current()
-    if before.ground is not Ground.ABSENT or not before.axes:
-        # Nobody has derived this type: a constant or an untyped tensor is what the program says it is.
+    if before.ground is not Ground.ABSENT or not before.axes or before.uneven - after.uneven:
+        # Nobody has derived this: a constant or an untyped tensor is what the program says it is, and shards that
+        # came out of split sizes are even only if it says so.
         session = current()
         if session is not None:
             site = user_site(2)

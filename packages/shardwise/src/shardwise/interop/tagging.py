@@ -179,6 +179,7 @@ def _to_plain(type: TensorType) -> dict[str, Any]:
         "local": [[_axis_to_plain(axis), place.value] for axis, place in type.local.items()],
         "spec": spec,
         "ground": type.ground.value,
+        "uneven": [_axis_to_plain(axis) for axis in sorted(type.uneven, key=lambda axis: axis.sort_key)],
     }
 
 
@@ -187,4 +188,5 @@ def _from_plain(plain: Any) -> TensorType:
     spec = None
     if plain["spec"] is not None:
         spec = PartitionSpec(*(make_entry([_axis_from_plain(axis) for axis in entry]) for entry in plain["spec"]))
-    return TensorType.of(placements, spec, Ground(plain["ground"]))
+    uneven = frozenset(_axis_from_plain(axis) for axis in plain.get("uneven", ()))
+    return TensorType.of(placements, spec, Ground(plain["ground"]), uneven)

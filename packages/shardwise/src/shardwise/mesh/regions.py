@@ -63,7 +63,7 @@ def _moved(type: TensorType, destination: frozenset[MeshAxis], global_axes: froz
     spec = None if type.spec is None else _remap(type.spec, groups, destination, global_axes)
     if spec is not None:
         spec = spec.without({axis for axis, place in placements.items() if place is not V})
-    return TensorType.of(placements, spec, type.ground)
+    return TensorType.of(placements, spec, type.ground, type.uneven)
 
 
 def match_regions(source: Iterable[MeshAxis], destination: Collection[MeshAxis]) -> list[Group]:

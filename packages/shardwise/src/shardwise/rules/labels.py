@@ -52,6 +52,7 @@ class Labelling:
     ``fates``     what happens to labels that are not merely kept.
     ``why``       for an opaque label: what mixes along it, for the message.
     ``even``      labels whose shards must have equal sizes for the rule to hold.
+    ``grouped``   labels whose shards must be whole groups of elements each; the call fails on any other.
     ``spread``    operands (by position) and labels of theirs with size 1 which may be whole where others are sharded,
                   because one element then serves all; left out, a dim of size 1 is a shard or has no label.
     """
@@ -61,6 +62,7 @@ class Labelling:
     fates: Mapping[Label, Fate] = field(default_factory=dict)
     why: Mapping[Label, str] = field(default_factory=dict)
     even: frozenset[Label] = frozenset()
+    grouped: frozenset[Label] = frozenset()
     spread: frozenset[tuple[int, Label]] = frozenset()
 
     def fate(self, label: Label) -> Fate | None:

@@ -22,11 +22,13 @@ def moved(
     *,
     fate: Fate = Fate.OPAQUE,
     even: Iterable[int] = (),
+    grouped: Iterable[int] = (),
 ) -> Labelling:
     """Labels of a call whose first operand has its dims moved as ``target`` says into a result of ``ndim`` dims.
 
     Dims with the same target share a label. ``why``: for all other dims, or one by one, why they cannot be sharded.
-    ``even``: dims of the operand whose shards must be of one size, or the result's would not be laid out as shards are.
+    ``even``: dims of the operand whose shards must be of one size, or the ranks' results would not fit together.
+    ``grouped``: dims whose shards must be whole groups, or the call itself fails.
     Further operands are positions; none of their dims can be sharded.
     """
     dims = tuple(f"d{target[dim]}" if dim in target else f"x{dim}" for dim in range(call.first.ndim))
@@ -39,17 +41,18 @@ def moved(
         (result,),
         {f"x{dim}": fate for dim in lost},
         {f"x{dim}": reasons[dim] for dim in lost if reasons.get(dim)},
-        frozenset(f"d{target[dim]}" for dim in even if dim in target),
+        even=frozenset(f"d{target[dim]}" for dim in even if dim in target),
+        grouped=frozenset(f"d{target[dim]}" for dim in grouped if dim in target),
     )
 
 
 def kept(
-    call: Call, lost: Iterable[int] = (), why: str = "", *, fate: Fate = Fate.OPAQUE, even: Iterable[int] = ()
+    call: Call, lost: Iterable[int] = (), why: str = "", *, fate: Fate = Fate.OPAQUE, grouped: Iterable[int] = ()
 ) -> Labelling:
     """Labels of a call that leaves every dim in its place; those that are ``lost`` cannot be sharded."""
     without = set(lost)
     ndim = call.first.ndim
-    return moved(call, {dim: dim for dim in range(ndim) if dim not in without}, ndim, why, fate=fate, even=even)
+    return moved(call, {dim: dim for dim in range(ndim) if dim not in without}, ndim, why, fate=fate, grouped=grouped)
 
 
 def unshardable(tensor: Shape) -> Dims:

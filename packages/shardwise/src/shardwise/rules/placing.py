@@ -29,23 +29,27 @@ class Sharded:
     """What one operand is along the axis: ``dim`` it is sharded on, or its local placement (dim None).
 
     ``uniform``  the operand has one value everywhere (a number, zeros): it can be cut anywhere.
+    ``uneven``   its shards may differ in length.
     """
 
     place: Placement | None
     dim: int | None = None
     uniform: bool = False
+    uneven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """The result along the axis: its placement and, per result tensor, the dim that is sharded.
 
-    ``total``  the ranks' results are the addends of the global one, whatever the row's linear law says.
+    ``total``   the ranks' results are the addends of the global one, whatever the row's linear law says.
+    ``uneven``  the result's shards may differ in length.
     """
 
     place: PerMeshAxisLocalSpmdType
     dims: tuple[int | None, ...]
     total: bool = False
+    uneven: bool = False
 
 
 def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials: bool) -> Placed | Refusal:
@@ -78,7 +82,11 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     fate = labelling.fate(label)
     dims = tuple(dims.index(label) if label in dims else None for dims in labelling.results)
     if fate is None:
-        return Placed(V, dims)
+        ragged = [at for at, _ in carried if operands[at].uneven]
+        if ragged and label in labelling.even:
+            return Refusal("SW417", "only shards of one length give results that fit together", tuple(ragged))
+        # Operands that share a dim have shards of one length each; where one operand's are even, all are.
+        return Placed(V, dims, uneven=len(ragged) == len(carried))
     if fate in (Fate.SUM, Fate.TOTAL):
         if partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)

@@ -23,13 +23,15 @@ class Reshaped:
     """What became of the dims.
 
     ``target``  dim before -> dim after, for dims that may be sharded; ``why`` says of the others why they may not.
-    ``even``    dims that are merged or split: shards of different sizes would not be cut where shards are.
+    ``even``    dims that are split into a given number of parts: shards of another size have parts of another size.
+    ``grouped`` dims that are split into parts of a given size.
     """
 
     ndim: int
     target: dict[int, int] = field(default_factory=dict)
     why: dict[int, str] = field(default_factory=dict)
     even: set[int] = field(default_factory=set)
+    grouped: set[int] = field(default_factory=set)
 
 
 def reshape(shape: Sequence[int], sizes: Sequence[int]) -> Reshaped | None:
@@ -101,7 +103,6 @@ def _match_ones(found: Reshaped, gap: Run, group: Run, free: int | None) -> None
         found.target.update(zip(before, after, strict=True))
     elif free is not None and (free in after or (not after and group[1][:1] == [free])):
         found.target.update(dict.fromkeys(before, free))
-        found.even.update(before)
     else:
         found.why.update(dict.fromkeys(before, AMBIGUOUS if after else VANISHES))
 
@@ -113,6 +114,6 @@ def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None) -> Non
         return
     grows = free if free is not None and free in gap[1] and not gap[0] else after[0]
     found.target[before[0]] = grows
-    if len(before) > 1 or len(after) > 1 or grows != after[0]:
-        found.even.add(before[0])
+    if len(after) > 1 or grows != after[0]:
+        (found.grouped if grows == free else found.even).add(before[0])
     found.why.update(dict.fromkeys(before[1:], INTERLEAVES))

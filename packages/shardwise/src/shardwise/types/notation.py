@@ -1,14 +1,15 @@
 """How is a tensor's type written down, and read back? The only printer and the only parser of typed shapes.
 
 ``f32[8, 16@tp] {dp: R}`` is a float32 tensor whose local shape is (8, 16), whose dim 1 is sharded over tp (so tp is V,
-and need not be said again), and which is R on dp. ``8@(dp,tp)`` is sharded over dp and then over tp. A word after the
-braces is the ground: ``constant``, ``uniform``, ``zero``, ``empty`` or ``unknown``.
+and need not be said again), and which is R on dp. ``8@(dp,tp)`` is sharded over dp and then over tp; in ``5@~tp`` the
+shards may differ in length. A word after the braces is the ground: ``constant``, ``uniform``, ``zero``, ``empty`` or
+``unknown``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,7 @@ def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> 
     # A spec of the wrong length is somebody's mistake; the message about it must still print.
     in_shape = type.spec is not None and len(type.spec) == len(shape)
     entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
-    dims = ", ".join(_format_dim(size, entry) for size, entry in zip(shape, entries, strict=True))
+    dims = ", ".join(_format_dim(size, entry, type.uneven) for size, entry in zip(shape, entries, strict=True))
     shown = {axis for entry in entries for axis in entry_axes(entry) if type.get(axis) is V}
     parts = [f"{abbreviate(dtype)}[{dims}]"]
     if any(axis not in shown for axis in type.axes):
@@ -95,11 +96,11 @@ def _braces(type: TensorType, hidden: set[Any]) -> str:
     return "{" + ", ".join(f"{axis!r}: {place!r}" for axis, place in pairs if axis not in hidden) + "}"
 
 
-def _format_dim(size: int, entry: Any) -> str:
+def _format_dim(size: int, entry: Any, uneven: Collection[Any]) -> str:
     axes = entry_axes(entry)
     if not axes:
         return str(size)
-    names = ",".join(map(repr, axes))
+    names = ",".join(f"~{axis!r}" if axis in uneven else repr(axis) for axis in axes)
     return f"{size}@({names})" if len(axes) > 1 else f"{size}@{names}"
 
 
@@ -116,6 +117,7 @@ class _Reader:
     def __init__(self, text: str, axes: Mapping[str, Any]) -> None:
         self.text = text
         self.at = 0
+        self.uneven: set[Any] = set()
         # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
         self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
 
@@ -138,16 +140,23 @@ class _Reader:
         if self.rest():
             raise self.error("the end")
         spec = PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
-        return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground))
+        return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven)))
 
     def entry(self) -> Any:
         if not self.skip("("):
-            return self.axis()
-        axes = [self.axis()]
+            return self.cutting_axis()
+        axes = [self.cutting_axis()]
         while not self.skip(")"):
             self.match(",", "',' or ')'")
-            axes.append(self.axis())
+            axes.append(self.cutting_axis())
         return make_entry(axes)
+
+    def cutting_axis(self) -> Any:
+        uneven = self.skip("~")
+        axis = self.axis()
+        if uneven:
+            self.uneven.add(axis)
+        return axis
 
     def braces(self, placements: dict[Any, Placement]) -> None:
         first = True

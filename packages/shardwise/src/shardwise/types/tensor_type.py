@@ -7,11 +7,13 @@ here: any hashable object with a ``sort_key``; ``mesh.axis.MeshAxis`` is the one
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from .placement import UNKNOWN, Placement, R
-from .spec import PartitionSpec
+from .spec import PartitionSpec, partition_spec_get_shard
+
+_EVEN: frozenset[Any] = frozenset()
 
 
 class Ground(enum.Enum):
@@ -68,15 +70,17 @@ class TensorType:
     ``placements``  R, I, V, P or UNKNOWN, one per axis, in the same order.
     ``spec``        normalised PartitionSpec or None; every axis in it is V.
     ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
+    ``uneven``      axes of the spec whose shards may differ in length; the others cut their dim evenly.
     """
 
-    __slots__ = ("__weakref__", "_at", "axes", "ground", "local", "placements", "spec")
+    __slots__ = ("__weakref__", "_at", "axes", "ground", "local", "placements", "spec", "uneven")
 
     axes: tuple[Any, ...]
     placements: tuple[Placement, ...]
     spec: PartitionSpec | None
     ground: Ground
     local: Mapping[Any, Any]
+    uneven: frozenset[Any]
     _at: dict[Any, Placement]
 
     _interned: ClassVar[dict[tuple[Any, ...], TensorType]] = {}
@@ -90,17 +94,23 @@ class TensorType:
         placements: Mapping[Any, Placement] | Iterable[tuple[Any, Placement]] = (),
         spec: PartitionSpec | None = None,
         ground: Ground = Ground.ABSENT,
+        uneven: Collection[Any] = _EVEN,
     ) -> TensorType:
-        """The one type with these placements; the argument's order does not matter."""
+        """The one type with these placements; the argument's order does not matter.
+
+        ``uneven`` may name axes that the spec does not have: only a shard has a length.
+        """
+        if uneven is not _EVEN:
+            uneven = frozenset(axis for axis in uneven if partition_spec_get_shard(spec, axis) is not None) or _EVEN
         items = sorted(dict(placements).items(), key=lambda item: item[0].sort_key)
         axes = tuple(axis for axis, _ in items)
         places = tuple(place for _, place in items)
-        key = (axes, places, spec, ground)
+        key = (axes, places, spec, ground, uneven)
         found = cls._interned.get(key)
         if found is not None:
             return found
         made = object.__new__(cls)
-        made.axes, made.placements, made.spec, made.ground = axes, places, spec, ground
+        made.axes, made.placements, made.spec, made.ground, made.uneven = axes, places, spec, ground, frozenset(uneven)
         made._at = dict(items)
         made.local = LocalTypes({axis: place for axis, place in items if place is not UNKNOWN})
         # setdefault is atomic: two threads that make one type at once get one object.
@@ -118,26 +128,32 @@ class TensorType:
         spec = self.spec
         if spec is not None:
             spec = spec.without({axis for axis, place in changes.items() if place is not self._at.get(axis)})
-        return TensorType.of({**self._at, **changes}, spec)
+        return TensorType.of({**self._at, **changes}, spec, uneven=self.uneven)
 
     def with_spec(self, spec: PartitionSpec | None) -> TensorType:
-        return TensorType.of(self._at, spec, self.ground)
+        return TensorType.of(self._at, spec, self.ground, self.uneven)
 
     def with_ground(self, ground: Ground) -> TensorType:
-        return TensorType.of(self._at, self.spec, ground)
+        return TensorType.of(self._at, self.spec, ground, self.uneven)
+
+    def with_uneven(self, uneven: Collection[Any]) -> TensorType:
+        """The same type, whose shards over exactly the axes ``uneven`` may differ in length."""
+        return TensorType.of(self._at, self.spec, self.ground, uneven)
 
     def backward_type(self) -> TensorType:
-        """The type of the gradient: the dual on every axis, the same spec."""
-        return TensorType.of({axis: place.backward_type() for axis, place in self._at.items()}, self.spec)
+        """The type of the gradient: the dual on every axis, the same spec and the same lengths of shards."""
+        dual = {axis: place.backward_type() for axis, place in self._at.items()}
+        return TensorType.of(dual, self.spec, uneven=self.uneven)
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{axis!r}: {place!r}" for axis, place in zip(self.axes, self.placements, strict=True))
         spec = f" {self.spec!r}" if self.spec is not None else ""
         ground = "" if self.ground is Ground.ABSENT else f" ({self.ground.value})"
-        return "{" + inner + "}" + spec + ground
+        uneven = f" (uneven over {', '.join(sorted(map(repr, self.uneven)))})" if self.uneven else ""
+        return "{" + inner + "}" + spec + uneven + ground
 
     def __reduce__(self) -> Any:
-        return (TensorType.of, (dict(self._at), self.spec, self.ground))
+        return (TensorType.of, (dict(self._at), self.spec, self.ground, self.uneven))
 
     def __copy__(self) -> TensorType:
         return self

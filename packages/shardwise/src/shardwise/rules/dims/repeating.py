@@ -34,14 +34,12 @@ def _repeated_each(call: Call) -> Labelling:
         return moved(call, {}, 1, _COUNTS)
     if dim is None:
         outermost = next((at for at, size in enumerate(shape) if size != 1), 0)
-        found = moved(
-            call, dict.fromkeys(range(len(shape))[: outermost + 1], 0), 1, INTERLEAVES, even=range(len(shape))
-        )
+        found = moved(call, dict.fromkeys(range(len(shape))[: outermost + 1], 0), 1, INTERLEAVES)
         return found if isinstance(counts, int) or len(shape) != 1 else moved(call, {}, 1, _UNEVEN)
     dim = wrapped(dim, len(shape))
     if isinstance(counts, Shape) and counts.shape not in ((), (1,)):
         return kept(call, [dim], _UNEVEN)
-    return kept(call, even=[dim])
+    return kept(call)
 
 
 def _padded(call: Call) -> Labelling | None:
@@ -55,7 +53,7 @@ def _padded(call: Call) -> Labelling | None:
 
 def _pixels(call: Call) -> Labelling:
     """``(c r r) h w -> c (h r) (w r)`` and back: every dim stays the outer one of its group."""
-    return kept(call, even=range(call.first.ndim))
+    return kept(call, grouped=range(call.first.ndim))
 
 
 def _channels(call: Call) -> Labelling:

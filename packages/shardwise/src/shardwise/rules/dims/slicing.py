@@ -102,7 +102,7 @@ def _unfolded_blocks(call: Call) -> Labelling | None:
     ndim = call.first.ndim
     if ndim not in (3, 4):
         return None
-    return moved(call, {dim: dim for dim in range(ndim - 2)}, ndim - 1, _WINDOWS, even=[ndim - 3])
+    return moved(call, {dim: dim for dim in range(ndim - 2)}, ndim - 1, _WINDOWS)
 
 
 LABELS: dict[str, Labeller] = {

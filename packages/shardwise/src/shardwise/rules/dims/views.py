@@ -16,7 +16,7 @@ _BITS = "its two elements are one complex number"
 def _reshaped(call: Call) -> Labelling | None:
     """``view``, ``reshape``: sizes, or a dtype, which may only make the last dim finer or coarser."""
     if _is_dtype(argument(call, "dtype", "shape")):
-        return kept(call, even=[call.first.ndim - 1])
+        return kept(call, grouped=[call.first.ndim - 1])
     return _regrouped(call, listed(call, "shape", "size"))
 
 
@@ -31,7 +31,9 @@ def _like_other(call: Call) -> Labelling | None:
 
 def _regrouped(call: Call, sizes: Sequence[int] | None) -> Labelling | None:
     found = None if sizes is None else reshape(call.first.shape, sizes)
-    return None if found is None else moved(call, found.target, found.ndim, found.why, even=found.even)
+    if found is None:
+        return None
+    return moved(call, found.target, found.ndim, found.why, even=found.even, grouped=found.grouped)
 
 
 def _flattened(call: Call) -> Labelling | None:
@@ -60,7 +62,8 @@ def _spliced(call: Call, start: int, stop: int, inner: Reshaped) -> Labelling:
     target |= {dim + start: to + start for dim, to in inner.target.items()}
     target |= {dim: dim + shift for dim in range(stop, ndim)}
     why = {dim + start: why for dim, why in inner.why.items()}
-    return moved(call, target, ndim + shift, why, even=[dim + start for dim in inner.even])
+    even, grouped = ([dim + start for dim in dims] for dims in (inner.even, inner.grouped))
+    return moved(call, target, ndim + shift, why, even=even, grouped=grouped)
 
 
 def _squeezed(call: Call) -> Labelling:
