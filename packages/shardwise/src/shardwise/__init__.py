@@ -36,6 +36,9 @@ _NAMES = {
     **listed("shardwise.interop.backend", "set_dist"),
     **listed("shardwise.collectives.dtensor", "dtensor_placement_to_spmd_type spmd_type_to_dtensor_placement"),
     **listed("shardwise.collectives.dtensor", "spmd_redistribute"),
+    # verifying
+    **listed("shardwise.verifier.run", "verify"),
+    **listed("shardwise.interop.recording", "checkpoint_value"),
     # checker
     **listed("shardwise.interop.session", "TYPE_CHECKING is_type_checking"),
     **listed("shardwise.checker.activation", "typecheck"),

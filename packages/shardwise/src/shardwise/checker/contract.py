@@ -19,6 +19,7 @@ from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_place, user_site
 from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit
+from shardwise.interop.recording import declared
 from shardwise.interop.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_match
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
@@ -83,6 +84,7 @@ class Contract:
         for claim, before, after in decided:
             if before is not after or not after.axes:
                 set_type(claim.tensor, after, Origin(user_site(), f"declared by {self.name}"))
+            declared(claim.tensor, f"result of {self.name}")
 
     def _inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Claim]:
         bound = self._bind(args, kwargs)

@@ -10,6 +10,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_place
+from shardwise.interop import recording
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import operator_parameters
@@ -124,7 +125,9 @@ def no_rule(name: OpName) -> Handler:
         if declared:
             if session.collector is not None:
                 session.trust(f"the rule of {op}", user_place())
-            return declared[0](session, func, args, kwargs)
+            result = declared[0](session, func, args, kwargs)
+            recording.declared(result, f"result of {op}")
+            return result
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         if is_dtensor_call(args, kwargs) or not any(type_of(tensor).axes for tensor in tensors):
             return func(*args, **kwargs)

@@ -18,6 +18,7 @@ import torch
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
+from shardwise.interop.recording import declared
 from shardwise.interop.session import this_thread
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
@@ -198,6 +199,8 @@ def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapp
     with paused(session):
         results = run()
     call.after(results)
+    for leaf in tree_leaves(results):
+        declared(leaf, f"result of {cls.__qualname__}")
     session.checked += 1
     return results
 

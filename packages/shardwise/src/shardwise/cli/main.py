@@ -22,6 +22,7 @@ COMMANDS = {
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
     "rules": "shardwise.cli.rules",
+    "verify": "shardwise.cli.verify",
 }
 
 

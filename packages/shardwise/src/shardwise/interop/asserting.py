@@ -22,6 +22,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 from .hook_run import see
+from .recording import declared
 from .session import current
 from .tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from .torch_compat import no_torch_function
@@ -47,9 +48,11 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type", *, even: b
             raise
         for leaf in leaves(x):
             _believe(leaf, types)
+            declared(leaf, op)
         return
     for step in steps:
         _commit(*step, op)
+        declared(step[0], op)
 
 
 def _no_claim(op: str) -> SpmdArgumentError:

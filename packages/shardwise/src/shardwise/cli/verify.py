@@ -1,0 +1,135 @@
+"""``shardwise verify``: does this program compute on a mesh what it computes on one rank? Runs it on both.
+
+The report goes to stdout; progress and what rank 0 prints go to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Literal
+
+import click
+
+from shardwise.diagnostics.result import ExitCode
+from shardwise.simulator.program import Program
+
+from .mesh_option import MeshParam, MeshShape
+from .progress import progress
+
+EPILOG = """\b
+Examples:
+  shardwise verify train.py --mesh dp=2,tp=2 -- --dp {dp} --tp {tp} --steps 2
+  shardwise verify model.py:forward --mesh tp=4 --double
+  shardwise verify -m mypackage.train --mesh dp=2 --format json
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION|MODULE:FUNCTION [-- SCRIPT ARGS]")
+@click.option("-m", "module", metavar="MODULE", help="Verify a module, as python -m runs it, instead of a script.")
+@click.option(
+    "--mesh",
+    type=MeshParam(),
+    metavar="AXES",
+    required=True,
+    help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started. "
+    "They are the current mesh until the program makes its own.",
+)
+@click.option(
+    "--strict/--permissive",
+    default=True,
+    help="For the types: whether tensors without one are errors where typed ones are in play (default: strict).",
+)
+@click.option(
+    "--local/--global",
+    "local",
+    default=True,
+    help="For the types: local ones only, or global ones too (default: local).",
+)
+@click.option(
+    "--partials",
+    type=click.Choice(["infer", "explicit"]),
+    default="infer",
+    help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for it "
+    "(default: infer).",
+)
+@click.option("--double", is_flag=True, help="Make float64 the default dtype, so that rounding hides nothing.")
+@click.option(
+    "--rtol",
+    type=click.FloatRange(min=0.0),
+    metavar="R",
+    help="How far values may be apart, relative to the largest of the tensor "
+    "(default: by dtype, 1e-9 for float64, 1e-4 for float32, 2e-2 for bfloat16).",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1.0),
+    default=300.0,
+    metavar="SECONDS",
+    help="For each of the two runs (default: 300).",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
+)
+@click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
+def verify(
+    words: tuple[str, ...],
+    module: str | None,
+    mesh: MeshShape,
+    strict: bool,
+    local: bool,
+    partials: Literal["infer", "explicit"],
+    double: bool,
+    rtol: float | None,
+    timeout_s: float,
+    form: Literal["text", "json"],
+    color: Literal["auto", "always", "never"],
+    everything: bool,
+) -> ExitCode:
+    """Verify a program: run it on every rank of a mesh and on one rank, and compare the numbers.
+
+    Compared is every tensor that says what it is: what assert_type declares, losses, every parameter's gradient as it
+    enters the optimizer, what checkpoint_value names. In the script's arguments {dp} is the size of axis dp, and
+    {world_size} the number of ranks; both are 1 in the run on one rank. The types are checked in the same runs.
+
+    Exit codes: 0 both verdicts are clean, 1 findings of either, 2 no verdict (wrong usage, a rank failed or hung,
+    nothing was compared).
+    """
+    if module is None and not words:
+        raise click.UsageError("say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2")
+    from shardwise.verifier.subject import Script, Subject, subject_named
+
+    subject: Subject
+    subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
+    if mesh.ranks == 1:
+        raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
+    from shardwise.verifier.run import Options, verify_subject
+
+    options = Options(strict, local, partials, double, rtol, timeout_s, show=True)
+    doing = ["starting"]
+    with progress(lambda: doing[0], plain=form == "text"):
+        verdict = verify_subject(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
+    if form == "json":
+        from shardwise.verifier.formats import to_json
+
+        click.echo(to_json(verdict))
+        return verdict.exit_code
+    from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
+    from shardwise.diagnostics.text import WIDTH
+    from shardwise.verifier.text import render_verdict
+
+    terminal = sys.stdout.isatty()
+    coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
+    width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
+    limits = EVERYTHING if everything else DEFAULT
+    click.echo(render_verdict(verdict, color=coloured, width=width, limits=limits), color=True)
+    return verdict.exit_code

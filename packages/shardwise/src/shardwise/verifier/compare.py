@@ -1,0 +1,300 @@
+"""Which tensors of a run on a mesh are not what they are claimed to be? Every record in program order, put together by
+its type and compared with the same record of the run on one rank.
+
+Values that are claimed to be equal on several ranks must be equal bit by bit. Where the two runs do different work
+(random numbers that differ, local sizes that do not shrink with the mesh), only that is compared from there on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.simulator.reassemble import Unequal, Unreadable, fold
+from shardwise.types.placement import P, R
+from shardwise.types.tensor_type import TensorType
+
+from .difference import difference, scale_of, tolerance_of
+from .hints import hint_for
+from .layouts import Layouts, loose_axes
+from .numbers import Against, Disagreement, NotCompared, Numbers, Parting
+from .record import Draw, Key, RankRun, Record
+
+PARAMETERS = ("parameter", "gradient", "trained")
+"""Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
+_GRADIENT_FLOOR = 1e-2
+"""A gradient is compared relative to the largest of its step if that is larger by more than this: one that is zero but
+for rounding has no size of its own."""
+_TRAINED = 100.0
+"""An adaptive optimizer divides by the gradient's size, and so magnifies rounding."""
+
+
+def compare(ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None) -> Numbers:
+    """The verdict on the ranks of a mesh, in rank order, against the run on one rank.
+
+    ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
+    """
+    return _Comparison(ranks, alone, rtol).numbers()
+
+
+class _Comparison:
+    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None) -> None:
+        self.ranks = [_by_key(run) for run in ranks]
+        self.alone = _by_key(alone)
+        self.counts = [_counts(run) for run in (*ranks, alone)]
+        self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
+        self.dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
+        self.rtol = rtol
+        self.layouts = Layouts()
+        self.floors = _gradient_sizes(alone)
+        self.parting: Parting | None = None
+
+    def numbers(self) -> Numbers:
+        equal = replicas = 0
+        disagreements: list[Disagreement] = []
+        not_compared: list[NotCompared] = []
+        for key in self._keys():
+            if key.kind == "drawn":
+                self._draw(key)
+                continue
+            verdict = self._record(key)
+            if isinstance(verdict, Disagreement):
+                disagreements.append(verdict)
+            elif isinstance(verdict, NotCompared):
+                not_compared.append(verdict)
+            else:
+                equal += verdict == "equal"
+                replicas += verdict == "replicas"
+        return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting)
+
+    def _keys(self) -> Iterator[Key]:
+        """Of every record of any run: in the order of the first rank that has it."""
+        seen: set[Key] = set()
+        for run in (*self.ranks, self.alone):
+            for key in run:
+                if key not in seen:
+                    seen.add(key)
+                    yield key
+
+    def _draw(self, key: Key) -> None:
+        draws = [run.get(key) for run in (*self.ranks, self.alone)]
+        first = draws[0]
+        for draw in draws:
+            if not isinstance(draw, Draw) or not isinstance(first, Draw):
+                self._part(key, f"{key.name} draws random numbers in some of the runs only")
+            elif draw.shape != first.shape:
+                self._part(key, f"{key.name} draws {list(first.shape)} random numbers here, {list(draw.shape)} there")
+            elif draw.state != first.state:
+                self._part(key, f"{key.name} draws from generators that are in different states")
+
+    def _part(self, key: Key, reason: str) -> None:
+        if self.parting is None:
+            self.parting = Parting(key, reason)
+
+    def _record(self, key: Key) -> Disagreement | NotCompared | str:
+        records = [record for run in self.ranks if isinstance(record := run.get(key), Record)]
+        if not records:
+            there = self.alone[key]
+            return NotCompared(key, there.claim if isinstance(there, Record) else "", "only the run on one rank has it")
+        first = records[0]
+        if len(records) < len(self.ranks):
+            having = [str(rank) for rank, run in enumerate(self.ranks) if key in run]
+            return NotCompared(key, first.claim, f"only rank {', '.join(having)} has it")
+        if len({counts[key.source] for counts in self.counts[:-1]}) > 1:
+            times = ", ".join(str(counts[key.source]) for counts in self.counts[:-1])
+            return NotCompared(key, first.claim, f"it happens {times} times on the ranks, so there is no telling which")
+        other = next((record for record in records if record.type is not first.type), None)
+        if other is not None:
+            return NotCompared(key, first.claim, f"another rank claims {other.claim}")
+        missing = next((record.missing for record in records if record.value is None), None)
+        if missing is not None:
+            return NotCompared(key, first.claim, f"it {missing}")
+        verdict = self._judge(first, records, first.type)
+        if isinstance(verdict, Disagreement) and first.owing is not None:
+            owing = self._judge(first, records, first.owing)
+            verdict = verdict if isinstance(owing, Disagreement) else owing
+        return verdict
+
+    def _judge(self, first: Record, records: Sequence[Record], type: TensorType) -> Disagreement | NotCompared | str:
+        """``equal``, ``replicas``, or what is wrong or missing."""
+        key = first.key
+        pieces = {rank: record.value for rank, record in enumerate(records) if record.value is not None}
+        expected, reason = self._expected(key)
+        type = self.layouts.known(key, type)
+        try:
+            values = fold(pieces, type)
+        except Unequal as error:
+            return self._unequal(first, pieces, error, _place_on(type, error.axis, self.axes))
+        except Unreadable as error:
+            return Disagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, str(error))
+        replicated = any(type.get(axis) is not None and type.get(axis) is not P for axis in type.axes)
+        checked = "replicas" if replicated and len(values) < len(pieces) else None
+        if len(values) > 1:
+            loose = loose_axes(type)
+            if loose and expected is not None:
+                return self._guess(first, pieces, type, expected, checked)
+            if loose or key.kind not in PARAMETERS:
+                return checked or self._unsaid(first, loose)
+            shapes = {value.shape for value in values.values()}
+            if len(shapes) > 1 or (expected is not None and shapes != {expected.shape}):
+                return checked or self._unsaid(first, ())
+            base, *others = values
+            wrong = next((rank for rank in others if not _same(values[rank], values[base])), None)
+            if wrong is not None:
+                return self._apart(first, values, base, wrong, "has no type, so it should be equal on all ranks")
+            checked = "replicas"
+        if expected is None:
+            return checked or NotCompared(key, first.claim, reason)
+        return self._against(first, pieces, type, values[min(values)], expected)
+
+    def _expected(self, key: Key) -> tuple[torch.Tensor | None, str]:
+        """The value of the run on one rank, or why there is none."""
+        record = self.alone.get(key)
+        if self.parting is not None:
+            return None, "the runs part before it"
+        if not isinstance(record, Record):
+            return None, "the run on one rank does not have it"
+        if self.counts[-1][key.source] != self.counts[0][key.source]:
+            here, there = self.counts[0][key.source], self.counts[-1][key.source]
+            return None, f"it happens {here} times here and {there} times on one rank, so there is no telling which"
+        return record.value, f"on one rank it {record.missing}"
+
+    def _against(
+        self,
+        first: Record,
+        pieces: Mapping[int, torch.Tensor],
+        type: TensorType,
+        whole: torch.Tensor,
+        expected: torch.Tensor,
+    ) -> Disagreement | NotCompared | str:
+        key = first.key
+        if whole.shape != expected.shape:
+            return self._shapes(first, pieces, whole, expected)
+        found = difference(whole, expected, self._apart_by(key, pieces, whole, expected))
+        if found is None:
+            self.layouts.learn(key, type, expected)
+            return "equal"
+        addends = any(type.get(axis) is P for axis in type.axes)
+        unsummed = TensorType.of({axis: R if place is P else place for axis, place in _items(type)}, type.spec)
+        positions = {rank: torch.arange(piece.numel()).view(piece.shape) for rank, piece in pieces.items()}
+        owners = {rank: torch.full(piece.shape, rank) for rank, piece in pieces.items()}
+        at = found.index
+        rank = int(_only(fold(owners, unsummed, check=False))[at])
+        flat = _only(fold(positions, unsummed, check=False))[at]
+        index = tuple(int(i) for i in torch.unravel_index(flat, pieces[rank].shape))
+        ranks = _summed_with(rank, type) if addends else (rank,)
+        hint = hint_for(found.factor, self.axes)
+        said = "differs from the run on one rank"
+        return Disagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
+
+    def _apart_by(
+        self, key: Key, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
+    ) -> float:
+        rtol = self.rtol
+        if rtol is None:
+            own = tolerance_of((whole.dtype, expected.dtype))
+            rtol = max(own, tolerance_of(self.dtypes)) if own else 0.0
+            if key.kind == "trained":
+                rtol = min(rtol * _TRAINED, 1.0)
+        size = scale_of(whole, expected, *pieces.values())
+        if key.kind == "gradient":
+            size = max(size, _GRADIENT_FLOOR * self.floors.get(key.nth, 0.0))
+        return rtol * size
+
+    def _shapes(
+        self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
+    ) -> Disagreement | NotCompared:
+        key = first.key
+        together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
+        if all(piece.shape == expected.shape for piece in pieces.values()):
+            if not all(_same(piece, expected) for piece in pieces.values()):
+                self._part(key, f"on every rank the tensor is as large as on one: {together}")
+                return NotCompared(key, first.claim, "its size does not shrink as the mesh grows")
+            said = f"is {together}: every rank has the whole, and not a shard of it"
+        else:
+            said = f"is {together}"
+        return Disagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+
+    def _unequal(self, first: Record, pieces: Mapping[int, torch.Tensor], error: Unequal, place: str) -> Disagreement:
+        return self._apart(first, pieces, error.base, error.rank, f"is claimed to be {place}")
+
+    def _apart(
+        self, first: Record, pieces: Mapping[int, torch.Tensor], base: int, rank: int, claim: str
+    ) -> Disagreement:
+        one, other = pieces[base], pieces[rank]
+        said = f"{claim}, but rank {rank} differs from rank {base}"
+        if one.shape != other.shape:
+            said += f": {list(other.shape)} and {list(one.shape)}"
+            return Disagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), (), (), None, said)
+        found = difference(other, one, 0.0)
+        index = () if found is None else found.index
+        return Disagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), index, index, found, said)
+
+    def _guess(
+        self,
+        first: Record,
+        pieces: Mapping[int, torch.Tensor],
+        type: TensorType,
+        expected: torch.Tensor,
+        checked: str | None,
+    ) -> NotCompared | str:
+        """Without a word on how pieces combine, a way that gives the right value is believed; none is no mistake."""
+        key = first.key
+        for candidate in self.layouts.candidates(type, pieces, expected):
+            whole = _only(fold(pieces, candidate))
+            if difference(whole, expected, self._apart_by(key, pieces, whole, expected)) is None:
+                self.layouts.learn(key, candidate, expected)
+                return "equal"
+        return checked or self._unsaid(first, loose_axes(type))
+
+    def _unsaid(self, first: Record, loose: Sequence[Any]) -> NotCompared:
+        what = f"it varies over {', '.join(map(self._name, loose))}" if loose else "it is not fully typed"
+        return NotCompared(first.key, first.claim, f"{what}: nothing says how the ranks' tensors combine")
+
+    def _name(self, axis: Any) -> str:
+        return self.axes.get(axis, repr(axis))
+
+
+def _by_key(run: RankRun) -> dict[Key, Record | Draw]:
+    return {entry.key: entry for entry in run.entries}
+
+
+def _counts(run: RankRun) -> Counter[Key]:
+    return Counter(entry.key.source for entry in run.entries)
+
+
+def _gradient_sizes(alone: RankRun) -> dict[int, float]:
+    """The largest element of any gradient, by step."""
+    sizes: dict[int, float] = {}
+    for entry in alone.entries:
+        if isinstance(entry, Record) and entry.key.kind == "gradient" and entry.value is not None:
+            sizes[entry.key.nth] = max(sizes.get(entry.key.nth, 0.0), scale_of(entry.value))
+    return sizes
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and difference(one, other, 0.0) is None
+
+
+def _only(values: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    return values[min(values)]
+
+
+def _items(type: TensorType) -> list[tuple[Any, Any]]:
+    return list(zip(type.axes, type.placements, strict=True))
+
+
+def _place_on(type: TensorType, axis: Any, names: Mapping[Any, str]) -> str:
+    return f"{type.get(axis)!r} over {names.get(axis, repr(axis))}"
+
+
+def _summed_with(rank: int, type: TensorType) -> tuple[int, ...]:
+    """The ranks whose addends make the element that ``rank`` holds one of."""
+    ranks = [rank]
+    for axis, place in _items(type):
+        if place is P:
+            ranks = [base + step for base in ranks for step in axis.layout.ranks()]
+    return tuple(sorted(ranks))

@@ -1,0 +1,99 @@
+"""How does a program read the verdict? JSON with a versioned schema, described in ``docs/json.md``.
+
+Within one version keys are only added, so a reader ignores keys that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.formats import to_dict as run_to_dict
+from shardwise.diagnostics.printable import safe_str
+
+from .difference import Difference
+from .numbers import Disagreement
+from .record import Key
+from .verdict import Verdict
+
+SCHEMA = "shardwise.verify/1"
+
+
+def to_json(verdict: Verdict, *, indent: int | None = 2) -> str:
+    """The whole verdict, nothing left out."""
+    return json.dumps(to_dict(verdict), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def to_dict(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as plain dicts, lists, strings and numbers."""
+    numbers, failure = verdict.numbers, verdict.failure
+    return {
+        "schema": SCHEMA,
+        "program": safe_str(verdict.program),
+        "mesh": verdict.mesh,
+        "exit_code": int(verdict.exit_code),
+        "duration_s": round(verdict.duration_s, 6),
+        "failure": None if failure is None else {"where": failure.where, "text": safe_str(failure.text)},
+        "types": run_to_dict(verdict.types),
+        "numbers": {
+            "equal": numbers.equal,
+            "replicas": numbers.replicas,
+            "disagreements": [_disagreement(one) for one in numbers.disagreements],
+            "not_compared": [
+                {**_key(one.key), "claim": safe_str(one.claim), "reason": safe_str(one.reason)}
+                for one in numbers.not_compared
+            ],
+            "parting": None
+            if numbers.parting is None
+            else {**_key(numbers.parting.key), "reason": safe_str(numbers.parting.reason)},
+        },
+    }
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return {
+        "kind": key.kind,
+        "name": safe_str(key.name),
+        "number": key.nth,
+        "place": _place(key.place),
+    }
+
+
+def _place(place: Place | None) -> dict[str, Any] | None:
+    return None if place is None else {"file": place.file, "line": place.line, "column": place.column}
+
+
+def _disagreement(wrong: Disagreement) -> dict[str, Any]:
+    return {
+        **_key(wrong.key),
+        "claim": safe_str(wrong.claim),
+        "against": wrong.against.value,
+        "said": safe_str(wrong.said),
+        "rank": wrong.rank,
+        "ranks": list(wrong.ranks),
+        "index": list(wrong.index),
+        "whole_index": list(wrong.whole_index),
+        "hint": wrong.hint,
+        "difference": None if wrong.difference is None else _difference(wrong.difference),
+    }
+
+
+def _difference(found: Difference) -> dict[str, Any]:
+    return {
+        "expected": _number(found.expected),
+        "actual": _number(found.actual),
+        "count": found.count,
+        "total": found.total,
+        "largest": _number(found.largest),
+        "scale": found.scale,
+        "factor": found.factor,
+    }
+
+
+def _number(value: float | complex | bool) -> Any:
+    """JSON has neither complex numbers nor those that are none: these are strings."""
+    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value

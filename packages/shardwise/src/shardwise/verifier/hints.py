@@ -1,0 +1,39 @@
+"""What does a clean factor between two runs suggest? Which sum is missing, or done twice, and over which axis."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_CLOSE = 1e-2
+
+
+def hint_for(factor: float | None, axes: Mapping[Any, str]) -> str:
+    """A question to start from; ``axes`` are the mesh's axes with their names. Empty if the factor says nothing."""
+    if factor is None:
+        return ""
+    for names, size in _products(axes):
+        over = " and ".join(names)
+        if math.isclose(factor, size, rel_tol=_CLOSE):
+            return f"{size} times as much, the size of {over}: summed once too often over {over}?"
+        if math.isclose(factor, 1 / size, rel_tol=_CLOSE):
+            return f"1/{size} of it, {size} being the size of {over}: divided once too often, or a sum over it missing?"
+    if math.isclose(factor, 0.0, abs_tol=1e-9):
+        return "zero throughout: dropped, or overwritten?"
+    if math.isclose(factor, -1.0, rel_tol=_CLOSE):
+        return "the sign is wrong throughout"
+    return f"{factor:.4g} times as much throughout"
+
+
+def _products(axes: Mapping[Any, str]) -> list[tuple[tuple[str, ...], int]]:
+    """Axes and products of axes with their sizes; axes of one size are named together as alternatives."""
+    sized = sorted(((name, axis.size()) for axis, name in axes.items() if axis.size() > 1), key=lambda one: one[0])
+    found: dict[int, tuple[str, ...]] = {}
+    for size in sorted({size for _, size in sized}):
+        found[size] = (" or ".join(name for name, own in sized if own == size),)
+    for count in range(2, len(sized) + 1):
+        for chosen in itertools.combinations(sized, count):
+            found.setdefault(math.prod(size for _, size in chosen), tuple(name for name, _ in chosen))
+    return [(names, size) for size, names in found.items()]

@@ -1,0 +1,41 @@
+"""What does this rank hold of a tensor, and of which type is it? Itself with its tag; of a DTensor the local tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardwise.interop.asserting import is_dtensor
+from shardwise.interop.tagging import type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import P, R, V
+from shardwise.types.spec import PartitionSpec, make_entry
+from shardwise.types.tensor_type import TensorType
+
+
+def local_form(x: torch.Tensor) -> tuple[torch.Tensor, TensorType]:
+    """The local tensor and its type."""
+    if not is_dtensor(x):
+        return x, type_of(x)
+    made: Any = x
+    with no_torch_function(), torch.no_grad():
+        return made.to_local(), _type_of_dtensor(made)
+
+
+def _type_of_dtensor(x: Any) -> TensorType:
+    placements: dict[MeshAxis, Any] = {}
+    entries: list[list[MeshAxis]] = [[] for _ in range(x.ndim)]
+    groups = x.device_mesh.get_all_groups()
+    for group, placement in zip(groups, x.placements, strict=True):
+        axis = MeshAxis.of(group)
+        if axis.size() == 1:
+            continue
+        if placement.is_shard():
+            entries[placement.dim].append(axis)
+            placements[axis] = V
+        else:
+            placements[axis] = P if placement.is_partial() else R
+    spec = PartitionSpec(*(make_entry(axes) for axes in entries)) if any(entries) else None
+    return TensorType.of(placements, spec)

@@ -1,0 +1,69 @@
+"""What is a parameter called? Its path from the outermost module that has it, the same in every run of a program.
+
+Modules are remembered as they are built, because a program's modules may be gone when its gradients are looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+
+WRAPPED = "module."
+"""DDP calls what it wraps ``module``."""
+
+
+class Names:
+    """The modules that a program builds while ``watching``, and by them the names of its parameters."""
+
+    def __init__(self) -> None:
+        self._modules: dict[int, torch.nn.Module] = {}
+        self._inner: set[int] = set()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        handles = (
+            register_module_parameter_registration_hook(self._has_parameter),
+            register_module_module_registration_hook(self._has_module),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Every parameter of the modules built so far, by name; equal names of several models are numbered."""
+        named: dict[str, torch.nn.Parameter] = {}
+        for module in self._roots():
+            for name, parameter in module.named_parameters():
+                name = name.removeprefix(WRAPPED)
+                if named.get(name, parameter) is not parameter:
+                    name = next(new for n in range(2, len(named) + 3) if (new := f"{name} ({n})") not in named)
+                named[name] = parameter
+        return named
+
+    def of(self, parameters: Iterable[torch.Tensor]) -> list[str]:
+        """The name of each; its position for one that no module has."""
+        known: dict[int, str] = {}
+        for name, parameter in self.parameters().items():
+            known.setdefault(id(parameter), name)
+        return [known.get(id(parameter), f"parameter {at}") for at, parameter in enumerate(parameters)]
+
+    def _roots(self) -> list[torch.nn.Module]:
+        return [module for key, module in self._modules.items() if key not in self._inner]
+
+    def _has_parameter(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
+        self._modules.setdefault(id(module), module)
+
+    def _has_module(self, module: torch.nn.Module, name: str, child: Any) -> None:
+        self._modules.setdefault(id(module), module)
+        if isinstance(child, torch.nn.Module):
+            self._modules.setdefault(id(child), child)
+            self._inner.add(id(child))

@@ -1,0 +1,86 @@
+"""What came of comparing the numbers? Values only: ``compare.py`` makes them, ``text.py`` and ``formats.py`` show them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from .difference import Difference
+from .record import Key
+
+
+class Against(enum.Enum):
+    """What a disagreement is with."""
+
+    ALONE = "one rank"
+    """The run on one rank."""
+    RANKS = "another rank"
+    """Another rank, which should hold the same bits."""
+    SHAPE = "shape"
+    """The shapes say already that the claim is wrong."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A tensor that is not what it is claimed to be.
+
+    ``claim``       its typed shape.
+    ``against``     what it disagrees with.
+    ``rank``        the first rank that holds a wrong element; for a pending sum the first of those who contribute.
+    ``ranks``       all ranks that the element is made from.
+    ``index``       of the element in that rank's tensor; ``whole_index`` in the tensor put together.
+    ``difference``  the numbers; None where shapes disagree.
+    ``said``        the disagreement in a sentence, without the numbers.
+    ``hint``        what a clean factor suggests; empty if there is none.
+    """
+
+    key: Key
+    claim: str
+    against: Against
+    rank: int
+    ranks: tuple[int, ...]
+    index: tuple[int, ...]
+    whole_index: tuple[int, ...]
+    difference: Difference | None
+    said: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """A record that could not be compared with the run on one rank, and why."""
+
+    key: Key
+    claim: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Parting:
+    """From this record on the two runs need not agree, because of what happened there: ``reason``."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The verdict on the numbers.
+
+    ``equal``         tensors found equal to the run on one rank.
+    ``replicas``      tensors of which only the equality between ranks could be checked, and holds.
+    ``disagreements`` in program order.
+    ``not_compared``  in program order.
+    ``parting``       where the runs part, if they do.
+    """
+
+    equal: int = 0
+    replicas: int = 0
+    disagreements: tuple[Disagreement, ...] = ()
+    not_compared: tuple[NotCompared, ...] = ()
+    parting: Parting | None = None
+
+    @property
+    def compared(self) -> int:
+        """Tensors that anything was found out about."""
+        return self.equal + self.replicas + len(self.disagreements)

@@ -1,0 +1,143 @@
+"""What is remembered of one rank's run? The tensors that say what they are, in program order, each under a key.
+
+The same program running on another rank, or alone, records the same tensors under the same keys: by the place in the
+source, or by the parameter's name, and by number where it happens several times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.result import RunResult
+from shardwise.diagnostics.source import user_place
+from shardwise.interop.tagging import type_of, typed_shape
+from shardwise.interop.torch_compat import is_fake, is_transformed, no_torch_function
+from shardwise.types.tensor_type import TensorType
+
+KIND_OF = {
+    "declared": "{name}",
+    "value": "value {name}",
+    "loss": "loss",
+    "gradient": "gradient of {name}",
+    "parameter": "parameter {name} before the first step",
+    "trained": "parameter {name} after the last step",
+    "output": "output{name}",
+}
+"""The kinds of records, and what a record is called in a report."""
+LIMIT_BYTES = 1 << 30
+"""How much one rank keeps; what comes later is listed as not comparable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What identifies a record in every run: ``nth`` counts from 1 among records of the same kind, name and place."""
+
+    kind: str
+    name: str
+    place: Place | None
+    nth: int = 1
+
+    @property
+    def source(self) -> Key:
+        """The key without its number: what is repeated when the record is one of several."""
+        return Key(self.kind, self.name, self.place)
+
+    def __str__(self) -> str:
+        return KIND_OF[self.kind].format(name=self.name)
+
+
+@dataclass(slots=True)
+class Record:
+    """One tensor of one rank.
+
+    ``claim``    the typed shape as the rank prints it, with the axes' names.
+    ``value``    a copy; None if there was nothing to copy, and then ``missing`` says why.
+    ``assumed``  the type is not the program's word: what nobody typed.
+    """
+
+    key: Key
+    type: TensorType
+    claim: str
+    value: torch.Tensor | None
+    missing: str = ""
+    owing: TensorType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Random numbers were drawn: equal draws have equal ``state`` of the generator before, and equal ``shape``."""
+
+    key: Key
+    state: bytes
+    shape: tuple[int, ...]
+
+
+@dataclass
+class RankRun:
+    """What came of the program on one rank.
+
+    ``entries``  records and draws in program order.
+    ``axes``     names of mesh axes as the program calls them.
+    ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
+    """
+
+    entries: list[Record | Draw] = field(default_factory=list)
+    axes: dict[Any, str] = field(default_factory=dict)
+    dtypes: set[torch.dtype] = field(default_factory=set)
+    types: RunResult = field(default_factory=RunResult)
+
+
+class Recorder:
+    """Takes copies of the tensors it hears of. Implements ``interop.recording.Listener``."""
+
+    def __init__(self) -> None:
+        self.run = RankRun()
+        self._counts: Counter[Key] = Counter()
+        self._bytes = 0
+
+    def hear(self, kind: str, name: str, x: Any) -> None:
+        if isinstance(x, torch.Tensor):
+            self.add(kind, name, x, type_of(x), user_place(2))
+
+    def add(
+        self,
+        kind: str,
+        name: str,
+        x: torch.Tensor,
+        type: TensorType,
+        place: Place | None,
+        *,
+        owing: TensorType | None = None,
+    ) -> None:
+        """Record ``x`` as being of ``type``."""
+        key = self._numbered(Key(kind, name, place))
+        value, missing = self._copy(x)
+        for axis in type.axes:
+            self.run.axes.setdefault(axis, repr(axis))
+        self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing))
+
+    def drawn(self, place: Place | None, op: str, state: bytes, shape: tuple[int, ...]) -> None:
+        """``op`` has drawn random numbers from a generator that was in ``state``."""
+        self.run.entries.append(Draw(self._numbered(Key("drawn", op, place)), state, shape))
+
+    def _numbered(self, key: Key) -> Key:
+        self._counts[key] += 1
+        return Key(key.kind, key.name, key.place, self._counts[key])
+
+    def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
+        if is_transformed(x):
+            return None, "made inside a transform of torch.func"
+        if x.is_meta or is_fake(x):
+            return None, "has no values"
+        if x.layout is not torch.strided or x.is_nested:
+            return None, "is not a dense tensor"
+        self._bytes += x.numel() * x.element_size()
+        if self._bytes > LIMIT_BYTES:
+            return None, f"comes after the first {LIMIT_BYTES >> 30} GiB"
+        with no_torch_function(), torch.no_grad():
+            return x.detach().clone().resolve_conj().resolve_neg().cpu(), ""

@@ -1,0 +1,193 @@
+"""How is a program verified? It runs on every rank of the mesh and on one rank alone, in real processes, under the
+checker; then the two are compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from shardwise.checker.activation import checking
+from shardwise.checker.session import Partials
+from shardwise.diagnostics.result import Collector, RunResult, group
+from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.current import current_entry, mesh_of
+from shardwise.mesh.entry import set_current_entry
+from shardwise.simulator.program import output_to_stderr
+from shardwise.simulator.real_world import real_world
+from shardwise.simulator.world import RankFailure, RankTimeout, run_processes
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+
+from .compare import compare
+from .record import RankRun, Recorder
+from .subject import Function, Subject
+from .verdict import Failure, Verdict
+from .watch import watching
+
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is verified; the command line's options under the same names.
+
+    ``double``     floating-point factories make float64 unless told otherwise.
+    ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
+    ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
+    """
+
+    strict: bool = True
+    local: bool = True
+    partials: Partials = "infer"
+    double: bool = False
+    rtol: float | None = None
+    timeout_s: float = TIMEOUT_S
+    show: bool = False
+
+
+def verify(
+    program: Callable[..., Any],
+    mesh: Mapping[str, int],
+    *,
+    strict: bool = True,
+    local: bool = True,
+    partials: Partials = "infer",
+    double: bool = False,
+    rtol: float | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Verdict:
+    """Run ``program`` on every rank of ``mesh`` and on one rank, and compare what it computes.
+
+    ``program``    a function that takes nothing, or the device mesh. Its axes are current while it runs. Tensors that
+                   it returns are compared, like those it declares, its losses and its gradients.
+    ``mesh``       axes with their sizes, outermost first.
+    ``strict``, ``local``, ``partials``  as for ``shardwise check``.
+    ``double``     floating-point factories make float64 unless told otherwise.
+    ``rtol``       how far values may be apart, relative to the largest; left out, it follows from their dtypes.
+    ``timeout_s``  for each of the two runs.
+
+    A run that fails or hangs is told in ``Verdict.failure``. Errors: SW905 for what is no function, SW903 for what is
+    no mesh.
+    """
+    if not callable(program):
+        raise SpmdArgumentError(f"verify takes a function, got one of type {type(program).__name__}", code="SW905")
+    options = Options(strict, local, partials, double, rtol, timeout_s)
+    return verify_subject(Function(program), dict(mesh), options)
+
+
+def verify_subject(
+    subject: Subject, mesh: Mapping[str, int], options: Options, *, stage: Callable[[str], None] = lambda text: None
+) -> Verdict:
+    """The verdict on ``subject``; ``stage`` is told what is being done."""
+    for name, size in mesh.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise SpmdValueError(f"axis {name} has size {size!r}, which is not a number of ranks", code="SW903")
+    if not mesh:
+        raise SpmdValueError("a mesh needs at least one axis, got none", code="SW903", help=('mesh={"dp": 2}',))
+    add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
+    started_s = time.perf_counter()
+    shown = ", ".join(f"{name}={size}" for name, size in mesh.items())
+    runs: dict[str, list[RankRun]] = {}
+    for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
+        stage(f"running {where}")
+        world_size = math.prod(sizes.values())
+        run = subject.prepare(sizes)
+        try:
+            runs[where] = run_processes(
+                _run_rank, world_size, run, sizes, options, shown, str(subject), _free_port(),
+                timeout_s=options.timeout_s,
+            )  # fmt: skip
+        except (RankFailure, RankTimeout) as error:
+            failure = Failure(where, str(error))
+            return Verdict(str(subject), shown, failure=failure, duration_s=time.perf_counter() - started_s)
+    stage("comparing")
+    ranks, (alone,) = runs["on the mesh"], runs["on one rank"]
+    numbers = compare(ranks, alone, rtol=options.rtol)
+    types = _together([rank.types for rank in ranks])
+    return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
+
+
+def _run_rank(
+    run: Callable[[Any], Any], sizes: Mapping[str, int], options: Options, shown: str, name: str, port: int
+) -> RankRun:
+    """What one rank records; runs in its own process."""
+    collector = Collector(mesh=shown, script=name)
+    recorder = Recorder()
+    if options.double:
+        torch.set_default_dtype(torch.float64)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
+        mesh = stack.enter_context(_current(sizes, port))
+        stack.enter_context(
+            checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
+        )
+        stack.enter_context(watching(recorder))
+        try:
+            outputs = run(mesh)
+        except SystemExit as ending:
+            if ending.code not in (None, 0):
+                raise RuntimeError(f"the program ended with sys.exit({ending.code!r})") from ending
+            outputs = None
+        leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        for at, leaf in enumerate(leaves):
+            recorder.hear("output", f" {at}" if len(leaves) > 1 else "", leaf)
+    recorder.run.types = collector.result()
+    return recorder.run
+
+
+@contextlib.contextmanager
+def _current(sizes: Mapping[str, int], port: int) -> Iterator[Any]:
+    """The real world; a mesh of these sizes is current in it until the program makes one of its own."""
+    entry: Any = None
+
+    def give_way() -> None:
+        if entry is not None and current_entry() is entry:
+            set_current_entry(None)
+
+    with real_world(command="verify", port=port, on_mesh=give_way):
+        mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        entry = mesh_of(mesh)
+        set_current_entry(entry)
+        try:
+            yield mesh
+        finally:
+            set_current_entry(None)
+
+
+@contextlib.contextmanager
+def _output(shown: bool) -> Iterator[None]:
+    """What the program prints goes to stderr, or nowhere."""
+    if shown:
+        with output_to_stderr():
+            yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
+
+
+def _together(results: list[RunResult]) -> RunResult:
+    """What the checker said on all ranks; the same mistake on several ranks is one finding."""
+    first, *others = results
+    findings = list(first.findings)
+    known = {(finding.code, finding.place, finding.op, finding.axis) for finding in findings}
+    for result in others:
+        findings += [one for one in result.findings if (one.code, one.place, one.op, one.axis) not in known]
+        known |= {(finding.code, finding.place, finding.op, finding.axis) for finding in result.findings}
+    return replace(first, findings=group(findings))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

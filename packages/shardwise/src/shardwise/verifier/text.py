@@ -1,0 +1,196 @@
+"""How does a person read the verdict? What the types say, the first tensor that disagrees, and both verdicts in the
+last two lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
+from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.limits import DEFAULT, Limits, counted, rest
+from shardwise.diagnostics.paint import Line, paint
+from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.diagnostics.text import WIDTH, location
+from shardwise.diagnostics.text import render as render_finding
+
+from .numbers import Against, Disagreement, NotCompared, Numbers
+from .record import Key
+from .verdict import Verdict
+
+FURTHER = 10
+"""Disagreements after the first that are listed, and reasons why records are not compared."""
+
+
+def render_verdict(
+    verdict: Verdict, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
+) -> str:
+    """The verdict as text without a final newline; paths under ``root`` (default: here) are shown relative to it."""
+    root = os.path.abspath(root if root is not None else os.getcwd())
+    blocks = [
+        render_finding(finding, color=color, width=width, root=root, limits=limits)
+        for finding in verdict.types.findings[: limits.findings]
+    ]
+    more = rest(len(verdict.types.findings), limits.findings, "finding", "findings")
+    blocks += [more] if more else []
+    blocks += [paint(block, color=color) for block in _numbers(verdict, width, root, limits)]
+    blocks.append(paint(_summary(verdict), color=color))
+    return "\n\n".join(blocks)
+
+
+def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
+    numbers = verdict.numbers
+    if verdict.failure is not None:
+        head, *others = safe_str(verdict.failure.text).splitlines() or [""]
+        yield [
+            [("error", f"the run {verdict.failure.where} did not come to its end: "), ("strong", head)],
+            *([("", line)] for line in others),
+        ]
+        return
+    if numbers.disagreements:
+        yield _first(numbers.disagreements[0], verdict.mesh, width, root)
+    further = _further(numbers, root, limits)
+    if further:
+        yield further
+    if numbers.parting is not None:
+        where = _where(numbers.parting.key, root)
+        yield [
+            [("warning", f"the two runs part{where}: "), ("", numbers.parting.reason)],
+            [("", "  from there on only what should be equal on several ranks is compared")],
+        ]
+    if numbers.not_compared:
+        yield _not_compared(numbers.not_compared, root, limits)
+
+
+def _first(wrong: Disagreement, mesh: str, width: int, root: str) -> list[Line]:
+    key = wrong.key
+    lines: list[Line] = [[("error", "wrong numbers"), ("strong", f": {_named(key)} {safe_str(wrong.said)}")]]
+    margin = " "
+    if key.place is not None:
+        lines += _shown_source(key.place, width, root)
+        margin = " " * len(str(key.place.line))
+    for kind, text in _facts(wrong, mesh):
+        lines.append([("gutter", f"{margin} = "), ("strong", f"{kind}: "), ("", text)])
+    return lines
+
+
+def _shown_source(place: Place, width: int, root: str) -> list[Line]:
+    gutter = len(str(place.line))
+    lines: list[Line] = [[("gutter", f"{' ' * gutter}--> "), ("", location(place, root))]]
+    if source_line(place) is not None:
+        lines.append([("gutter", f"{' ' * gutter} |")])
+        lines += excerpt([Mark(place, primary=True)], gutter=gutter, width=width)
+    return lines
+
+
+def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
+    yield "claim", safe_str(wrong.claim)
+    found = wrong.difference
+    if found is None:
+        return
+    where = f"at {list(wrong.index)}" if wrong.index else "as a whole"
+    if wrong.against is Against.RANKS:
+        base, rank = wrong.ranks
+        yield "first", f"{where} rank {rank} has {_number(found.actual)}, rank {base} has {_number(found.expected)}"
+    elif len(wrong.ranks) > 1:
+        summed = ", ".join(map(str, wrong.ranks))
+        yield (
+            "first",
+            (f"{where} the sum over ranks {summed} is {_number(found.actual)}, one rank has {_number(found.expected)}"),
+        )
+    else:
+        there = f" at {list(wrong.whole_index)}" if wrong.whole_index != wrong.index else ""
+        yield (
+            "first",
+            (
+                f"{where} rank {wrong.rank} of {mesh} has {_number(found.actual)}, one rank has "
+                f"{_number(found.expected)}{there}"
+            ),
+        )
+    if found.total > 1:
+        yield (
+            "all",
+            (
+                f"{found.count} of {counted(found.total, 'element')} differ, by up to {found.largest:.3g} where the "
+                f"largest is {found.scale:.3g}"
+            ),
+        )
+    if wrong.hint:
+        yield "factor", wrong.hint
+
+
+def _number(value: float | complex | bool) -> str:
+    return f"{value:.10g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def _further(numbers: Numbers, root: str, limits: Limits) -> list[Line]:
+    others = numbers.disagreements[1:]
+    if not others:
+        return []
+    limit = None if limits.findings is None else FURTHER
+    lines: list[Line] = [[("strong", "also, later in program order:")]]
+    for wrong in others[:limit]:
+        lines.append([("", f"  {_named(wrong.key)}{_where(wrong.key, root)} {safe_str(wrong.said)}{_short(wrong)}")])
+    more = rest(len(others), limit, "tensor", "tensors")
+    return [*lines, [("quiet", f"  {more}")]] if more else lines
+
+
+def _short(wrong: Disagreement) -> str:
+    found = wrong.difference
+    if found is None:
+        return ""
+    return f" (by up to {found.largest:.3g} of {found.scale:.3g})"
+
+
+def _not_compared(left_out: tuple[NotCompared, ...], root: str, limits: Limits) -> list[Line]:
+    reasons = Counter((safe_str(one.reason), one.key.source) for one in left_out)
+    lines: list[Line] = [[("strong", "not compared:")]]
+    limit = limits.trusted
+    for (reason, key), count in list(reasons.items())[:limit]:
+        times = f", {count} times" if count > 1 else ""
+        lines.append([("", f"  {key}{_where(key, root)}{times}: {reason}")])
+    more = rest(len(reasons), limit, "reason", "reasons")
+    return [*lines, [("quiet", f"  {more}")]] if more else lines
+
+
+def _named(key: Key) -> str:
+    if key.kind == "gradient":
+        return f"{safe_str(key)} in step {key.nth}"
+    return safe_str(key) if key.nth == 1 else f"{safe_str(key)} (number {key.nth})"
+
+
+def _where(key: Key, root: str) -> str:
+    return "" if key.place is None else f" ({location(key.place, root)})"
+
+
+def _summary(verdict: Verdict) -> list[Line]:
+    if verdict.failure is not None:
+        return [[("error", "no verdict"), ("", f"; {verdict.program} on mesh {verdict.mesh}")]]
+    numbers = verdict.numbers
+    said = [counted(numbers.equal, "tensor") + " equal to the run on one rank"]
+    if numbers.replicas:
+        said.append(f"{numbers.replicas} equal between ranks")
+    if numbers.not_compared:
+        said.append(f"{len(numbers.not_compared)} not compared")
+    if numbers.disagreements:
+        style, head = "error", f"{counted(len(numbers.disagreements), 'disagreement')}"
+    elif numbers.compared:
+        style, head = "good", "clean"
+    else:
+        style, head = "error", "nothing was compared"
+    return [
+        _types_line(verdict.types),
+        [("strong", "numbers: "), (style, head), ("", f"; {', '.join(said)}")],
+    ]
+
+
+def _types_line(types: RunResult) -> Line:
+    checked = f"{counted(types.checked_ops, 'operation')} checked"
+    if types.errors:
+        return [("strong", "types:   "), ("error", counted(len(types.errors), "error")), ("", f"; {checked}")]
+    if types.exit_code is ExitCode.BROKEN:
+        return [("strong", "types:   "), ("warning", "nothing was checked"), ("", "; no operation has typed operands")]
+    return [("strong", "types:   "), ("good", "clean"), ("", f"; {checked}")]

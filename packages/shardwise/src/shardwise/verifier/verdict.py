@@ -1,0 +1,57 @@
+"""What does ``verify`` say? Two verdicts side by side: what the types say, and what the numbers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardwise.diagnostics.result import ExitCode, RunResult
+
+from .numbers import Numbers
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not come to its end.
+
+    ``where``      ``on the mesh`` or ``on one rank``.
+    ``text``       which rank, and its traceback or where it hangs.
+    """
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verified program.
+
+    ``types``    what the checker found while the ranks of the mesh ran, all ranks together.
+    ``numbers``  how the tensors of the mesh compare with those of one rank.
+    ``failure``  why there are no numbers; None if both runs came to their end.
+    """
+
+    program: str
+    mesh: str
+    types: RunResult = field(default_factory=RunResult)
+    numbers: Numbers = field(default_factory=Numbers)
+    failure: Failure | None = None
+    duration_s: float = 0.0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Findings of either kind; no verdict if a run failed, or if nothing was compared."""
+        if self.failure is not None:
+            return ExitCode.BROKEN
+        if self.types.errors or self.numbers.disagreements:
+            return ExitCode.FINDINGS
+        return ExitCode.CLEAN if self.numbers.compared else ExitCode.BROKEN
+
+    @property
+    def ok(self) -> bool:
+        """True if both verdicts are clean."""
+        return self.exit_code is ExitCode.CLEAN
+
+    def __str__(self) -> str:
+        from .text import render_verdict
+
+        return render_verdict(self)

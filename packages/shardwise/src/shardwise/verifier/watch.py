@@ -1,0 +1,153 @@
+"""Where does a run show what it computes? At its losses, its optimizer's steps and its random draws.
+
+A function mode above the checker's sees where backward starts and what draws random numbers; PyTorch's hooks tell of
+optimizer steps. What the program declares comes by ``interop.recording``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+
+from shardwise.diagnostics.source import user_place
+from shardwise.interop.op_names import op_name
+from shardwise.interop.recording import heard_by
+from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.rules.row import Kind
+from shardwise.rules.table import lookup
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+from .local_form import local_form
+from .naming import Names
+from .record import Recorder
+
+
+@contextlib.contextmanager
+def watching(recorder: Recorder) -> Iterator[None]:
+    """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check."""
+    names = Names()
+    steps = _Steps(recorder, names)
+    with names.watching(), heard_by(recorder):
+        handle = register_optimizer_step_pre_hook(steps.before)
+        try:
+            with _Watch(recorder):
+                yield
+        finally:
+            handle.remove()
+            steps.at_the_end()
+
+
+class _Watch(TorchFunctionMode):
+    """Records roots of backward, random draws, and which dtypes have gradients."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
+            self._roots(args, kwargs)
+        result = self._drawing(func, args, kwargs) if _is_random(func) else func(*args, **kwargs)
+        if isinstance(result, torch.Tensor):
+            with no_torch_function():
+                if result.requires_grad:
+                    self.recorder.run.dtypes.add(result.dtype)
+        return result
+
+    def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
+        roots = args[0] if args else named[0] if named else ()
+        for root in roots if isinstance(roots, (list, tuple)) else (roots,):
+            self.recorder.hear("loss", "", root)
+
+    def _drawing(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
+        generator = given[0] if given else torch.default_generator
+        before = _state(generator)
+        result = func(*args, **kwargs)
+        if _state(generator) != before:
+            shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
+            shape = () if shaped is None else tuple(shaped.shape)
+            self.recorder.drawn(user_place(), op_name(func).shown, before, shape)
+        return result
+
+
+_random: dict[Any, bool] = {}
+
+
+def _is_random(func: Any) -> bool:
+    known = _random.get(func)
+    if known is None:
+        row = op_name(func).find(lookup)
+        known = _random[func] = row is not None and row.kind is Kind.RANDOM
+    return known
+
+
+def _state(generator: torch.Generator) -> bytes:
+    with no_torch_function():
+        return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=16).digest()
+
+
+class _Steps:
+    """Parameters and gradients as they enter the optimizer; without one, gradients as the program leaves them."""
+
+    def __init__(self, recorder: Recorder, names: Names) -> None:
+        self.recorder = recorder
+        self.names = names
+        self.optimizers: dict[int, Any] = {}
+        self.stepped: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A step of ``optimizer`` is about to be taken."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        place = user_place()
+        named = list(zip(self.names.of(parameters), parameters, strict=True))
+        if id(optimizer) not in self.optimizers:
+            self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
+            for name, parameter in named:
+                self._add("parameter", name, parameter, UNTYPED, place)
+        for name, parameter in named:
+            self.stepped[id(parameter)] = (name, parameter)
+            gradient = _gradient(parameter)
+            if gradient is not None:
+                # Whatever is owed must have been paid: here a gradient is what the parameter is.
+                self._add("gradient", name, gradient, type_of(parameter), place)
+
+    def at_the_end(self) -> None:
+        """The program has run."""
+        for name, parameter in self.stepped.values():
+            self._add("trained", name, parameter, UNTYPED, None)
+        for name, parameter in self.names.parameters().items():
+            gradient = _gradient(parameter)
+            if gradient is not None and id(parameter) not in self.stepped:
+                self._add_unfinished(name, parameter, gradient)
+
+    def _add(self, kind: str, name: str, x: torch.Tensor, declared: TensorType, place: Any) -> None:
+        local, type = local_form(x)
+        with no_torch_function():
+            self.recorder.add(kind, name, local, declared if declared.axes else type, place)
+
+    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Nothing says whether the sums that it owes have been done; its own type does, where gradients have one."""
+        tag = tag_of(gradient)
+        local, type = local_form(gradient)
+        declared = type_of(parameter)
+        with no_torch_function():
+            if tag is not None and tag.current().axes:
+                self.recorder.add("gradient", name, local, tag.current(), None)
+            else:
+                owing = declared.backward_type() if declared.axes else None
+                self.recorder.add("gradient", name, local, declared if declared.axes else type, None, owing=owing)
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    with no_torch_function():
+        return parameter.grad
