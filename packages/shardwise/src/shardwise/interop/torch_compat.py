@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import pickle
 import sys
+import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed
+import torch.utils._python_dispatch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -52,6 +55,60 @@ def operator_parameters(func: Any) -> tuple[str, ...]:
         func = getattr(func, func.overloads()[0])
     schema = getattr(func, "_schema", None)
     return () if schema is None else tuple(argument.name for argument in schema.arguments)
+
+
+# Sees every operator below autograd, those of ``c10d`` that C++ issues too; documented, with a private name. (2.13)
+DispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+
+
+def unboxed_group(boxed: Any) -> Any:
+    """The process group that an operator of ``torch.ops.c10d`` is given. (2.13)"""
+    return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
+
+
+def unboxed_work(boxed: Any) -> Any:
+    """The handle that an operator of ``torch.ops.c10d`` returns; the very object that the caller will get. (2.13)"""
+    return torch._C._distributed_c10d.Work.unbox(boxed)
+
+
+def fake_work() -> Any:
+    """The class of the handles that collectives of the fake backend return. (2.13)"""
+    return torch._C._distributed_c10d.FakeWork
+
+
+def groups_in_order() -> list[Any]:
+    """The process groups that this process is a member of, in the order in which they were made. (2.13)"""
+    c10d: Any = torch.distributed.distributed_c10d
+    return list(c10d._world.pg_names)
+
+
+@contextlib.contextmanager
+def groups_watched(made: Callable[[tuple[int, ...]], None]) -> Iterator[None]:
+    """``made(ranks)`` is called before each group that all ranks have to make together, by whatever function. (2.13)
+
+    Groups that only their members make (``use_local_synchronization``) are passed over.
+    """
+    c10d: Any = torch.distributed.distributed_c10d
+    original = c10d._new_group_with_tag
+
+    def watched(ranks: Any = None, *args: Any, **options: Any) -> Any:
+        if not options.get("use_local_synchronization"):
+            made(tuple(range(torch.distributed.get_world_size()) if ranks is None else sorted(ranks)))
+        return original(ranks, *args, **options)
+
+    c10d._new_group_with_tag = watched
+    try:
+        yield
+    finally:
+        c10d._new_group_with_tag = original
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """The same number for all tensors that share a storage, as long as one of them lives. (2.13)"""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)  # wrapper tensors have no storage
 
 
 def in_backward() -> bool:
@@ -237,7 +294,8 @@ def flight_records() -> list[dict[str, Any]]:
     ``retired`` (it is over), ``input_sizes``, ``input_dtypes``. Messages of gloo are not recorded. Empty if the
     environment sets ``TORCH_FR_BUFFER_SIZE=0``. No public name asks a process about itself. (2.13)
     """
-    dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, False, False))
+    internals: Any = torch._C._distributed_c10d
+    dump = pickle.loads(internals._dump_fr_trace(True, False, False))
     entries: list[dict[str, Any]] = dump.get("entries", [])
     return entries
 
@@ -246,3 +304,77 @@ def ranks_by_group_name() -> dict[str, tuple[int, ...]]:
     """The global ranks of every process group of this process, in group order, by the group's name. (2.13)"""
     world = torch.distributed.distributed_c10d._world
     return {str(name): tuple(world.pg_group_ranks[group]) for group, name in world.pg_names.items()}
+
+
+@contextlib.contextmanager
+def no_modes() -> Iterator[None]:
+    """Inside, neither function modes nor dispatch modes of this thread see what is done. (2.13)"""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with no_torch_function(), _disable_current_modes():
+        yield
+
+
+class _WorldPerThread:
+    """Stands in for c10d's table of process groups: a thread that has joined a job has a table of its own."""
+
+    def __init__(self, shared: Any) -> None:
+        object.__setattr__(self, "_shared", shared)
+        object.__setattr__(self, "_own", threading.local())
+
+    def _table(self) -> Any:
+        return getattr(self._own, "table", self._shared)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._table(), name, value)
+
+
+def _empty_group_table() -> Any:
+    maps = ["pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag", "pg_coalesce_state"]
+    return types.SimpleNamespace(default_pg=None, group_count=0, comms=[], **{name: {} for name in maps})
+
+
+@contextlib.contextmanager
+def groups_per_thread() -> Iterator[Callable[[Callable[[str], Any], str, Any], None]]:
+    """Inside, every thread that joins has process groups of its own, as if it were a process.
+
+    Gives the function to join with: it takes what makes the default group out of its name, the backend that the groups
+    claim to have, and a store. C++ finds groups by name per thread too. Device meshes, which compare equal across
+    ranks, must not across threads: they ask for the backend's name to know. DDP's log asks gloo for its sockets, which
+    are not there, so it is not written. (2.13)
+    """
+    c10d: Any = torch.distributed.distributed_c10d
+    meshes: Any = torch.distributed.device_mesh
+    internals: Any = torch._C._distributed_c10d
+    logger: Any = torch._C._distributed_c10d.Logger
+    shared, asked, logged = c10d._world, meshes.get_backend, logger.set_construction_data_and_log
+    table = _WorldPerThread(shared)
+
+    def join(make: Callable[[str], Any], backend: str, store: Any) -> None:
+        table._own.table = _empty_group_table()
+        name = c10d._process_group_name([], use_hashed_name=False)
+        group = make(name)
+        config = str(c10d.BackendConfig(c10d.Backend(backend)))
+        members = {rank: rank for rank in range(group.size())}
+        c10d._register_pg_in_world(group, backend, store, name, config, members, add_to_default_tag=True)
+        table.default_pg = group
+
+    def get_backend(group: Any = None) -> str:
+        return "threaded" if hasattr(table._own, "table") else asked(group)
+
+    internals._set_thread_isolation_mode(True)
+    c10d._world, meshes.get_backend = table, get_backend
+    logger.set_construction_data_and_log = lambda *facts: None
+    try:
+        yield join
+    finally:
+        c10d._world, meshes.get_backend = shared, asked
+        logger.set_construction_data_and_log = logged
+        internals._set_thread_isolation_mode(False)
+
+
+# What ``register_work`` of a functional collective keeps until its tensor is read, and what our own groups give. (2.13)
+Work: Any = torch._C._distributed_c10d.Work

@@ -52,7 +52,7 @@ def whereabouts(thread: int) -> Whereabouts:
         reached[group] = max(reached[group], number)
         if inside is None and not record["retired"]:
             inside = (group, number, _call(record))
-    return Whereabouts(_place(frame), dict(reached), inside, None if inside else _message(frame))
+    return Whereabouts(place_of(frame), dict(reached), inside, None if inside else _message(frame))
 
 
 def standings(known: Mapping[int, Whereabouts], ended: Mapping[int, str]) -> tuple[Standing, ...]:
@@ -88,7 +88,8 @@ def _dtype(name: str) -> str:
     return abbreviate(written.get(name, name))
 
 
-def _place(frame: FrameType | None) -> Place | None:
+def place_of(frame: FrameType | None) -> Place | None:
+    """The innermost call of the user's own program that a stack is in."""
     while frame is not None and is_internal(frame.f_code):
         frame = frame.f_back
     return None if frame is None else Site(frame.f_code, frame.f_lasti).place()

@@ -1,7 +1,8 @@
 """What can run a program on several ranks? Three worlds that look alike from outside.
 
 ``FakeWorld``       one rank runs and the others are imagined: shapes are right, values from other ranks are not.
-``ProcessWorld``    every rank is a process, and they talk over gloo: what a real job does, slowest to start.
+``InProcessWorld``  every rank is a thread and one runs at a time: deterministic, and a deadlock is seen as it happens.
+``ProcessWorld``    every rank is a process, and they talk over gloo: as a real job does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from .failures import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 from .fake_world import fake_world
+from .in_process.world import InProcessWorld
 from .processes import ProcessWorld, run_processes
 from .waiting import Entered, Standing
 
@@ -20,6 +22,7 @@ __all__ = [
     "Deadlock",
     "Entered",
     "FakeWorld",
+    "InProcessWorld",
     "ProcessWorld",
     "RankFailure",
     "RankTimeout",
