@@ -27,7 +27,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION|MODULE:FUNCTION [-- SCRIPT ARGS]")
+@click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
 @click.option("-m", "module", metavar="MODULE", help="Verify a module, as python -m runs it, instead of a script.")
 @click.option(
     "--mesh",

@@ -35,7 +35,14 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         "mesh": verdict.mesh,
         "exit_code": int(verdict.exit_code),
         "duration_s": round(verdict.duration_s, 6),
-        "failure": None if failure is None else {"where": failure.where, "text": safe_str(failure.text)},
+        "failure": None
+        if failure is None
+        else {
+            "where": failure.where,
+            "text": safe_str(failure.text),
+            "place": _place(failure.place),
+            "details": failure.details,
+        },
         "types": run_to_dict(verdict.types),
         "numbers": {
             "equal": numbers.equal,

@@ -1,4 +1,4 @@
-"""What came of comparing the numbers? Values only: ``compare.py`` makes them, ``text.py`` and ``formats.py`` show them."""
+"""What came of comparing the numbers? Values only, made by ``compare.py``, shown by ``text.py`` and ``formats.py``."""
 
 from __future__ import annotations
 

@@ -77,6 +77,20 @@ class Draw:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The program raised on this rank.
+
+    ``text``   what it did, in one line; ``traceback`` with the program's own frames.
+    ``at_s``   when, on a clock that all ranks share: the others fail because the first one is gone.
+    """
+
+    text: str
+    place: Place | None
+    traceback: str
+    at_s: float
+
+
 @dataclass
 class RankRun:
     """What came of the program on one rank.
@@ -84,12 +98,14 @@ class RankRun:
     ``entries``  records and draws in program order.
     ``axes``     names of mesh axes as the program calls them.
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
+    ``crash``    how it ended before its time, None if it did not.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
     axes: dict[Any, str] = field(default_factory=dict)
     dtypes: set[torch.dtype] = field(default_factory=set)
     types: RunResult = field(default_factory=RunResult)
+    crash: Crash | None = None
 
 
 class Recorder:

@@ -24,15 +24,17 @@ from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
-from shardwise.simulator.program import output_to_stderr
+from shardwise.simulator.failures import RankFailure, RankTimeout
+from shardwise.simulator.processes import run_processes
+from shardwise.simulator.program import NoProgram, output_to_stderr
 from shardwise.simulator.real_world import real_world
-from shardwise.simulator.world import RankFailure, RankTimeout, run_processes
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .compare import compare
+from .crash import crash_among, crash_caught, lost, unreadable
 from .record import RankRun, Recorder
 from .subject import Function, Subject
-from .verdict import Failure, Verdict
+from .verdict import Verdict
 from .watch import watching
 
 TIMEOUT_S = 300.0
@@ -102,15 +104,25 @@ def verify_subject(
     for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
         stage(f"running {where}")
         world_size = math.prod(sizes.values())
-        run = subject.prepare(sizes)
+        failure = None
         try:
+            run = subject.prepare(sizes)
             runs[where] = run_processes(
                 _run_rank, world_size, run, sizes, options, shown, str(subject), _free_port(),
                 timeout_s=options.timeout_s,
             )  # fmt: skip
-        except (RankFailure, RankTimeout) as error:
-            failure = Failure(where, str(error))
-            return Verdict(str(subject), shown, failure=failure, duration_s=time.perf_counter() - started_s)
+            failure = crash_among(runs[where], where)
+        except SyntaxError as error:
+            failure = unreadable(error)
+        except RankFailure as error:
+            if isinstance(error.__cause__, NoProgram):
+                raise error.__cause__ from None
+            failure = lost(error, where)
+        except RankTimeout as error:
+            failure = lost(error, where)
+        if failure is not None:
+            types = _together([run.types for run in runs.get("on the mesh", [])])
+            return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
     stage("comparing")
     ranks, (alone,) = runs["on the mesh"], runs["on one rank"]
     numbers = compare(ranks, alone, rtol=options.rtol)
@@ -132,16 +144,13 @@ def _run_rank(
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
-        stack.enter_context(watching(recorder))
-        try:
+        with crash_caught(recorder.run), watching(recorder):
             outputs = run(mesh)
-        except SystemExit as ending:
-            if ending.code not in (None, 0):
-                raise RuntimeError(f"the program ended with sys.exit({ending.code!r})") from ending
-            outputs = None
-        leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        for at, leaf in enumerate(leaves):
-            recorder.hear("output", f" {at}" if len(leaves) > 1 else "", leaf)
+            leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+            for at, leaf in enumerate(leaves):
+                recorder.hear("output", f" {at}" if len(leaves) > 1 else "", leaf)
+        for axis in mesh_of(mesh).ordered_axes:
+            recorder.run.axes.setdefault(axis, repr(axis))
     recorder.run.types = collector.result()
     return recorder.run
 
@@ -178,6 +187,8 @@ def _output(shown: bool) -> Iterator[None]:
 
 def _together(results: list[RunResult]) -> RunResult:
     """What the checker said on all ranks; the same mistake on several ranks is one finding."""
+    if not results:
+        return RunResult()
     first, *others = results
     findings = list(first.findings)
     known = {(finding.code, finding.place, finding.op, finding.axis) for finding in findings}

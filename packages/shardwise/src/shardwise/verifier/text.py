@@ -19,7 +19,7 @@ from shardwise.diagnostics.text import render as render_finding
 
 from .numbers import Against, Disagreement, NotCompared, Numbers
 from .record import Key
-from .verdict import Verdict
+from .verdict import Failure, Verdict
 
 FURTHER = 10
 """Disagreements after the first that are listed, and reasons why records are not compared."""
@@ -44,11 +44,7 @@ def render_verdict(
 def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
     numbers = verdict.numbers
     if verdict.failure is not None:
-        head, *others = safe_str(verdict.failure.text).splitlines() or [""]
-        yield [
-            [("error", f"the run {verdict.failure.where} did not come to its end: "), ("strong", head)],
-            *([("", line)] for line in others),
-        ]
+        yield _failed(verdict.failure, width, root)
         return
     if numbers.disagreements:
         yield _first(numbers.disagreements[0], verdict.mesh, width, root)
@@ -63,6 +59,15 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
         ]
     if numbers.not_compared:
         yield _not_compared(numbers.not_compared, root, limits)
+
+
+def _failed(failure: Failure, width: int, root: str) -> list[Line]:
+    lines: list[Line] = [
+        [("error", f"the run {failure.where} did not come to its end"), ("strong", f": {safe_str(failure.text)}")]
+    ]
+    if failure.place is not None:
+        lines += _shown_source(failure.place, width, root)
+    return [*lines, *([("", f"  {safe_str(line)}")] for line in failure.details.splitlines())]
 
 
 def _first(wrong: Disagreement, mesh: str, width: int, root: str) -> list[Line]:
@@ -181,6 +186,7 @@ def _summary(verdict: Verdict) -> list[Line]:
         style, head = "good", "clean"
     else:
         style, head = "error", "nothing was compared"
+        said = ["say what tensors are with assert_type, or have them compared with checkpoint_value(name, x)"]
     return [
         _types_line(verdict.types),
         [("strong", "numbers: "), (style, head), ("", f"; {', '.join(said)}")],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shardwise.diagnostics.finding import Place
 from shardwise.diagnostics.result import ExitCode, RunResult
 
 from .numbers import Numbers
@@ -13,19 +14,24 @@ from .numbers import Numbers
 class Failure:
     """A run that did not come to its end.
 
-    ``where``      ``on the mesh`` or ``on one rank``.
-    ``text``       which rank, and its traceback or where it hangs.
+    ``where``    ``on the mesh`` or ``on one rank``.
+    ``text``     in one line: which rank, and what happened to it.
+    ``place``    where in the program; None if that is not known.
+    ``details``  the traceback, or where each rank hangs.
     """
 
     where: str
     text: str
+    place: Place | None = None
+    details: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A verified program.
 
-    ``types``    what the checker found while the ranks of the mesh ran, all ranks together.
+    ``types``    what the checker found while the ranks of the mesh ran, all ranks together; of the run on one rank
+                 there are no types to check.
     ``numbers``  how the tensors of the mesh compare with those of one rank.
     ``failure``  why there are no numbers; None if both runs came to their end.
     """

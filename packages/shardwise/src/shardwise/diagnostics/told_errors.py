@@ -1,0 +1,53 @@
+"""How is an exception of the user's program told? In one line, where it came from, and a traceback with its own frames."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+from .finding import Place
+from .source import Site, is_internal
+
+
+def in_one_line(error: BaseException) -> str:
+    """``ValueError: no such batch``; survives an exception that cannot be printed."""
+    try:
+        first = (str(error).splitlines() or [""])[0]
+    except Exception:
+        first = "an exception that cannot be printed"
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def place_of(error: BaseException) -> Place | None:
+    """Where in the program's own code the error was raised, or passed by last."""
+    own = [step for step in steps(error.__traceback__) if not is_internal(step.tb_frame.f_code)]
+    return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).place() if own else None
+
+
+def own_traceback(error: BaseException) -> tuple[str, int]:
+    """The traceback with the frames of the program, its causes with theirs; and how many frames are left out."""
+    told = traceback.TracebackException.from_exception(error, compact=True)
+    internal = {step.tb_frame.f_code.co_filename for step in _all_steps(error) if is_internal(step.tb_frame.f_code)}
+    hidden = 0
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        kept = [summary for summary in link.stack if summary.filename not in internal]
+        hidden += len(link.stack) - len(kept)
+        link.stack = traceback.StackSummary.from_list(kept)
+        link = link.__cause__ or link.__context__
+    return "".join(told.format()), hidden
+
+
+def steps(step: TracebackType | None) -> Iterator[TracebackType]:
+    """The frames that an exception has come through, the outermost first."""
+    while step is not None:
+        yield step
+        step = step.tb_next
+
+
+def _all_steps(error: BaseException) -> Iterator[TracebackType]:
+    link: BaseException | None = error
+    while link is not None:
+        yield from steps(link.__traceback__)
+        link = link.__cause__ or link.__context__

@@ -1,0 +1,66 @@
+"""What is told of a run that did not come to its end? The rank that failed first, with its own frames; a hang with the
+place where every rank waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of
+from shardwise.simulator.failures import RankFailure, RankTimeout
+from shardwise.simulator.program import NoProgram
+from shardwise.simulator.waiting import told
+
+from .record import Crash, RankRun
+from .verdict import Failure
+
+
+@contextlib.contextmanager
+def crash_caught(run: RankRun) -> Iterator[None]:
+    """However the program ends inside the block, ``run`` knows; ``sys.exit(0)`` is an end like any other."""
+    try:
+        yield
+    except SystemExit as ending:
+        if ending.code not in (None, 0):
+            run.crash = Crash(f"ended with sys.exit({ending.code!r})", place_of(ending), "", _now_s())
+    except NoProgram:
+        raise
+    except Exception as error:
+        run.crash = Crash(f"raised {in_one_line(error)}", place_of(error), own_traceback(error)[0], _now_s())
+
+
+def _now_s() -> float:
+    return time.monotonic()
+
+
+def crash_among(runs: Sequence[RankRun], where: str) -> Failure | None:
+    """The first crash of any rank; None if there is none."""
+    crashed = [(run.crash.at_s, rank, run.crash) for rank, run in enumerate(runs) if run.crash is not None]
+    if not crashed:
+        return None
+    _, rank, crash = min(crashed, key=lambda one: one[:2])
+    ended = [str(rank) for rank, run in enumerate(runs) if run.crash is None]
+    also = f"; rank {', '.join(ended)} came to the end of the program" if ended else ""
+    who = f"rank {rank} of {len(runs)}" if len(runs) > 1 else "it"
+    return Failure(where, f"{who} {crash.text}{also}", crash.place, crash.traceback)
+
+
+def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
+    """A process that died, or ranks that did not finish in time."""
+    head, _, details = str(error).partition("\n")
+    if isinstance(error, RankTimeout) and error.standings:
+        details = told(error.standings)
+    return Failure(where, head, None, details.strip("\n"))
+
+
+def unreadable(error: SyntaxError) -> Failure:
+    """A script that does not parse."""
+    place = None
+    if error.filename is not None and error.lineno:
+        column = error.offset - 1 if error.offset else None
+        end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None
+        place = Place(error.filename, error.lineno, error.lineno, column, max(end or 0, (column or 0) + 1))
+    return Failure("on one rank", in_one_line(error), place)
