@@ -14,12 +14,15 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.session import Session
-from shardwise.interop.tagging import set_type, type_of
+from shardwise.interop.tagging import forget_memory, set_type, type_of
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
+from .gradient_origin import inherit
+from .gradient_writes import gathers_gradients, overwritten
+from .local_norm import scaled_by_local_norm
 from .report import Located, axis_text
 
 
@@ -32,6 +35,10 @@ def settle(
     for tensor in many:
         if isinstance(tensor, torch.Tensor):
             before = type_of(tensor)
+            whole = overwritten(op, tensor, result) or scaled_by_local_norm(session, op, tensor, operands)
+            if whole is not None:
+                settled.append((tensor, whole))
+                continue
             after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
             for axis in conflicts:
                 _refuse(session, op, tensor, before, result, axis, operands)
@@ -42,8 +49,10 @@ def settle(
 def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
     """Give the destination's tensors their types, after the op has run."""
     for tensor, type in settled:
-        if type_of(tensor) is not type:
-            set_type(tensor, type, origin)
+        if gathers_gradients(tensor, origin):
+            forget_memory(tensor)
+        elif type_of(tensor) is not type:
+            set_type(tensor, type, inherit(tensor, origin))
 
 
 def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[Any]]:

@@ -20,12 +20,13 @@ from shardwise.rules.table import lookup
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
-from . import loss, special
+from . import gradient_hooks, loss, special
 from .calls import Op
 from .classes import is_dtensor_call
 from .collective import collective
 from .factories import factory
 from .foreach import foreach
+from .gradient_reads import SEARCHES, searching
 from .ordinary import Handler, ordinary
 from .partial import partial_contraction
 from .random_ops import random_op
@@ -57,6 +58,8 @@ def handler_for(func: Any) -> Handler:
         return loss.backward
     if func is torch.autograd.grad:
         return loss.grad
+    if func in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
+        return gradient_hooks.register
     name = op_name(func)
     if name.prop is not None:
         return _property(name)
@@ -66,6 +69,8 @@ def handler_for(func: Any) -> Handler:
     if row is None:
         return no_rule(name)
     handler = handler_of_row(name, row)
+    if row.op in SEARCHES:
+        return searching(handler)
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
 
 
@@ -94,6 +99,8 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
     if row.kind is Kind.METADATA:
         return special.pass_through
     if row.kind is Kind.OPTIMIZER:
+        if row.op == "_foreach_zero" and name.in_place:
+            return special.zero_each
         return foreach(row.op if not name.in_place else f"{row.op}_") or special.optimizer
     op = Op(name, row)
     if writes_statistics(op):
@@ -104,6 +111,8 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
 def _property(name: OpName) -> Handler:
     if name.prop == "set":
         row = lookup("copy_")
+        if name.shown == "grad":
+            return special.set_gradient
         if name.shown == "data" and row is not None:
             return ordinary(Op(OpName(("copy_",), in_place=True), row))
         return special.pass_through

@@ -21,6 +21,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 from .calls import Op
 from .classes import is_dtensor_call
 from .destination import settle, write
+from .gradient_origin import origin_after
 from .infer import Outcome
 from .ordinary import Handler, judge
 from .report import refuse
@@ -46,13 +47,13 @@ def foreach(name: str) -> Handler | None:
         outcomes = [_judge(session, op, *call) for call in calls]
         settled = []
         if op.in_place:
-            for (first, *_), outcome in zip((call[0] for call in calls), outcomes, strict=True):
-                settled += settle(session, op.name, first, outcome.type, ())
+            for (first, *others), outcome in zip((call[0] for call in calls), outcomes, strict=True):
+                settled += settle(session, op.name, first, outcome.type, [("other", value) for value in others[:1]])
         results = func(*args, **kwargs)
-        origin = Origin(user_site(), f"written by {name} here")
-        write(settled, origin)
-        for result, outcome in zip(results or (), outcomes, strict=False):
-            _tag(result, outcome, origin)
+        site, text = user_site(), f"written by {name} here"
+        write(settled, Origin(site, text))
+        for call, result, outcome in zip(calls, results or (), outcomes, strict=False):
+            _tag(result, outcome, origin_after(call[0][0], site, text))
         return results
 
     return handle

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -19,6 +20,7 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
+from .gradient_origin import GradientOrigin
 from .report import Located, axis_text
 from .session import CheckSession
 
@@ -46,7 +48,8 @@ def type_gradients(inputs: Any, results: Any, varying: Collection[Any] = ()) -> 
         type = type_of(x) if isinstance(x, torch.Tensor) else None
         if isinstance(result, torch.Tensor) and type is not None and type.axes:
             own = {axis: V for axis in varying if axis in type}
-            set_tag(result, Tag(type.backward_type().with_placements(own)))
+            origin = GradientOrigin(user_site(), x)
+            set_tag(result, Tag(type.backward_type().with_placements(own), origin))
 
 
 def _as_list(value: Any) -> list[Any]:

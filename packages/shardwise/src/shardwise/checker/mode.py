@@ -29,6 +29,7 @@ class CheckMode(TorchFunctionMode):
     def __init__(self, session: CheckSession) -> None:
         super().__init__()
         self.session = session
+        session.mode = self
 
     @outermost
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

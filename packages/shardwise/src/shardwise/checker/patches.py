@@ -23,7 +23,7 @@ from shardwise.interop.torch_compat import function_modes, grad_transforms_modul
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
-from . import batching, differentiating, sharded_parameters
+from . import backward_pass, batching, differentiating, optimizer_gate, replicas, sharded_parameters
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
 from .mode import CheckMode
@@ -66,6 +66,9 @@ def _install() -> None:
     _replace(transforms, "_wrap_tensor_for_grad", functools.partial(differentiating.wrap_wrapping, _session))
     _replace(transforms, "_undo_create_differentiable", functools.partial(differentiating.wrap_unwrapping, _session))
     _replace(transforms, "_autograd_grad", functools.partial(differentiating.wrap_derivative, _session))
+    _replace(torch.autograd, "_engine_run_backward", backward_pass.wrap_engine)
+    _replace(torch.nn.parallel.DistributedDataParallel, "forward", functools.partial(replicas.wrap_forward, _session))
+    _undo.append(optimizer_gate.stand(_session))
     _watch_sharded_parameters()
 
 
@@ -91,7 +94,7 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
 def _session() -> CheckSession | None:
     """The check of this thread; None while one of its handlers runs an operator, or autograd a backward pass."""
     session = current()
-    if not isinstance(session, CheckSession) or in_backward():
+    if not isinstance(session, CheckSession) or (in_backward() and not session.in_typed_code):
         return None
     seen = any(isinstance(mode, CheckMode) and mode.session is session for mode in function_modes())
     return session if seen else None

@@ -23,11 +23,13 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Shard
+from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType, Shard
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .classes import is_dtensor_call
+from .gradient_origin import gradient_origin, origin_after
+from .gradient_report import gradient_sum_not_owed
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
@@ -38,6 +40,7 @@ _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
+_AVERAGES = (dist.ReduceOp.AVG, "avg")
 _MIXING = ("all_reduce", "reduce", "broadcast")
 _JOINING = ("all_gather_into_tensor", "all_gather_single")
 _CUTTING = ("reduce_scatter_tensor", "reduce_scatter_single")
@@ -86,7 +89,8 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
                 set_tag(result, Tag(tag.current(), tag.origin))
             return result
         sent = _tensors(given.get(row.sent))
-        types = [_check(session, row, usual, axis, tensor) for tensor in sent]
+        average = _reduction(given) in _AVERAGES
+        types = [_check(session, row, usual, axis, tensor, average) for tensor in sent]
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         result = func(*args, **kwargs)
         session.checked += 1
@@ -94,9 +98,9 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
         bases: Sequence[TensorType | None] = types
         if row.sent != row.received:
             bases = [types[0] if types else None] * len(received)
-        origin = Origin(user_site(1), f"{row.gives} over {axis!r} since this {usual}")
+        site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
         arrivals = [
-            (tensor, _arrived(session, tensor, base, axis, row), origin)
+            (tensor, _arrived(session, tensor, base, axis, row), origin_after(tensor, site, text))
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
@@ -110,9 +114,12 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
     return handle
 
 
+def _reduction(given: Mapping[str, Any]) -> Any:
+    return given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
+
+
 def _is_sum(given: Mapping[str, Any]) -> bool:
-    op = given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
-    return op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, "sum", "avg")
+    return _reduction(given) in (dist.ReduceOp.SUM, "sum", *_AVERAGES)
 
 
 def _axis_of(group: Any) -> MeshAxis | None:
@@ -131,22 +138,32 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _check(session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor) -> TensorType:
-    """The sent tensor's type; a placement that the row does not admit is reported."""
+def _check(
+    session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor, average: bool = False
+) -> TensorType:
+    """The sent tensor's type; a placement that the row does not admit is reported.
+
+    ``average``  the collective takes the mean, which leaves equal values as they are.
+    """
     type = type_of(tensor)
     if type.ground is not Ground.ABSENT:
         return type
     axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
     located = None
     # A message to one rank has no axis: the group only says who could be meant.
-    if not axes and session.strict and type.axes and row.received:
+    # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
+    if not axes and session.strict and type.axes and row.received and gradient_origin(tag_of(tensor)) is None:
         located = Located(name, [(row.sent, tensor)])
         text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
         help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
         _report(session, located, "SW207", name, axis, text, (), help_lines)
     for one in axes:
         place = type.get(one)
-        if place is UNKNOWN or repr(place) in row.admits:
+        if place is UNKNOWN or (average and place in EQUAL):
+            continue
+        if "P" in row.admits and place is not P and gradient_sum_not_owed(session, name, one, tensor, type):
+            continue
+        if repr(place) in row.admits:
             continue
         located = Located(name, [(row.sent, tensor)])
         words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
@@ -199,6 +216,8 @@ def _arrived(
         base = type_of(tensor)
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
+    if base.ground is Ground.ZERO and row.sent == row.received:
+        return None  # whatever is done to zeros that all ranks have, they stay zeros
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
     place = PerMeshAxisLocalSpmdType(row.gives)
     spec = None

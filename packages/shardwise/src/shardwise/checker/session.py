@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any, Literal
 
 from shardwise.diagnostics.codes import Severity
@@ -37,6 +38,10 @@ class CheckSession:
     ``partials``    ``"explicit"``: a contraction over a sharded dim must ask for its partial result.
     ``collector``   where findings go while ``collecting``; None means that the first finding is raised.
     ``synchronised`` mesh axes along which random numbers are declared to be equal.
+    ``mode``        what shows this session the calls; code inside a backward pass gets it back.
+    ``in_typed_code``  such code is running: a hook, the backward of a declared function.
+    ``passes``      the backward passes that are running, innermost last; see ``gradients``.
+    ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     ``checked``, ``unchecked``  calls judged, and calls passed over because no operand had a type, since ``flush``.
     """
 
@@ -56,6 +61,10 @@ class CheckSession:
         self.checked = 0
         self.unchecked = 0
         self.synchronised: frozenset[Any] = frozenset()
+        self.mode: Any = None
+        self.in_typed_code = False
+        self.passes: list[Any] = []
+        self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     @property
     def collecting(self) -> bool:
@@ -64,9 +73,9 @@ class CheckSession:
     def report(self, error: SpmdTypeError) -> None:
         """Take an error that carries its finding: collect it and return, or raise it.
 
-        Calls made while autograd runs backward are not judged: gradients carry no types yet.
+        What autograd runs in backward and is neither a hook nor declared was judged in forward, or cannot be.
         """
-        if in_backward():
+        if in_backward() and not self.in_typed_code:
             return
         warning = error.finding.severity is Severity.WARNING
         if self.collector is not None:

@@ -1,7 +1,4 @@
-"""How are the calls handled that there is nothing to judge about? Metadata, copies, gradients, fused optimizers.
-
-Gradients carry no types of their own yet: what ``.grad`` hands out is compatible with anything.
-"""
+"""How are the calls handled that there is nothing to judge about? Metadata, copies, gradients, fused optimizers."""
 
 from __future__ import annotations
 
@@ -11,9 +8,14 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import Tag, set_tag, tag_of
-from shardwise.types.tensor_type import UNKNOWN_TYPE
+from shardwise.types.tensor_type import UNKNOWN_TYPE, constant_type
 
+from . import gradients
+from .destination import write
+from .gradient_writes import overwritten
 from .session import CheckSession
+
+_ZEROS = constant_type((), zero=True)
 
 Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
@@ -33,10 +35,28 @@ def copied(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``x.grad``: compatible with anything until gradients are typed."""
+    """``x.grad``, which has its type by the time it can be read."""
     result = func(*args, **kwargs)
-    if isinstance(result, torch.Tensor) and tag_of(result) is None:
-        set_tag(result, Tag(UNKNOWN_TYPE))
+    if isinstance(result, torch.Tensor):
+        gradients.read(session, args[0], result)
+    return result
+
+
+def set_gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``x.grad = value``."""
+    result = func(*args, **kwargs)
+    if isinstance(args[1], torch.Tensor):
+        gradients.assigned(args[0], args[1])
+    return result
+
+
+def zero_each(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch._foreach_zero_``, with which optimizers clear gradients that they keep."""
+    result = func(*args, **kwargs)
+    for tensor in args[0]:
+        type = overwritten("zero_", tensor, _ZEROS)
+        if type is not None:
+            write([(tensor, type)], None)
     return result
 
 

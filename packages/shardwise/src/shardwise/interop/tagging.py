@@ -14,7 +14,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
-from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .torch_compat import no_torch_function
 
@@ -40,7 +40,7 @@ class Cell:
     """Shared by a tensor and its views: what in-place writes since it was made have changed.
 
     ``retyped``  local types.
-    ``ground``   what the memory holds now, if that is more than zeros or constants.
+    ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
     """
 
     __slots__ = ("ground", "retyped")
@@ -68,6 +68,8 @@ class Tag:
     def current(self) -> TensorType:
         """The type now, with what in-place writes through views have changed."""
         cell = self.cell
+        if cell is not None and cell.ground is Ground.UNKNOWN:
+            return UNKNOWN_TYPE
         if cell is not None and cell.retyped:
             changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
             if changes:
@@ -135,6 +137,15 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
     if _is_more(type.ground, before.ground):
         tag.cell.ground = type.ground
     set_tag(x, Tag(type, origin, tag.cell))
+
+
+def forget_memory(x: Any) -> None:
+    """Nothing is known any more of ``x`` and of all views that share its memory, now and later."""
+    tag = tag_of(x)
+    if tag is None or tag.cell is None:
+        set_tag(x, Tag(UNKNOWN_TYPE))
+    else:
+        tag.cell.ground = Ground.UNKNOWN
 
 
 def typed_shape(x: Any, type: TensorType | None = None) -> TypedShape:

@@ -45,6 +45,9 @@ V: Final = PerMeshAxisLocalSpmdType.V
 P: Final = PerMeshAxisLocalSpmdType.P
 Replicate, Invariant, Varying, Partial = R, I, V, P
 
+EQUAL: Final = (R, I)
+"""Where every rank holds the same value. What the two mean differs in the gradient, so where none flows they mix."""
+
 _DUAL = {R: P, P: R, I: I, V: V}
 
 

@@ -45,7 +45,9 @@ with spmd.set_current_mesh(mesh):
         loss = spmd.reinterpret(loss, "dp", src=V, dst=P) / 2
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(blocks.parameters(), 1.0)
+        for parameter in blocks.parameters():
+            dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
+        nn.utils.clip_grad_value_(blocks.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()

@@ -101,6 +101,8 @@ with spmd.set_current_mesh(mesh):
     noisy = a.sqrt() * images + (1 - a).sqrt() * noise
     loss = F.mse_loss(model(noisy, t, labels), noise)
     (spmd.reinterpret(loss, "dp", src=V, dst=P) / mesh["dp"].size()).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
     optimizer.step()
 
     model.eval()

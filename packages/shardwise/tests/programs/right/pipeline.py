@@ -32,5 +32,7 @@ with spmd.set_current_mesh(mesh["dp"]):
             loss = spmd.reinterpret(model(x).square().mean(), "dp", src=V, dst=P)
             loss.backward()
             dist.send(x.grad, neighbour)
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
         optimizer.step()
         optimizer.zero_grad()

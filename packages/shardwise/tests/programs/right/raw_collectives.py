@@ -25,19 +25,26 @@ with spmd.set_current_mesh(mesh):
         dist.broadcast(parameter.data, src=0)
         spmd.assert_type(parameter, {"dp": R})
     x = spmd.assert_type(torch.randn(4, 8), {"dp": S(0)})
-    y = model(x)
-    loss = spmd.reinterpret(y.square().sum(), "dp", src=V, dst=P)
-    loss.backward()
 
+    def backward():
+        model.zero_grad()
+        y = model(x)
+        loss = spmd.reinterpret(y.square().sum(), "dp", src=V, dst=P)
+        loss.backward()
+        return y, loss
+
+    backward()
     handles = []
     for parameter in model.parameters():
         handles.append(dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG, async_op=True))
     for handle in handles:
         handle.wait()
+    backward()
     with dist._coalescing_manager(async_ops=True) as manager:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
     manager.wait()
+    y, loss = backward()
     flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
     dist.all_reduce(flat)
     for parameter, piece in zip(model.parameters(), flat.split([p.numel() for p in model.parameters()])):

@@ -94,4 +94,6 @@ with spmd.set_current_mesh(mesh):
     loss = (x**2).sum() / x.numel()
     loss = spmd.all_reduce(loss, "tp", src=V, dst=I)
     spmd.reinterpret(loss, "dp", src=V, dst=P).backward()
-    nn.utils.clip_grad_norm_(blocks.parameters(), 1.0)
+    for parameter in blocks.parameters():
+        dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
+    nn.utils.clip_grad_value_(blocks.parameters(), 1.0)

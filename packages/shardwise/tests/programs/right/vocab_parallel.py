@@ -56,4 +56,5 @@ with spmd.set_current_mesh(mesh):
     count = spmd.all_reduce(spmd.reinterpret(keep.sum(), "dp", src=V, dst=P), "dp", src=P, dst=R)
     loss = spmd.reinterpret((losses * keep).sum(), "dp", src=V, dst=P) / count
     loss.backward()
+    dist.all_reduce(model.weight.grad, group=mesh.get_group("dp"))
     optimizer.step()

@@ -1,0 +1,52 @@
+"""Which tensors does a backward pass accumulate into? Walks the graph that autograd has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from shardwise.interop.torch_compat import no_torch_function
+
+_ACCUMULATE = "AccumulateGrad"
+
+
+def leaves_of(roots: Iterable[Any], inputs: Iterable[Any] = ()) -> list[torch.Tensor]:
+    """The tensors whose ``.grad`` a backward pass from ``roots`` writes: all leaves, or just ``inputs`` if given.
+
+    Both may hold tensors and gradient edges. The time is proportional to the number of nodes.
+    """
+    with no_torch_function():
+        if inputs:
+            found = [_variable(item) for item in inputs]
+        else:
+            found = _reached([node for root in roots for node in _start(root)])
+            found += [root for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is None]
+    return list({id(tensor): tensor for tensor in found if tensor is not None and tensor.requires_grad}.values())
+
+
+def _start(root: Any) -> list[Any]:
+    node = root.grad_fn if isinstance(root, torch.Tensor) else root.node
+    return [] if node is None else [node]
+
+
+def _variable(item: Any) -> torch.Tensor | None:
+    if isinstance(item, torch.Tensor):
+        return item
+    return item.node.variable if type(item.node).__name__ == _ACCUMULATE else None
+
+
+def _reached(pending: list[Any]) -> list[torch.Tensor | None]:
+    seen = set(pending)
+    found = []
+    while pending:
+        node = pending.pop()
+        if type(node).__name__ == _ACCUMULATE:
+            found.append(node.variable)
+            continue
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return found

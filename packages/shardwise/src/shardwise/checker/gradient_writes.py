@@ -1,0 +1,62 @@
+"""What may be written into a gradient? More than into other tensors: whoever overwrites all of it says what it is now.
+
+Gradients are zeroed, replaced by pieces of a bucket that has been summed, and gathered in buffers. Where buckets hold
+gradients of several types side by side, nothing is known of the mixture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.placement import UNKNOWN, V
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from .gradient_origin import beginning, gradient_origin, owner_of
+
+_OVERWRITING = ("copy_", "zero_", "fill_")
+
+
+def overwritten(op: str, tensor: torch.Tensor, result: TensorType) -> TensorType | None:
+    """The type of ``tensor``, a gradient, after ``op`` has written ``result`` over all of it; None for other writes."""
+    tag = tag_of(tensor)
+    if op not in _OVERWRITING or tag is None or tensor.requires_grad or gradient_origin(tag) is None:
+        return None
+    if not _is_whole(tensor):
+        return None
+    if result.ground.is_constant or not result.axes:
+        return UNKNOWN_TYPE if tag.cell is not None else result
+    return into_gradient(owner_of(tensor), result)
+
+
+def into_gradient(parameter: torch.Tensor | None, written: TensorType) -> TensorType:
+    """The type of a gradient that was overwritten by a value of type ``written``.
+
+    Where the parameter itself does not vary, a varying value is most likely a piece of a bucket in which gradients of
+    several types lay side by side: nothing is known then.
+    """
+    own = UNTYPED if parameter is None else type_of(parameter)
+    unclear = {
+        axis: UNKNOWN for axis in written.axes if written.get(axis) is V and axis in own and own.get(axis) is not V
+    }
+    return written.with_placements(unclear) if unclear else written
+
+
+def gathers_gradients(tensor: torch.Tensor, origin: Any) -> bool:
+    """True if a gradient is being written into a part of a buffer, beside gradients of other types perhaps."""
+    tag = tag_of(tensor)
+    return tag is not None and tag.cell is not None and not _is_whole(tensor) and beginning(origin) is not None
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """True if ``tensor`` is all of a gradient, or all of its memory."""
+    if owner_of(tensor) is not None:
+        return True
+    with no_torch_function():
+        try:
+            return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        except (NotImplementedError, RuntimeError):
+            return False  # sparse and wrapper tensors have no storage

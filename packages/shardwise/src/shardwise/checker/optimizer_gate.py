@@ -1,0 +1,94 @@
+"""May these gradients enter the optimizer? Only if every sum that a parameter owes has been made.
+
+A gradient that is still a pending sum lets every rank step with its own addend: the replicas drift apart. The gate
+stands in front of every ``torch.optim.Optimizer.step``, behind the hooks that the program has put there itself. With a
+closure backward runs inside the step, so the operators of the step are all that is judged.
+Source: semantics section 6, finalisation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from shardwise.mesh.normalize import axis_argument
+
+from .gradient_report import gradients_as_operands, tell
+from .gradients import gradient_of, undischarged, waive
+from .parameter_names import listed, names_of
+from .report import axis_text
+from .session import CheckSession
+
+FindSession = Callable[[], CheckSession | None]
+
+
+def stand(find: FindSession) -> Callable[[], None]:
+    """Put the gate in front of all optimizers; gives what takes it away again."""
+    handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def gate(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        session = find()
+        if session is not None and not any(value is not None for value in (*args[1:], kwargs.get("closure"))):
+            check_step(session, optimizer)
+
+    def behind_own_hooks(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if optimizer in handles:
+            handles[optimizer].remove()
+        handles[optimizer] = optimizer.register_step_pre_hook(gate)
+
+    first = register_optimizer_step_pre_hook(behind_own_hooks)
+
+    def leave() -> None:
+        first.remove()
+        for handle in handles.values():
+            handle.remove()
+
+    return leave
+
+
+def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
+    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608."""
+    owing: dict[Any, list[torch.Tensor]] = {}
+    names: dict[int, str] = {}
+    for group in optimizer.param_groups:
+        for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
+            if isinstance(name, str):
+                names[id(parameter)] = name
+            for axis in undischarged(parameter) if gradient_of(parameter) is not None else ():
+                owing.setdefault(axis, []).append(parameter)
+    session.checked += 1
+    try:
+        for axis, parameters in sorted(owing.items(), key=lambda item: item[0].sort_key):
+            _refuse(session, optimizer, axis, parameters, names)
+    finally:
+        for parameter in (parameter for parameters in owing.values() for parameter in parameters):
+            waive(parameter)
+
+
+def _refuse(
+    session: CheckSession,
+    optimizer: torch.optim.Optimizer,
+    axis: Any,
+    parameters: Sequence[torch.Tensor],
+    known: Mapping[int, str],
+) -> None:
+    names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
+    where, size, op = axis_text(axis), axis.size(), f"{type(optimizer).__name__}.step"
+    what = f"the gradient of {names[0]}, which is" if len(names) == 1 else f"the gradients of {listed(names)}, which are"
+    tell(
+        session,
+        "SW608",
+        "step",
+        axis,
+        f"{op} takes {what} not summed over {where}",
+        operands=gradients_as_operands(parameters, names, axis),
+        facts=(f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart",),
+        help=(
+            f"for p in parameters: dist.all_reduce(p.grad, group=mesh.get_group({axis_argument(axis)})) before it",
+            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
+        ),
+    )

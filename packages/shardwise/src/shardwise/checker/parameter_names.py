@@ -1,0 +1,37 @@
+"""What is a parameter called? Its path in the program's modules, looked up when a finding is about to be told."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+import torch
+
+_SHOWN = 3
+
+
+def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
+    """The paths of ``parameters``, such as ``layers.0.weight``; shape and position for one that no module has.
+
+    Looks through everything that is alive, so it is for findings only.
+    """
+    wanted = {id(parameter): position for position, parameter in enumerate(parameters)}
+    names: dict[int, str] = {}
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    for root in modules:
+        if id(root) not in inner:
+            for name, parameter in root.named_parameters(remove_duplicate=True):
+                position = wanted.get(id(parameter))
+                if position is not None:
+                    names.setdefault(position, name.removeprefix("module."))  # DDP calls what it wraps ``module``
+    return [
+        names.get(position, f"parameter {position} of shape {list(parameter.shape)}")
+        for position, parameter in enumerate(parameters)
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names and how many there are: ``a, b, c and 4 more``."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
