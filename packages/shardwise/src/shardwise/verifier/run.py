@@ -99,18 +99,13 @@ def verify_subject(
         raise SpmdValueError("a mesh needs at least one axis, got none", code="SW903", help=('mesh={"dp": 2}',))
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     started_s = time.perf_counter()
-    shown = ", ".join(f"{name}={size}" for name, size in mesh.items())
+    shown = _shown(mesh)
     runs: dict[str, list[RankRun]] = {}
     for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
         stage(f"running {where}")
-        world_size = math.prod(sizes.values())
         failure = None
         try:
-            run = subject.prepare(sizes)
-            runs[where] = run_processes(
-                _run_rank, world_size, run, sizes, options, shown, str(subject), _free_port(),
-                timeout_s=options.timeout_s,
-            )  # fmt: skip
+            runs[where] = run_ranks(subject, sizes, options)
             failure = crash_among(runs[where], where)
         except SyntaxError as error:
             failure = unreadable(error)
@@ -128,6 +123,20 @@ def verify_subject(
     numbers = compare(ranks, alone, rtol=options.rtol)
     types = _together([rank.types for rank in ranks])
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
+
+
+def run_ranks(subject: Subject, sizes: Mapping[str, int], options: Options) -> list[RankRun]:
+    """What every rank of a mesh of these sizes records, in rank order.
+
+    Errors: NoProgram or SyntaxError if the subject cannot be read, RankFailure, RankTimeout.
+    """
+    run, shown = subject.prepare(sizes), _shown(sizes)
+    given = (run, sizes, options, shown, str(subject), _free_port())
+    return run_processes(_run_rank, math.prod(sizes.values()), *given, timeout_s=options.timeout_s)
+
+
+def _shown(mesh: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in mesh.items())
 
 
 def _run_rank(
