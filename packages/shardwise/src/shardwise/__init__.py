@@ -32,7 +32,7 @@ _NAMES = {
     **listed("shardwise.collectives.communicate", "all_reduce all_gather reduce_scatter all_to_all unshard"),
     **listed("shardwise.collectives.coerce", "convert reinterpret shard invariant_to_replicate"),
     **listed("shardwise.collectives.redistribute", "redistribute"),
-    **listed("shardwise.collectives.partial", "linear einsum matmul sum"),
+    **listed("shardwise.collectives.partial", "linear einsum matmul sum mean"),
     **listed("shardwise.interop.backend", "set_dist"),
     **listed("shardwise.collectives.dtensor", "dtensor_placement_to_spmd_type spmd_type_to_dtensor_placement"),
     **listed("shardwise.collectives.dtensor", "spmd_redistribute"),

@@ -59,6 +59,10 @@ CASES: list[tuple[Callable[[], Any], Callable[[], Any], list[PartialClaim]]] = [
     (lambda: spmd.sum(X, ("dp", "tp"), src=(S(1), S(1)), dst=P), lambda: X.sum(1),
      [PartialClaim("dp", S(1)), PartialClaim("tp", S(1))]),
     (lambda: spmd.sum(X, 1, axis="tp", src=S(0), dst=P), lambda: X.sum(1), [PartialClaim("tp", S(0))]),
+    (lambda: spmd.mean(X, count=20, out_partial_axes="tp"), lambda: X.sum() / 20, ONE),
+    (lambda: spmd.mean(X, 1, keepdim=True), lambda: X.mean(1, True), []),
+    (lambda: spmd.mean(X.long(), (0, -1)), lambda: X.long().sum() / 12, []),
+    (lambda: spmd.mean(X, "tp", src=S(0), count=torch.tensor(6)), lambda: X.sum(0) / 6, [PartialClaim("tp", S(0))]),
 ]  # fmt: skip
 
 
@@ -74,6 +78,7 @@ WRONG = [
     (lambda: spmd.linear(X, W, "tp", V, R), "SW202", "dst must be P"),
     (lambda: spmd.sum(X, "tp", src=S(0), dst=I), "SW202", "dst must be P"),
     (lambda: spmd.linear(X, W, src=V, dst=P), "SW905", "without the axis"),
+    (lambda: spmd.mean(X, "tp", src=V, dst=R, count=3), "SW202", "dst must be P"),
     (lambda: spmd.linear(X, W, "tp", V, P, out_partial_axes="tp"), "SW905", "not both"),
     (lambda: spmd.linear(X, W, "tp", V, P, 3), "SW905", "at most axis, src and dst"),
     (lambda: spmd.linear(X, W, "tp", axis="dp"), "SW905", "axis twice"),

@@ -1,7 +1,8 @@
-"""How is a contraction checked that names its partial axes? The product first, then the claim, then the bias.
+"""How is a contraction checked that names its partial axes? The product first, then the claim, then bias or count.
 
 Along a claimed axis every operand that is contracted must vary: only then does each rank hold an addend. The bias is
-added to a pending sum, so it must be pending itself, or it would be counted once per rank.
+added to a pending sum, so it must be pending itself, or it would be counted once per rank. The count by which a mean
+divides must be one number for all, and where it is left out, the shards must be even.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.op_names import OpName
+from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.rules.labels import Call, Shape
+from shardwise.rules.placing import Placed, Sharded, sharded_rule
 from shardwise.rules.row import Row
 from shardwise.rules.table import lookup
 from shardwise.types.errors import SpmdTypeError
@@ -29,22 +32,26 @@ from .binding import Bound
 from .calls import Op
 from .globally import Scope, scope_of
 from .infer import infer
+from .mean_count import check_count, check_given
 from .ordinary import Handler
+from .partial_sources import check_sources
 from .report import Located, axis_text, placement_text, refuse
 from .session import CheckSession
+from .sharding_report import sharded_dim
 
 
 def partial_contraction(kind: str) -> Handler:
-    """The handler for ``shardwise.linear``, ``matmul``, ``einsum`` or ``sum``; ``kind`` is that name."""
-    row = lookup(kind)
-    added = lookup("add")
+    """The handler for ``shardwise.linear``, ``matmul``, ``einsum``, ``sum`` or ``mean``; ``kind`` is that name."""
+    row = lookup("sum" if kind == "mean" else kind)
+    after = lookup("div" if kind == "mean" else "add")
     assert row is not None, f"the rule book has no row for {kind}"
-    assert added is not None, "the rule book has no row for add"
+    assert after is not None, "the rule book has rows for add and div"
     op = Op(OpName((kind,)), row)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        operands_args, bias, claims = _parts(kind, args)
+        operands_args, other, claims = _parts(kind, args)
         bound, values = op.bind(operands_args, {})
+        lies = check_sources(session, kind, claims, bound, values)
         axes = [axis for claim in claims if (axis := normalize_axis(claim.axis)).size() > 1]
         mesh = current_entry()
         scope = None if session.local else replace(scope_of(session, mesh), claimed=frozenset(axes))
@@ -55,11 +62,17 @@ def partial_contraction(kind: str) -> Handler:
         type = outcome.type
         claimed: dict[Any, Any] = {}
         if type.ground is not Ground.UNKNOWN:
-            claimed = {axis: _claim(session, kind, axis, bound, values, type, scope) for axis in axes}
+            claimed = {
+                axis: UNKNOWN if axis in lies else _claim(session, op, axis, bound, values, type, scope, call)
+                for axis in axes
+            }
+            if kind == "mean" and other is None:
+                claimed |= check_count(session, axes, bound, values, type, even=args[5])
             type = type.with_placements(claimed)
-        if isinstance(bias, torch.Tensor):
-            shape = (*values[0].shape[:-1], values[1].shape[0])
-            type = _add_bias(session, kind, added, Bound("input", type, label="the product", shape=shape), bias, scope)
+            if kind == "mean" and isinstance(other, (torch.Tensor, Scalar)):
+                type = type.with_placements(check_given(session, type, other))
+        if isinstance(other, (torch.Tensor, Scalar)):
+            type = _combined(session, kind, after, type, _shape(kind, args), other, scope)
         result = func(*args, **kwargs)
         session.checked += 1
         _give(result, type, claimed, values, kind)
@@ -69,7 +82,7 @@ def partial_contraction(kind: str) -> Handler:
 
 
 def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence[Any]]:
-    """The contracted operands as the plain operator takes them, the bias, and the claims."""
+    """The contracted operands as the plain operator takes them, the bias or count, and the claims."""
     if kind == "linear":
         x, weight, bias, claims = args
         return (x, weight), bias, claims
@@ -79,18 +92,19 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
     if kind == "matmul":
         x, other, claims = args
         return (x, other), None, claims
-    x, dim, keepdim, _, claims = args
-    return ((x,) if dim is None else (x, dim, keepdim)), None, claims
+    x, dim, keepdim = args[:3]
+    return ((x,) if dim is None else (x, dim, keepdim)), args[4] if kind == "mean" else None, args[-1]
 
 
 def _claim(
     session: CheckSession,
-    kind: str,
+    op: Op,
     axis: Any,
     bound: Sequence[Bound],
     values: Sequence[Any],
     type: TensorType,
     scope: Scope | None,
+    call: Call,
 ) -> Any:
     """P if the claim holds along ``axis``, else UNKNOWN after a report."""
     if type.get(axis) in (P, UNKNOWN):
@@ -99,33 +113,69 @@ def _claim(
     constant = [isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in bound]
     # An operand without a type has been reported, or is passed over in permissive mode.
     still = [at for at, place in enumerate(places) if place not in (V, None) and not constant[at]]
-    if scope is not None and axis not in scope.local_axes:
-        still = still or [0]  # the labels say that nothing sharded over the axis is contracted
+    globally = scope is not None and axis not in scope.local_axes
+    if not still and (globally or _keeps_shards(op, axis, bound, call)):
+        still = [0]
     if not still:
         return P
-    located = Located(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
-    name, place = located.name(still[0]), placement_text(places[still[0]])
-    message = f"{kind} is asked for a partial sum over {axis_text(axis)}, but {name} is {place} there"
-    facts = ("only a contraction whose operands are both sharded over the axis leaves a pending sum",)
+    located = Located(op.name, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
+    name, dim = located.name(still[0]), sharded_dim(bound[still[0]].type, axis)
+    what = f"{name} is {placement_text(places[still[0]])} there"
+    if dim is not None:
+        what = f"no dim that it contracts is: {name} is sharded on dim {dim}"
+    message = f"{op.name} is asked for a partial sum over {axis_text(axis)}, but {what}"
+    facts = ("only a contraction over dims that are sharded over the axis leaves a pending sum",)
     operands = tuple(located.operand(at, axis) for at in range(len(bound)))
-    finding = Finding("SW135", message, located.place, kind, axis_text(axis), operands, facts)
+    finding = Finding("SW135", message, located.place, op.name, axis_text(axis), operands, facts)
     session.report(SpmdTypeError(message, code="SW135", finding=finding))
     return UNKNOWN
 
 
-def _add_bias(
-    session: CheckSession, kind: str, row: Row, product: Bound, bias: torch.Tensor, scope: Scope | None
+def _keeps_shards(op: Op, axis: Any, bound: Sequence[Bound], call: Call) -> bool:
+    """True if it is known which dims are sharded over the axis, and that the result still has them."""
+    cut = [(operand.type, sharded_dim(operand.type, axis)) for operand in bound if operand.shape is not None]
+    varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.get(axis) is V]
+    labelling = None if None in varying or op.row.labels is None else op.row.labels(call)
+    if labelling is None:
+        return False
+    sharded = [Sharded(type.get(axis) if isinstance(type, TensorType) else None, dim, dim is None) for type, dim in cut]
+    placed = sharded_rule(labelling, sharded, partials=True)
+    return isinstance(placed, Placed) and placed.place is V
+
+
+def _shape(kind: str, args: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of the product of a linear, or of the sum of a mean."""
+    if kind == "linear":
+        return (*args[0].shape[:-1], args[1].shape[0])
+    x, dim, keepdim = args[:3]
+    gone = {each % max(x.ndim, 1) for each in ((dim,) if isinstance(dim, int) else dim or range(x.ndim))}
+    return tuple(1 if at in gone else size for at, size in enumerate(x.shape) if keepdim or at not in gone)
+
+
+def _combined(
+    session: CheckSession,
+    kind: str,
+    row: Row,
+    type: TensorType,
+    shape: tuple[int, ...],
+    other: Any,
+    scope: Scope | None,
 ) -> TensorType:
-    """The type after the bias is added; a bias that is not partial where the product is would be counted n times."""
-    grad = bias.requires_grad and torch.is_grad_enabled()
+    """The type after the bias is added to the product, or the sum divided by the count.
+
+    A bias that is not partial where the product is would be added once per rank; a count must be the same on all.
+    """
+    grad = isinstance(other, torch.Tensor) and other.requires_grad and torch.is_grad_enabled()
+    first, second = ("the sum", "count") if kind == "mean" else ("the product", "bias")
+    own = tuple(other.shape) if isinstance(other, torch.Tensor) else None
     operands = (
-        replace(product, grad=grad),
-        Bound("other", type_of(bias), label="bias", grad=grad, shape=tuple(bias.shape)),
+        Bound("input", type, label=first, grad=grad, shape=shape),
+        Bound("other", type_of(other), label=second, grad=grad, shape=own),
     )
-    shapes = tuple(Shape(operand.shape or (), operand.param) for operand in operands)
+    shapes = tuple(Shape(operand.shape, operand.param) for operand in operands if operand.shape is not None)
     outcome = infer(row, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
     if outcome.refusals:
-        refuse(session, kind, row, operands, ("the product", bias), outcome)
+        refuse(session, kind, row, operands, (first, other), outcome)
     return outcome.type
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise.mesh.normalize import axis_argument
 from shardwise.rules.comms import REDUCTIONS
 from shardwise.types.placement import P, Shard, V, resolve_dim, to_local_type
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 
@@ -108,5 +108,8 @@ def unequal(op: str, axes: Sequence[Any], src: Any, dst: Any) -> Stuck:
 
 
 def reads_pieces_as_sum(type: TensorType, axes: Sequence[Any], src: Any) -> bool:
-    """True if a reduction would add up the pieces of a sharded tensor, which is not the value it denotes."""
-    return src in (P, V) and any(type.get(axis) is V for axis in axes)
+    """True if a reduction would add up the pieces of a sharded tensor, which is not the value it denotes.
+
+    What varies and is not said to be sharded are numbers that each rank has for itself, which may be summed.
+    """
+    return src in (P, V) and any(partition_spec_get_shard(type.spec, axis) is not None for axis in axes)

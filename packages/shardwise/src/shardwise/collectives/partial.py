@@ -1,22 +1,27 @@
-"""Which contractions may leave a pending sum? Those that name the axes: linear, matmul, einsum, sum.
+"""Which contractions may leave a pending sum? Those that name the axes: linear, matmul, einsum, sum, mean.
 
 Contracting a dim that is sharded over an axis gives every rank an addend of the result. These functions are the torch
 functions of the same name, plus a claim that the result is P along the axes named; with checking off the claim is
 erased and the plain torch call remains. Two spellings: ``out_partial_axes="tp"`` (one axis or a tuple), and
 ``axis``, ``src``, ``dst=P``, which also says what the operands are (tuples for several axes).
+
+A mean is a sum divided by how many elements all ranks have together, which no rank can count alone.
 """
 
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shardwise.interop.dispatch import typed_call
+from shardwise.interop.scalar import Scalar
+from shardwise.mesh.normalize import normalize_axis
 from shardwise.rules.partial import PartialClaim
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import P, Shard
 
 
@@ -76,9 +81,45 @@ def sum(
         dim, dim_or_axis = dim_or_axis[0], dim_or_axis[1:]
     axis, src, dst = _positional("sum", dim_or_axis, axis, src, dst)
     claims = _claims("sum", axis, src, dst, out_partial_axes)
+    return _sum(x, _claimed_dims(claims) if dim is None else dim, keepdim, dtype, claims)
+
+
+def mean(
+    x: Tensor,
+    *dim_or_axis: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    count: Any = None,
+    even: bool = False,
+    axis: Any = None,
+    src: Any = None,
+    dst: Any = None,
+    out_partial_axes: Any = None,
+) -> Tensor:
+    """This rank's addend of a mean over all ranks: the sum of its elements over ``dim``, divided by the global count.
+
+    ``count``  how many elements the mean is over, on all ranks of the axes named: a number, a ``Scalar``, or a tensor
+               that broadcasts against the result; equal on the ranks of these axes (R or I). Left out, every rank is
+               taken to have as many elements as this one, so shards must be even.
+    ``even``   with ``count`` left out: asserts that they are.
+
+    Shapes:  as ``torch.mean``; the arguments are those of ``sum``. An integral ``x`` gives a floating result.
+    Types:   V or S(i) -> P along the axes named. Gradient: R -> V or S(i), every element gets 1 / count.
+    Errors:  SW110 and SW114 for a count that is V or P; SW417 for uneven shards without a count; SW403 in global mode
+             for a sharded dim whose axis is not named; SW135; SW212; SW905.
+    """
+    if dim_or_axis and _is_dim(dim_or_axis[0]):
+        dim, dim_or_axis = dim_or_axis[0], dim_or_axis[1:]
+    axis, src, dst = _positional("mean", dim_or_axis, axis, src, dst)
+    claims = _claims("mean", axis, src, dst, out_partial_axes)
     if dim is None:
-        dim = tuple(dict.fromkeys(claim.src.dim for claim in claims if isinstance(claim.src, Shard))) or None
-    return _sum(x, dim, keepdim, dtype, claims)
+        dim = _claimed_dims(claims)
+    if isinstance(count, bool) or not (count is None or isinstance(count, (int, float, Scalar, Tensor))):
+        raise SpmdArgumentError(
+            f"count of mean is a number or a tensor, got {shown(count)} of type {type(count).__name__}", code="SW905"
+        )
+    return _mean(x, dim, keepdim, dtype, count, even, claims)
 
 
 @typed_call("partial_linear")
@@ -99,6 +140,28 @@ def _einsum(equation: str, operands: tuple[Tensor, ...], claims: tuple[PartialCl
 @typed_call("partial_sum")
 def _sum(x: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, claims: tuple[PartialClaim, ...]) -> Tensor:
     return torch.sum(x, dtype=dtype) if dim is None else torch.sum(x, dim, keepdim, dtype=dtype)
+
+
+@typed_call("partial_mean")
+def _mean(
+    x: Tensor,
+    dim: Any,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    count: Any,
+    even: bool,
+    claims: tuple[PartialClaim, ...],
+) -> Tensor:
+    total = torch.sum(x, dtype=dtype) if dim is None else torch.sum(x, dim, keepdim, dtype=dtype)
+    if count is None:
+        own = x.numel() // total.numel() if total.numel() else 1
+        return total / (own * math.prod(normalize_axis(claim.axis).size() for claim in claims))
+    return total / (count.value if isinstance(count, Scalar) else count)
+
+
+def _claimed_dims(claims: tuple[PartialClaim, ...]) -> tuple[int, ...] | None:
+    """The tensor dims that the claims call sharded; None if they name none."""
+    return tuple(dict.fromkeys(claim.src.dim for claim in claims if isinstance(claim.src, Shard))) or None
 
 
 def _is_dim(value: Any) -> bool:
