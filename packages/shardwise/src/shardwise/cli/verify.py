@@ -55,6 +55,9 @@ Examples:
     help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for it "
     "(default: infer).",
 )
+@click.option(
+    "--every", is_flag=True, help="Compare the result of every operation that has a type, not only what is declared."
+)
 @click.option("--double", is_flag=True, help="Make float64 the default dtype, so that rounding hides nothing.")
 @click.option(
     "--rtol",
@@ -88,6 +91,7 @@ def verify(
     strict: bool,
     local: bool,
     partials: Literal["infer", "explicit"],
+    every: bool,
     double: bool,
     rtol: float | None,
     timeout_s: float,
@@ -114,7 +118,7 @@ def verify(
         raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
     from shardwise.verifier.run import Options, verify_subject
 
-    options = Options(strict, local, partials, double, rtol, timeout_s, show=True)
+    options = Options(strict, local, partials, double, rtol, timeout_s, every, show=True)
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
         verdict = verify_subject(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))

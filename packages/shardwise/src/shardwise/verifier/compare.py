@@ -15,7 +15,7 @@ import torch
 
 from shardwise.simulator.reassemble import Unequal, Unreadable, fold
 from shardwise.types.placement import P, R
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Ground, TensorType
 
 from .difference import difference, scale_of, tolerance_of
 from .hints import hint_for
@@ -32,22 +32,26 @@ _TRAINED = 100.0
 """An adaptive optimizer divides by the gradient's size, and so magnifies rounding."""
 
 
-def compare(ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None) -> Numbers:
+def compare(
+    ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None, suspicious: bool = False
+) -> Numbers:
     """The verdict on the ranks of a mesh, in rank order, against the run on one rank.
 
-    ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
+    ``rtol``        how far values may be apart relative to the largest element; None takes it from the dtypes.
+    ``suspicious``  something is known to be wrong: a constant of another size than on one rank counts as a mistake.
     """
-    return _Comparison(ranks, alone, rtol).numbers()
+    return _Comparison(ranks, alone, rtol, suspicious).numbers()
 
 
 class _Comparison:
-    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None) -> None:
+    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None, suspicious: bool) -> None:
         self.ranks = [_by_key(run) for run in ranks]
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
         self.dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.rtol = rtol
+        self.suspicious = suspicious
         self.layouts = Layouts()
         self.floors = _gradient_sizes(alone)
         self.parting: Parting | None = None
@@ -60,11 +64,14 @@ class _Comparison:
             if key.kind == "drawn":
                 self._draw(key)
                 continue
+            if key.kind == "result" and not any(key in run for run in self.ranks):
+                continue
             verdict = self._record(key)
             if isinstance(verdict, Disagreement):
                 disagreements.append(verdict)
             elif isinstance(verdict, NotCompared):
-                not_compared.append(verdict)
+                if key.kind != "result":
+                    not_compared.append(verdict)
             else:
                 equal += verdict == "equal"
                 replicas += verdict == "replicas"
@@ -186,7 +193,7 @@ class _Comparison:
         flat = _only(fold(positions, unsummed, check=False))[at]
         index = tuple(int(i) for i in torch.unravel_index(flat, pieces[rank].shape))
         ranks = _summed_with(rank, type) if addends else (rank,)
-        hint = hint_for(found.factor, self.axes)
+        hint = hint_for(found.factor, found.total, self.axes)
         said = "differs from the run on one rank"
         return Disagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
 
@@ -199,15 +206,22 @@ class _Comparison:
             rtol = max(own, tolerance_of(self.dtypes)) if own else 0.0
             if key.kind == "trained":
                 rtol = min(rtol * _TRAINED, 1.0)
-        size = scale_of(whole, expected, *pieces.values())
+        size = max(scale_of(whole, expected, *pieces.values()), self._size_of_operands(key))
         if key.kind == "gradient":
             size = max(size, _GRADIENT_FLOOR * self.floors.get(key.nth, 0.0))
         return rtol * size
+
+    def _size_of_operands(self, key: Key) -> float:
+        records = [run.get(key) for run in (*self.ranks, self.alone)]
+        return max(record.size for record in records if isinstance(record, Record))
 
     def _shapes(
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
     ) -> Disagreement | NotCompared:
         key = first.key
+        uniform = first.type.ground in (Ground.ZERO, Ground.UNIFORM, Ground.EMPTY)
+        if uniform or (first.type.ground is Ground.CONSTANT and not self.suspicious):
+            return NotCompared(key, first.claim, "a constant may be made in the size of a shard")
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
             if not all(_same(piece, expected) for piece in pieces.values()):

@@ -53,6 +53,8 @@ def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
     head, _, details = str(error).partition("\n")
     if isinstance(error, RankTimeout) and error.standings:
         details = told(error.standings)
+    elif error.__cause__ is not None:
+        head += " (a failure of shardwise itself)"  # the program's own are caught on the rank
     return Failure(where, head, None, details.strip("\n"))
 
 

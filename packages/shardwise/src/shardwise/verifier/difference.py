@@ -61,7 +61,7 @@ def scale_of(*tensors: torch.Tensor) -> float:
 def _largest(tensor: torch.Tensor) -> float:
     if not tensor.numel():
         return 0.0
-    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    wide = tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
     return float(wide.abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 

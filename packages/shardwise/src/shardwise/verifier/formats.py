@@ -47,6 +47,7 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         "numbers": {
             "equal": numbers.equal,
             "replicas": numbers.replicas,
+            "origin": None if numbers.origin is None else _disagreement(numbers.origin),
             "disagreements": [_disagreement(one) for one in numbers.disagreements],
             "not_compared": [
                 {**_key(one.key), "claim": safe_str(one.claim), "reason": safe_str(one.reason)}

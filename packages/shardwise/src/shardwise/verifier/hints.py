@@ -10,8 +10,11 @@ from typing import Any
 _CLOSE = 1e-2
 
 
-def hint_for(factor: float | None, axes: Mapping[Any, str]) -> str:
-    """A question to start from; ``axes`` are the mesh's axes with their names. Empty if the factor says nothing."""
+def hint_for(factor: float | None, count: int, axes: Mapping[Any, str]) -> str:
+    """A question to start from; ``axes`` are the mesh's axes with their names. Empty if the factor says nothing.
+
+    ``count``  elements that have the factor: that of a single one is clean only if it is the size of an axis.
+    """
     if factor is None:
         return ""
     for names, size in _products(axes):
@@ -20,6 +23,8 @@ def hint_for(factor: float | None, axes: Mapping[Any, str]) -> str:
             return f"{size} times as much, the size of {over}: summed once too often over {over}?"
         if math.isclose(factor, 1 / size, rel_tol=_CLOSE):
             return f"1/{size} of it, {size} being the size of {over}: divided once too often, or a sum over it missing?"
+    if count == 1:
+        return ""
     if math.isclose(factor, 0.0, abs_tol=1e-9):
         return "zero throughout: dropped, or overwritten?"
     if math.isclose(factor, -1.0, rel_tol=_CLOSE):

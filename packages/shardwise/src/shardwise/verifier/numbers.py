@@ -72,6 +72,7 @@ class Numbers:
     ``disagreements`` in program order.
     ``not_compared``  in program order.
     ``parting``       where the runs part, if they do.
+    ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     """
 
     equal: int = 0
@@ -79,6 +80,7 @@ class Numbers:
     disagreements: tuple[Disagreement, ...] = ()
     not_compared: tuple[NotCompared, ...] = ()
     parting: Parting | None = None
+    origin: Disagreement | None = None
 
     @property
     def compared(self) -> int:

@@ -22,6 +22,7 @@ from shardwise.types.tensor_type import TensorType
 KIND_OF = {
     "declared": "{name}",
     "value": "value {name}",
+    "result": "result of {name}",
     "loss": "loss",
     "gradient": "gradient of {name}",
     "parameter": "parameter {name} before the first step",
@@ -29,7 +30,7 @@ KIND_OF = {
     "output": "output{name}",
 }
 """The kinds of records, and what a record is called in a report."""
-LIMIT_BYTES = 1 << 30
+LIMIT_BYTES = 1 << 29
 """How much one rank keeps; what comes later is listed as not comparable."""
 
 
@@ -57,7 +58,8 @@ class Record:
 
     ``claim``    the typed shape as the rank prints it, with the axes' names.
     ``value``    a copy; None if there was nothing to copy, and then ``missing`` says why.
-    ``assumed``  the type is not the program's word: what nobody typed.
+    ``owing``    the other type that it may have: of a gradient that may not have been summed yet.
+    ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
     """
 
     key: Key
@@ -66,6 +68,7 @@ class Record:
     value: torch.Tensor | None
     missing: str = ""
     owing: TensorType | None = None
+    size: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +132,15 @@ class Recorder:
         place: Place | None,
         *,
         owing: TensorType | None = None,
+        size: float = 0.0,
+        keep: bool = True,
     ) -> None:
-        """Record ``x`` as being of ``type``."""
+        """Record ``x`` as being of ``type``; with ``keep`` unset, only that there was such a tensor."""
         key = self._numbered(Key(kind, name, place))
-        value, missing = self._copy(x)
+        value, missing = self._copy(x) if keep else (None, "has no type")
         for axis in type.axes:
             self.run.axes.setdefault(axis, repr(axis))
-        self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing))
+        self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
 
     def drawn(self, place: Place | None, op: str, state: bytes, shape: tuple[int, ...]) -> None:
         """``op`` has drawn random numbers from a generator that was in ``state``."""
@@ -154,6 +159,6 @@ class Recorder:
             return None, "is not a dense tensor"
         self._bytes += x.numel() * x.element_size()
         if self._bytes > LIMIT_BYTES:
-            return None, f"comes after the first {LIMIT_BYTES >> 30} GiB"
+            return None, f"comes after the first {LIMIT_BYTES >> 20} MiB"
         with no_torch_function(), torch.no_grad():
             return x.detach().clone().resolve_conj().resolve_neg().cpu(), ""

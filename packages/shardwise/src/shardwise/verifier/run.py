@@ -32,9 +32,10 @@ from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
+from .numbers import Disagreement
 from .record import RankRun, Recorder
 from .subject import Function, Subject
-from .verdict import Verdict
+from .verdict import Failure, Verdict
 from .watch import watching
 
 TIMEOUT_S = 300.0
@@ -46,6 +47,8 @@ class Options:
 
     ``double``     floating-point factories make float64 unless told otherwise.
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
+    ``every``      compare the result of every operation that has a type.
+    ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
     """
 
@@ -55,6 +58,8 @@ class Options:
     double: bool = False
     rtol: float | None = None
     timeout_s: float = TIMEOUT_S
+    every: bool = False
+    narrow: bool = True
     show: bool = False
 
 
@@ -68,6 +73,8 @@ def verify(
     double: bool = False,
     rtol: float | None = None,
     timeout_s: float = TIMEOUT_S,
+    every: bool = False,
+    narrow: bool = True,
 ) -> Verdict:
     """Run ``program`` on every rank of ``mesh`` and on one rank, and compare what it computes.
 
@@ -77,14 +84,16 @@ def verify(
     ``strict``, ``local``, ``partials``  as for ``shardwise check``.
     ``double``     floating-point factories make float64 unless told otherwise.
     ``rtol``       how far values may be apart, relative to the largest; left out, it follows from their dtypes.
-    ``timeout_s``  for each of the two runs.
+    ``timeout_s``  for each of the runs.
+    ``every``      compare the result of every operation that has a type, not only what is declared.
+    ``narrow``     where something disagrees, run both once more to find the first operation whose result does.
 
     A run that fails or hangs is told in ``Verdict.failure``. Errors: SW905 for what is no function, SW903 for what is
     no mesh.
     """
     if not callable(program):
         raise SpmdArgumentError(f"verify takes a function, got one of type {type(program).__name__}", code="SW905")
-    options = Options(strict, local, partials, double, rtol, timeout_s)
+    options = Options(strict, local, partials, double, rtol, timeout_s, every, narrow)
     return verify_subject(Function(program), dict(mesh), options)
 
 
@@ -100,66 +109,87 @@ def verify_subject(
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     started_s = time.perf_counter()
     shown = _shown(mesh)
-    runs: dict[str, list[RankRun]] = {}
-    for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
-        stage(f"running {where}")
-        failure = None
-        try:
-            runs[where] = run_ranks(subject, sizes, options)
-            failure = crash_among(runs[where], where)
-        except SyntaxError as error:
-            failure = unreadable(error)
-        except RankFailure as error:
-            if isinstance(error.__cause__, NoProgram):
-                raise error.__cause__ from None
-            failure = lost(error, where)
-        except RankTimeout as error:
-            failure = lost(error, where)
-        if failure is not None:
-            types = _together([run.types for run in runs.get("on the mesh", [])])
-            return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
+    runs, failure = _both(subject, mesh, options, stage)
+    if failure is not None:
+        types = _together([run.types for run in runs])
+        return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
     stage("comparing")
-    ranks, (alone,) = runs["on the mesh"], runs["on one rank"]
+    *ranks, alone = runs
+    types = _together([run.types for run in ranks])
     numbers = compare(ranks, alone, rtol=options.rtol)
-    types = _together([rank.types for rank in ranks])
+    if numbers.disagreements and options.narrow:
+        numbers = replace(numbers, origin=_origin(subject, mesh, options, stage))
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
 
 
 def run_ranks(subject: Subject, sizes: Mapping[str, int], options: Options) -> list[RankRun]:
-    """What every rank of a mesh of these sizes records, in rank order.
+    """What every rank of a mesh of these sizes records, in rank order; also how the program crashed, if it did.
 
-    Errors: NoProgram or SyntaxError if the subject cannot be read, RankFailure, RankTimeout.
+    Errors: NoProgram or SyntaxError if it cannot be read, RankFailure for a process that dies, RankTimeout for a hang.
     """
-    run, shown = subject.prepare(sizes), _shown(sizes)
-    given = (run, sizes, options, shown, str(subject), _free_port())
-    return run_processes(_run_rank, math.prod(sizes.values()), *given, timeout_s=options.timeout_s)
+    run = subject.prepare(sizes)
+    world_size = math.prod(sizes.values())
+    try:
+        return run_processes(
+            _run_rank, world_size, run, sizes, options, str(subject), _free_port(), timeout_s=options.timeout_s
+        )
+    except RankFailure as error:
+        if isinstance(error.__cause__, NoProgram):
+            raise error.__cause__ from None
+        raise
 
 
-def _shown(mesh: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in mesh.items())
+def _both(
+    subject: Subject, mesh: Mapping[str, int], options: Options, stage: Callable[[str], None]
+) -> tuple[list[RankRun], Failure | None]:
+    """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not."""
+    runs: list[RankRun] = []
+    for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
+        stage(f"running {where}")
+        try:
+            ranks = run_ranks(subject, sizes, options)
+        except SyntaxError as error:
+            return [], unreadable(error)
+        except (RankFailure, RankTimeout) as error:
+            return [], lost(error, where)
+        failure = crash_among(ranks, where)
+        if failure is not None:
+            return (ranks if runs else []), failure
+        runs = [*ranks, *runs]
+    return runs, None
 
 
-def _run_rank(
-    run: Callable[[Any], Any], sizes: Mapping[str, int], options: Options, shown: str, name: str, port: int
-) -> RankRun:
+def _origin(
+    subject: Subject, mesh: Mapping[str, int], options: Options, stage: Callable[[str], None]
+) -> Disagreement | None:
+    """The first result that disagrees when all are looked at, with all that global types know of them."""
+    runs, failure = _both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
+    if failure is not None:
+        return None
+    *ranks, alone = runs
+    closer = compare(ranks, alone, rtol=options.rtol, suspicious=True).disagreements
+    return closer[0] if closer and closer[0].key.kind == "result" else None
+
+
+def _run_rank(run: Callable[[Any], Any], sizes: Mapping[str, int], options: Options, name: str, port: int) -> RankRun:
     """What one rank records; runs in its own process."""
-    collector = Collector(mesh=shown, script=name)
+    collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()
     if options.double:
         torch.set_default_dtype(torch.float64)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
         mesh = stack.enter_context(_current(sizes, port))
+        own_axes = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
-        with crash_caught(recorder.run), watching(recorder):
+        with crash_caught(recorder.run), watching(recorder, every=options.every, alone=dist.get_world_size() == 1):
             outputs = run(mesh)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
             for at, leaf in enumerate(leaves):
                 recorder.hear("output", f" {at}" if len(leaves) > 1 else "", leaf)
-        for axis in mesh_of(mesh).ordered_axes:
-            recorder.run.axes.setdefault(axis, repr(axis))
+        recorder.run.axes = {**own_axes, **recorder.run.axes}
     recorder.run.types = collector.result()
     return recorder.run
 
@@ -192,6 +222,10 @@ def _output(shown: bool) -> Iterator[None]:
         return
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
+
+
+def _shown(mesh: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in mesh.items())
 
 
 def _together(results: list[RunResult]) -> RunResult:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
 from shardwise.diagnostics.finding import Place
@@ -17,7 +17,7 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.text import WIDTH, location
 from shardwise.diagnostics.text import render as render_finding
 
-from .numbers import Against, Disagreement, NotCompared, Numbers
+from .numbers import Against, Disagreement, NotCompared
 from .record import Key
 from .verdict import Failure, Verdict
 
@@ -46,9 +46,10 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
     if verdict.failure is not None:
         yield _failed(verdict.failure, width, root)
         return
-    if numbers.disagreements:
-        yield _first(numbers.disagreements[0], verdict.mesh, width, root)
-    further = _further(numbers, root, limits)
+    first, *others = (*([numbers.origin] if numbers.origin is not None else []), *numbers.disagreements) or (None,)
+    if first is not None:
+        yield _first(first, verdict.mesh, width, root)
+    further = _further(others, root, limits)
     if further:
         yield further
     if numbers.parting is not None:
@@ -131,8 +132,7 @@ def _number(value: float | complex | bool) -> str:
     return f"{value:.10g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _further(numbers: Numbers, root: str, limits: Limits) -> list[Line]:
-    others = numbers.disagreements[1:]
+def _further(others: Sequence[Disagreement], root: str, limits: Limits) -> list[Line]:
     if not others:
         return []
     limit = None if limits.findings is None else FURTHER

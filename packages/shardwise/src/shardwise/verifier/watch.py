@@ -24,20 +24,25 @@ from shardwise.rules.row import Kind
 from shardwise.rules.table import lookup
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
+from .difference import scale_of
 from .local_form import local_form
 from .naming import Names
 from .record import Recorder
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder) -> Iterator[None]:
-    """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check."""
+def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) -> Iterator[None]:
+    """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
+
+    ``every``  the result of every operation that the checker gives a type is worth it.
+    ``alone``  this is the run on one rank, where there are no types to be had.
+    """
     names = Names()
     steps = _Steps(recorder, names)
     with names.watching(), heard_by(recorder):
         handle = register_optimizer_step_pre_hook(steps.before)
         try:
-            with _Watch(recorder):
+            with _Watch(recorder, every, alone):
                 yield
         finally:
             handle.remove()
@@ -47,9 +52,11 @@ def watching(recorder: Recorder) -> Iterator[None]:
 class _Watch(TorchFunctionMode):
     """Records roots of backward, random draws, and which dtypes have gradients."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, every: bool, alone: bool) -> None:
         super().__init__()
         self.recorder = recorder
+        self.every = every
+        self.alone = alone
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -60,7 +67,22 @@ class _Watch(TorchFunctionMode):
             with no_torch_function():
                 if result.requires_grad:
                     self.recorder.run.dtypes.add(result.dtype)
+        if self.every:
+            self._result(func, args, result)
         return result
+
+    def _result(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        """What an operation has made, if its type says anything; integers may tip over with the last bit of a float."""
+        made = result if isinstance(result, (list, tuple)) else (result,)
+        with no_torch_function():
+            floats = [x for x in made if isinstance(x, torch.Tensor) and x.is_floating_point()]
+            if not floats or _is_attribute(func):
+                return
+            place, name = user_place(), getattr(func, "__shardwise_op__", None) or op_name(func).shown
+            size = scale_of(*(x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()))
+            for x in floats:
+                type = type_of(x)
+                self.recorder.add("result", name, x, type, place, size=size, keep=self.alone or bool(type.axes))
 
     def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
@@ -78,6 +100,10 @@ class _Watch(TorchFunctionMode):
             shape = () if shaped is None else tuple(shaped.shape)
             self.recorder.drawn(user_place(), op_name(func).shown, before, shape)
         return result
+
+
+def _is_attribute(func: Any) -> bool:
+    return op_name(func).prop is not None
 
 
 _random: dict[Any, bool] = {}
