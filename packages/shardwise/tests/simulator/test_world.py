@@ -1,7 +1,8 @@
-"""Does the process world run every rank, report every way to fail, and leave nothing behind?"""
+"""Do worlds look alike, and does the process world report every way to fail and leave nothing behind?"""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import subprocess
@@ -11,11 +12,32 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 from shardwise.interop.torch_compat import fake_world
-from shardwise.simulator.world import RankFailure, RankTimeout, run_processes
+from shardwise.simulator.world import FakeWorld, InProcessWorld, ProcessWorld, RankFailure, RankTimeout, run_processes
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize(
+    ("world", "ranks", "seen"),
+    [
+        (FakeWorld(4, rank=2), (2,), [(2, 4, "2", "x")]),
+        (InProcessWorld(2), (0, 1), [(0, 2, "0", "x"), (1, 2, "1", "x")]),
+        (ProcessWorld(2), (0, 1), [(0, 2, "0", "x"), (1, 2, "1", "x")]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_worlds_look_alike(world, ranks, seen):
+    def program(given: str) -> tuple[int, int, str, str]:
+        dist.all_reduce(torch.ones(1))
+        return dist.get_rank(), dist.get_world_size(), os.environ["RANK"], given
+
+    assert world.ranks == ranks
+    assert world.size == seen[0][1]
+    assert world.run(program, "x") == seen
+    assert not dist.is_initialized()
 
 
 def _sum_of_ranks(offset: int) -> torch.Tensor:
@@ -81,6 +103,67 @@ def test_a_time_out_names_the_missing_ranks_and_where_they_hang():
         run_processes(_hangs_on_one, 2, timeout_s=3)
     assert caught.value.ranks == (1,)
     assert "_hangs_on_one" in str(caught.value)
+
+
+def _comes_apart() -> None:
+    group = dist.new_group([0, 1])
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    if dist.get_rank() == 0:
+        funcol.all_reduce(x, "sum", group).add(1)  # rank 0 waits here
+    elif dist.get_rank() == 1:
+        dist.recv(x, 2)  # rank 1 waits here
+    elif dist.get_rank() == 2:
+        time.sleep(600)  # rank 2 sleeps here
+
+
+def test_a_time_out_names_the_collective_and_the_ranks_that_never_arrived():
+    with pytest.raises(RankTimeout, match="ranks 0, 1, 2 of 4 did not finish in 2 s") as caught:
+        ProcessWorld(4, timeout_s=2).run(_comes_apart)
+    zero, one, two, three = caught.value.standings
+    assert str(zero.entered) == "in all_reduce(f32[3]), collective 1 of the group of ranks 0, 1; rank 1 never arrived"
+    assert str(one.entered) == "in recv from rank 2; rank 2 never arrived"
+    assert two.entered is None
+    with open(__file__) as source:
+        lines = source.read().splitlines()
+    assert [lines[x.place.line - 1].partition("# ")[2] for x in (zero, one, two)] == [
+        "rank 0 waits here",
+        "rank 1 waits here",
+        "rank 2 sleeps here",
+    ]
+    assert str(three) == "rank 3 has returned"
+    assert all(str(standing) in str(caught.value) for standing in caught.value.standings)
+
+
+def _holds_the_lock() -> None:
+    if dist.get_rank() == 0:
+        ctypes.PyDLL(None).sleep(600)  # a call that keeps the interpreter's lock
+    dist.barrier()
+
+
+def test_a_rank_that_cannot_answer_is_still_told_from_those_that_wait_for_it():
+    with pytest.raises(RankTimeout, match="ranks 0, 1 of 2 did not finish in 2 s") as caught:
+        ProcessWorld(2, timeout_s=2).run(_holds_the_lock)
+    zero, one = caught.value.standings
+    assert str(zero) == "rank 0 does not say where it is"
+    assert one.entered is not None
+    assert (one.entered.call, one.entered.missing) == ("barrier()", (0,))
+    assert "_holds_the_lock" in str(caught.value)
+
+
+def test_a_rank_that_waits_for_one_that_has_returned_is_told_so():
+    with pytest.raises(RankFailure, match="rank 1 of 2 failed\n\nrank 0 had returned by then") as caught:
+        run_processes(lambda: dist.barrier() if dist.get_rank() == 1 else None, 2)
+    assert caught.value.rank == 1
+
+
+def test_processes_start_in_well_under_a_second():
+    taken_s = []
+    for _ in range(4):
+        started = time.monotonic()
+        assert run_processes(dist.get_rank, 4) == [0, 1, 2, 3]
+        taken_s.append(time.monotonic() - started)
+    assert min(taken_s) < 0.5
 
 
 def test_no_process_is_left_behind_after_failure_and_time_out():

@@ -55,9 +55,9 @@ def whereabouts(thread: int) -> Whereabouts:
     return Whereabouts(place_of(frame), dict(reached), inside, None if inside else _message(frame))
 
 
-def standings(known: Mapping[int, Whereabouts], ended: Mapping[int, str]) -> tuple[Standing, ...]:
-    """Where every rank stands, from what each said about itself. ``ended`` says how the ranks ended that did."""
-    told = [Standing(rank, ended=how) for rank, how in ended.items()]
+def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> tuple[Standing, ...]:
+    """Where every rank stands, from what each said about itself, or what is said of it ``instead``."""
+    told = [Standing(rank, instead=words) for rank, words in instead.items()]
     for rank, own in known.items():
         entered = None
         if own.inside is not None:

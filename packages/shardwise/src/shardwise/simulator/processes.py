@@ -31,6 +31,9 @@ from shardwise.mesh.entry import set_current_entry
 
 from .failures import RankFailure, RankTimeout
 from .flight import Whereabouts, standings, whereabouts
+from .seeding import origin, seed_rank
+from .torchrun import World as Job
+from .waiting import listed
 
 Result = TypeVar("Result")
 
@@ -64,20 +67,22 @@ class ProcessWorld:
 def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeout_s: float = 60.0) -> list[Result]:
     """What ``fn(*args)`` returns on each rank, in rank order.
 
-    Every rank is a fork of this process with a default gloo process group. Results travel by pickle.
+    Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
+    Results travel by pickle.
     Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds.
     """
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError("run_processes makes its own process group, and this process has one already")
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
+    start = origin()
     with tempfile.TemporaryDirectory(prefix="shardwise-world-") as folder:
         ranks: list[Any] = []
         connections: list[Connection] = []
         try:
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
-                world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write)
+                world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write, start)
                 process = context.Process(target=_rank_main, args=(world, theirs, fn, args), daemon=True)
                 with warnings.catch_warnings():
                     # Python 3.12 warns about forks of processes with threads; ours start no work before they fork.
@@ -108,6 +113,7 @@ class _Place:
     folder: Path
     lifeline: int
     parents_end: int
+    origin: int
 
 
 def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -122,7 +128,9 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
     # The fork inherits OpenMP's pool without its threads, so no op may want one.
     torch.set_num_threads(1)
     set_current_entry(None)
+    seed_rank(place.origin, place.rank)
     try:
+        os.environ.update(Job(place.size, place.rank).variables)
         os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
         store = dist.FileStore(str(place.folder / "store"), place.size)  # type: ignore[attr-defined]
         dist.init_process_group(
@@ -132,6 +140,7 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
             world_size=place.size,
             timeout=timedelta(seconds=place.timeout_s + _GLOO_MARGIN_S),
         )
+        _wait_for_all(store, place.size)
         message = ("result", pickle.dumps(fn(*args)))
     except BaseException as error:
         message = ("failure", _pickled_or_none(error), traceback.format_exc())  # type: ignore[assignment]
@@ -139,6 +148,13 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
         connection.send(message)
     if message[0] == "result" and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _wait_for_all(store: Any, size: int) -> None:
+    """Nobody starts before all are connected: a short program would end while others still try to reach it."""
+    if store.add("connected", 1) == size:
+        store.set("all connected", "yes")
+    store.wait(["all connected"])
 
 
 def _watch(lifeline: int, connection: Connection, speaking: threading.Lock, thread: int) -> None:
@@ -191,19 +207,22 @@ def _collect(
                 deadline = min(deadline, time.monotonic() + _GRACE_S)
     if failures:
         rank, error, report = failures[0]
+        if results and "Connection closed by peer" in report:
+            report = f"{listed(results)} had returned by then\n\n{report}"
         others = tuple(sorted(other for other, _, _ in failures[1:]))
         raise RankFailure(rank, world_size, report, others) from (None if error is None else pickle.loads(error))
     if pending:
         missing = tuple(sorted(pending.values()))
-        ended = dict.fromkeys(results, "has returned")
-        standing = standings(_ask(pending), ended)
+        known = _ask(pending)
+        silent = dict.fromkeys(set(missing) - set(known), "does not say where it is")
+        standing = standings(known, dict.fromkeys(results, "has returned") | silent)
         raise RankTimeout(missing, world_size, timeout_s, _stacks_of(missing, ranks, folder), standing)
     return [results[rank] for rank in range(world_size)]
 
 
 def _ask(pending: dict[Connection, int]) -> dict[int, Whereabouts]:
-    """Where the ranks are that did not come back, by their own word; a rank that does not answer knows nothing."""
-    answers = dict.fromkeys(pending.values(), Whereabouts())
+    """Where the ranks are that did not come back, as far as they answer."""
+    answers: dict[int, Whereabouts] = {}
     for connection in pending:
         connection.send("where")
     deadline = time.monotonic() + _ANSWER_S

@@ -31,15 +31,15 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a rank is. Without ``entered`` it is somewhere in the program, or, with ``ended``, at its end."""
+    """Where a rank is. Without ``entered`` it is in no collective; ``instead`` says what else there is to say of it."""
 
     rank: int
     entered: Entered | None = None
     place: Place | None = None
-    ended: str = ""
+    instead: str = ""
 
     def __str__(self) -> str:
-        doing = self.ended or f"is {self.entered or 'in no collective'}"
+        doing = self.instead or f"is {self.entered or 'in no collective'}"
         return f"rank {self.rank} {'' if self.place is None else f'at {self.place} '}{doing}"
 
 

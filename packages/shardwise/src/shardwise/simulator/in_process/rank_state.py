@@ -1,7 +1,7 @@
 """What must every rank have to itself, although a process has it only once? It is swapped when the turn passes on.
 
 Random generators (torch's on the CPU, Python's, NumPy's if it is loaded), the default dtype, and the variables by which
-``torchrun`` tells a rank who it is. Every rank starts with the caller's, as a forked process does.
+``torchrun`` tells a rank who it is.
 """
 
 from __future__ import annotations

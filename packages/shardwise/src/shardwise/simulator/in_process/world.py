@@ -17,6 +17,7 @@ import torch.distributed as dist
 from shardwise.interop.torch_compat import default_group_exists, groups_per_thread
 from shardwise.simulator.failures import Deadlock, RankFailure, RankTimeout
 from shardwise.simulator.flight import place_of
+from shardwise.simulator.seeding import origin, seed_rank
 from shardwise.simulator.torchrun import World as Job
 from shardwise.simulator.waiting import Standing
 
@@ -84,6 +85,7 @@ class _Run:
         self._args = [copy.deepcopy(args) for _ in world.ranks]
         self._caller = RankState(dict.fromkeys(Job(world.size).variables))
         self._states = [RankState(Job(world.size, rank).variables) for rank in world.ranks]
+        self._origin = origin()
         self.turns = Turns(
             world.size,
             on_stuck=self._stuck,
@@ -126,6 +128,7 @@ class _Run:
         try:
             self.turns.attend(rank)
             join(lambda name: self._default_group(name, rank), "gloo", self._store)
+            seed_rank(self._origin, rank)
             self._results[rank] = self._fn(*self._args[rank])
         except Abandoned:
             pass
@@ -156,7 +159,7 @@ class _Run:
 
     def _standings(self) -> tuple[Standing, ...]:
         return tuple(
-            Standing(rank, ended="has returned") if rank in self._results else self.meetings.standing(rank)
+            Standing(rank, instead="has returned") if rank in self._results else self.meetings.standing(rank)
             for rank in self._world.ranks
         )
 
