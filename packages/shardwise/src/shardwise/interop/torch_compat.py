@@ -5,6 +5,7 @@ Each entry: what it is for, and why no public name will do. Only torch 2.13 is t
 
 from __future__ import annotations
 
+import importlib
 import contextlib
 import pickle
 import sys
@@ -378,3 +379,9 @@ def groups_per_thread() -> Iterator[Callable[[Callable[[str], Any], str, Any], N
 
 # What ``register_work`` of a functional collective keeps until its tensor is read, and what our own groups give. (2.13)
 Work: Any = torch._C._distributed_c10d.Work
+
+
+def preload() -> None:
+    """Load what torch loads at its first optimizer step, so that processes forked from this one share it. (2.13)"""
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("torch.distributed.tensor")

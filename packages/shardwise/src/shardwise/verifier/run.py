@@ -36,6 +36,7 @@ from .numbers import Disagreement
 from .record import RankRun, Recorder
 from .subject import Function, Subject
 from .verdict import Failure, Verdict
+from .warming import warm_up
 from .watch import watching
 
 TIMEOUT_S = 300.0
