@@ -5,8 +5,8 @@ Each entry: what it is for, and why no public name will do. Only torch 2.13 is t
 
 from __future__ import annotations
 
-import importlib
 import contextlib
+import importlib
 import pickle
 import sys
 import threading

@@ -32,6 +32,7 @@ from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
+from .local_form import local_form
 from .numbers import Disagreement
 from .record import RankRun, Recorder
 from .subject import Function, Subject
@@ -128,6 +129,7 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: Options) -> l
 
     Errors: NoProgram or SyntaxError if it cannot be read, RankFailure for a process that dies, RankTimeout for a hang.
     """
+    warm_up()
     run = subject.prepare(sizes)
     world_size = math.prod(sizes.values())
     try:
@@ -168,7 +170,7 @@ def _origin(
     if failure is not None:
         return None
     *ranks, alone = runs
-    closer = compare(ranks, alone, rtol=options.rtol, suspicious=True).disagreements
+    closer = compare(ranks, alone, rtol=options.rtol).disagreements
     return closer[0] if closer and closer[0].key.kind == "result" else None
 
 
@@ -189,7 +191,8 @@ def _run_rank(run: Callable[[Any], Any], sizes: Mapping[str, int], options: Opti
             outputs = run(mesh)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
             for at, leaf in enumerate(leaves):
-                recorder.hear("output", f" {at}" if len(leaves) > 1 else "", leaf)
+                local, type = local_form(leaf)
+                recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
         recorder.run.axes = {**own_axes, **recorder.run.axes}
     recorder.run.types = collector.result()
     return recorder.run
