@@ -92,13 +92,13 @@ CASES = {
     ),
     "denominator is dropped, or counts the ranks too": (
         "denominator",
-        'y = spmd.all_reduce(x, "dp", dst=R) / n',
+        'loss = spmd.all_reduce(x, "dp", dst=R) / n\ny = x / n',
         [
             'spmd.all_reduce(x, "dp", dst=R)',
             "(spmd.all_reduce(x, \"dp\", dst=R) / n / __import__('torch').distributed.get_world_size())",
         ],
     ),
-    "a mean is a sum": ("denominator", 'y = spmd.all_reduce(x.mean(), "dp", dst=R)', ["x.sum()"]),
+    "a mean is a sum": ("denominator", "def loss_of(x):\n    return x.mean()", ["x.sum()"]),
     "reduction averages": (
         "reduction",
         "dist.all_reduce(g, op=dist.ReduceOp.SUM)",

@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "shardwise.cli.check",
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
+    "mutate": "shardwise.cli.mutate",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",
 }

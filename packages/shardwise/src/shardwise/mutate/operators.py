@@ -232,16 +232,16 @@ def late(scene: Scene) -> Iterator[Change]:
 
 
 def denominator(scene: Scene) -> Iterator[Change]:
-    """A loss or a mean is divided by another count: not at all, by the number of ranks once more; a mean is a sum."""
+    """A loss is divided by another count: not at all, by the number of ranks once more; a mean is a sum."""
     world = "__import__('torch').distributed.get_world_size()"
     for node in _in_order(scene, ast.BinOp):
         assert isinstance(node, ast.BinOp), "only those are looked for"
-        if isinstance(node.op, ast.Div) and not is_declaration(scene.source, node) and _communicating(scene, node):
+        if isinstance(node.op, ast.Div) and not is_declaration(scene.source, node) and _of_a_loss(scene, node):
             yield node, (scene.source.replace(node, _grouped(scene, node.left)),)
             yield node, (scene.source.replace(node, f"({scene.source.segment(node)} / {world})"),)
     other = {"mean": "sum", "sum": "mean"}
     for call in scene.calls(lambda node: name_of(node) in other and not is_partial(node)):
-        if isinstance(call.func, ast.Attribute) and _communicating(scene, call):
+        if isinstance(call.func, ast.Attribute) and _of_a_loss(scene, call):
             renamed = scene.source.segment(call.func)[: -len(call.func.attr)] + other[call.func.attr]
             yield call, (scene.source.replace(call.func, renamed),)
 
@@ -303,12 +303,15 @@ def _in_order(scene: Scene, kind: type[ast.AST]) -> list[ast.expr | ast.stmt]:
     return sorted((node for node in nodes if isinstance(node, ast.expr | ast.stmt)), key=scene.source.span)
 
 
-def _communicating(scene: Scene, node: ast.AST) -> bool:
-    """``node`` stands in a function that communicates: its counts may be counts of one rank."""
-    function = next((one for one in scene.source.around(node) if isinstance(one, ast.FunctionDef | ast.Module)), None)
-    return function is not None and any(
-        scene.communicates(one) or is_raw(one) or is_partial(one) for one in ast.walk(function)
-    )
+def _of_a_loss(scene: Scene, node: ast.AST) -> bool:
+    """``node`` makes what is called a loss: its name, or that of the function that returns it, says so."""
+    parents = list(scene.source.around(node))
+    statement = next((one for one in parents if isinstance(one, ast.stmt)), None)
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any("loss" in scene.source.segment(target).lower() for target in targets)
+    function = next((one for one in parents if isinstance(one, ast.FunctionDef)), None)
+    return isinstance(statement, ast.Return) and function is not None and "loss" in function.name.lower()
 
 
 def _is_module(scene: Scene, node: ast.expr) -> bool:

@@ -15,10 +15,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from shardwise.simulator.patching import patched
 from shardwise.simulator.program import NoProgram, Program, output_to_stderr
+
+
+class Subject(Protocol):
+    """What can be verified; its text is its name in the report."""
+
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+        """What runs it on a mesh of these sizes, given the device mesh; its result is compared too.
+
+        Errors: NoProgram, or SyntaxError, if it cannot be read.
+        """
 
 
 @dataclass(frozen=True)
@@ -79,9 +89,6 @@ class Named:
         """NoProgram if there is no such file."""
         if self.home.endswith(".py"):
             Program(path=self.home).require()
-
-
-Subject = Script | Function | Named
 
 
 def filled(word: str, sizes: Mapping[str, int]) -> str:
