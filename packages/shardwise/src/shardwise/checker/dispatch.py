@@ -26,6 +26,7 @@ from .classes import is_dtensor_call
 from .collective import collective
 from .factories import factory
 from .foreach import foreach
+from .gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
 from .gradient_reads import SEARCHES, searching
 from .ordinary import Handler, ordinary
 from .partial import partial_contraction
@@ -65,10 +66,14 @@ def handler_for(func: Any) -> Handler:
         return _property(name)
     if name.shown == "__deepcopy__":
         return special.copied
+    if name.shown in (FLATTEN, UNFLATTEN):
+        return flatten if name.shown == FLATTEN else unflatten
     row = name.find(lookup)
     if row is None:
         return no_rule(name)
     handler = handler_of_row(name, row)
+    if row.op in JOINING:
+        return joining(handler)
     if row.op in SEARCHES:
         return searching(handler)
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler

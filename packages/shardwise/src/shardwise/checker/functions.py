@@ -33,6 +33,7 @@ from .binding import Bound
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .classes import is_dtensor_call
 from .destination import settle, write
+from .function_backward import remember, types_of
 from .globally import scope_of
 from .hooks import HOOK, HookCall
 from .infer import infer
@@ -123,6 +124,14 @@ def _function_class(cls: Any, caller: str) -> type:
 
 def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
     """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
+    inputs = types_of(args)
+    results = _checked_forward(session, cls, args, kwargs, run)
+    if not session.paused and (getattr(cls, HOOK, None) is not None or cls in _typed_forward or cls in _local):
+        remember(cls, inputs, results)
+    return results
+
+
+def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
     run = functools.cache(run)  # a refusal after the kernel has run must not run it again
     tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, torch.Tensor)]
     if not tensors:

@@ -18,32 +18,32 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, V
+from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .gradient_origin import GradientOrigin
 from .gradient_report import not_dual
-from .gradients import arrive, dual
+from .gradients import arrive, dual, is_gradient_of
 from .session import CheckSession
 
 _TYPED = "__shardwise_typed_hook__"
 
 
 @contextlib.contextmanager
-def telling(session: CheckSession) -> Iterator[None]:
-    """Findings of the block are told, though autograd is running a backward pass."""
-    before = session.in_typed_code
-    session.in_typed_code = True
+def telling(session: CheckSession, judged: frozenset[str] | None = None) -> Iterator[None]:
+    """Findings of the block are told, though autograd is running a backward pass; only those ``judged``, if given."""
+    before = session.in_typed_code, session.judged
+    session.in_typed_code, session.judged = True, judged
     try:
         yield
     finally:
-        session.in_typed_code = before
+        session.in_typed_code, session.judged = before
 
 
 @contextlib.contextmanager
-def typed_code(session: CheckSession) -> Iterator[None]:
+def typed_code(session: CheckSession, judged: frozenset[str] | None = None) -> Iterator[None]:
     """Check the block like any other code, though autograd is running a backward pass."""
-    with telling(session), session.mode:
+    with telling(session, judged), session.mode:
         yield
 
 
@@ -125,6 +125,7 @@ def checked_call(
     gradients: Sequence[Any],
     types: Sequence[TensorType],
     owners: Sequence[Any] = (),
+    judged: frozenset[str] | None = None,
 ) -> tuple[Any, Callable[[Any], TensorType]]:
     """Run ``call`` with ``gradients`` typed as ``types``; gives its result, and what tells the type of a gradient.
 
@@ -138,7 +139,7 @@ def checked_call(
             origin = None if owner is None else GradientOrigin(user_site(), owner)
             set_tag(gradient, Tag(types[position], origin))
     try:
-        with typed_code(session):
+        with typed_code(session, judged):
             result = call()
         left = {id(tensor): type_of(tensor) for tensor in tensors}
     finally:
@@ -170,15 +171,3 @@ def accepted(
             not_dual(session, hook, axis, x, want, got)
             places[axis] = UNKNOWN
     return expected.with_placements(places)
-
-
-def is_gradient_of(expected: Placement, found: Placement) -> bool:
-    """Can a value of placement ``found`` stand where ``expected`` is wanted along an axis?
-
-    Equal values are welcome where a list of values is, and each rank's own value is its addend to a pending sum.
-    """
-    if expected is P:
-        return found in (P, V)
-    if expected is V:
-        return found is not P
-    return found in EQUAL

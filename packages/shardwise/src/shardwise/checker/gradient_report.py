@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Operand
+from shardwise.diagnostics.finding import Finding, Operand, Place
 from shardwise.interop.session import Session
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -83,7 +84,10 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     finding = Finding(
         "SW605", message, located.place, op, where, (located.operand(0, axis),), (fact,), tuple(help_lines)
     )
-    session.report(SpmdTypeError(message, code="SW605", help=tuple(help_lines), finding=finding))
+    try:
+        session.report(SpmdTypeError(message, code="SW605", help=tuple(help_lines), finding=finding))
+    finally:
+        forget_memory(tensor if owner is None else owner.grad)
     return True
 
 
@@ -124,3 +128,30 @@ def not_dual(session: Session, hook: Any, axis: Any, x: torch.Tensor, expected: 
         facts.append(f"what comes before this tensor sums its gradient over {where}: {axis.size()} times too much")
         help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
     tell(session, "SW606", "backward", axis, message, facts=facts, help=help_lines)
+
+
+def wrong_backward(
+    session: Session, cls: type, position: int, axis: Any, own: Placement, expected: Placement, found: Placement
+) -> None:
+    """SW607: the backward of a declared function returns a gradient that is not the dual of its input's type."""
+    names = list(inspect.signature(cls.forward).parameters)  # type: ignore[attr-defined]
+    names = names[1:] if names[:1] == ["ctx"] else names
+    name = names[position] if position < len(names) else f"input {position}"
+    where = axis_text(axis)
+    message = (
+        f"the backward of {cls.__qualname__} gives {name}, which is {WORDS[repr(own)]} over {where}, a gradient that "
+        f"is {WORDS[repr(found)]} there, where {WORDS[repr(expected)]} is wanted"
+    )
+    if found is P:
+        fact = f"each of the {axis.size()} ranks returns its own addend, and nobody sums them"
+        help_lines = (f"dist.all_reduce (or reduce-scatter) over {where} in {cls.__qualname__}.backward",)
+    elif expected is P:
+        fact = f"the gradient is summed here, and summed again by what owes the sum: {axis.size()} times too much"
+        help_lines = (f"return each rank's addend, or declare {name} invariant over {where}",)
+    else:
+        fact = "what is equal on all ranks would get gradients that are not"
+        help_lines = (f"return the same gradient on every rank of {where}, or declare another type for {name}",)
+    code = getattr(inspect.unwrap(cls.backward), "__code__", None)  # type: ignore[attr-defined]
+    place = None if code is None else Place(code.co_filename, code.co_firstlineno, function=code.co_qualname)
+    defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", place)
+    tell(session, "SW607", "backward", axis, message, operands=[defined], facts=(fact,), help=help_lines)

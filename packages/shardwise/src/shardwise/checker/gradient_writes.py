@@ -13,7 +13,7 @@ import torch
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN, V
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .gradient_origin import beginning, gradient_origin, owner_of
 
@@ -27,22 +27,26 @@ def overwritten(op: str, tensor: torch.Tensor, result: TensorType) -> TensorType
         return None
     if not _is_whole(tensor):
         return None
-    if result.ground.is_constant or not result.axes:
-        return UNKNOWN_TYPE if tag.cell is not None else result
-    return into_gradient(owner_of(tensor), result)
+    if result.ground.is_constant and tag.cell is None:
+        return result
+    if not result.axes or result.ground is not Ground.ABSENT:
+        return UNKNOWN_TYPE
+    return into_gradient(owner_of(tensor), tag.current(), result)
 
 
-def into_gradient(parameter: torch.Tensor | None, written: TensorType) -> TensorType:
-    """The type of a gradient that was overwritten by a value of type ``written``.
+def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: TensorType) -> TensorType:
+    """The type of a gradient of type ``before`` that was overwritten by a value of type ``written``.
 
-    Where the parameter itself does not vary, a varying value is most likely a piece of a bucket in which gradients of
-    several types lay side by side: nothing is known then.
+    What comes out of a bucket in which gradients of several types lay side by side is unknown along some axes, or
+    varies though the parameter does not. Nothing has been done along those axes, so the gradient is there what it was.
     """
     own = UNTYPED if parameter is None else type_of(parameter)
-    unclear = {
-        axis: UNKNOWN for axis in written.axes if written.get(axis) is V and axis in own and own.get(axis) is not V
-    }
-    return written.with_placements(unclear) if unclear else written
+    unclear = [
+        axis
+        for axis in written.axes
+        if written.get(axis) is UNKNOWN or (written.get(axis) is V and axis in own and own.get(axis) is not V)
+    ]
+    return written.with_placements({axis: before.get(axis, UNKNOWN) for axis in unclear}) if unclear else written
 
 
 def gathers_gradients(tensor: torch.Tensor, origin: Any) -> bool:

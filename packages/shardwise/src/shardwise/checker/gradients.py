@@ -89,6 +89,18 @@ def dual(type: TensorType) -> TensorType:
     return type.backward_type() if type.axes and type.ground is Ground.ABSENT else UNKNOWN_TYPE
 
 
+def is_gradient_of(expected: Placement, found: Placement) -> bool:
+    """Can a value of placement ``found`` stand where ``expected`` is wanted along an axis?
+
+    Equal values are welcome where a list of values is, and each rank's own value is its addend to a pending sum.
+    """
+    if expected is P:
+        return found in (P, V)
+    if expected is V:
+        return found is not P
+    return found in EQUAL
+
+
 def accumulated(before: TensorType | None, contribution: TensorType) -> TensorType:
     """The type of a gradient of type ``before`` (None: there is none) to which ``contribution`` has been added."""
     if before is None or before.ground is Ground.ZERO:
@@ -139,13 +151,13 @@ def read(session: CheckSession, variable: torch.Tensor, gradient: torch.Tensor) 
         set_tag(gradient, Tag(dual(type_of(variable)), GradientOrigin(user_site(), variable)))
 
 
-def assigned(variable: torch.Tensor, gradient: torch.Tensor) -> None:
-    """``variable.grad = gradient``: the program says what the gradient is, and it is typed as what was assigned."""
+def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor) -> None:
+    """``variable.grad = gradient``, after a gradient of type ``before``: it is typed as what was assigned."""
     tag = tag_of(gradient)
     if tag is None or is_dtensor(gradient) or is_dtensor(variable):
         return
     type = tag.current()
-    believed = into_gradient(variable, type)
+    believed = into_gradient(variable, before, type)
     if gradient_origin(tag) is None or believed is not type:
         cell = tag.cell if believed is type else None
         set_tag(gradient, Tag(believed, GradientOrigin(user_site(), variable), cell))

@@ -17,11 +17,12 @@ from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import R, V
+from shardwise.types.placement import UNKNOWN, P, R, V
 from shardwise.types.tensor_type import Ground
 
 from .gradient_origin import GradientOrigin
-from .report import Located, axis_text
+from .gradients import is_gradient_of
+from .report import Located, axis_text, placement_text
 from .session import CheckSession
 
 
@@ -63,6 +64,8 @@ def check_roots(session: CheckSession, roots: Any, seeds: Any, *, lists: bool = 
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
             _check_root(session, root, lists)
+        elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
+            _check_seed(session, root, seed)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
@@ -100,6 +103,34 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
                 f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
             )
             _report(session, located, "SW602", axis, message, (fact,), help_lines)
+
+
+def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor) -> None:
+    """A gradient given for ``root`` must be of the dual type. Errors: SW606."""
+    own, given = type_of(root), type_of(seed)
+    if own.ground is not Ground.ABSENT or given.ground in (Ground.ZERO, Ground.UNKNOWN, Ground.EMPTY):
+        return
+    located = Located("backward", [("tensor", root), ("gradient", seed)])
+    for axis, place in zip(own.axes, own.placements, strict=True):
+        found = R if given.ground.is_constant else given.get(axis)
+        if place is UNKNOWN or found is None or found is UNKNOWN:
+            continue
+        wanted = place.backward_type()
+        if is_gradient_of(wanted, found):
+            continue
+        name, what, where = located.name(0), located.name(1), axis_text(axis)
+        message = (
+            f"backward gets {what}, {placement_text(found)} over {where}, as the gradient of {name}, which is "
+            f"{placement_text(place)} there; its gradient is {placement_text(wanted)}"
+        )
+        fact = (
+            f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
+            if wanted is P
+            else "each rank would go on with its own addend of the gradient"
+        )
+        operands = (located.operand(0, axis), located.operand(1, axis))
+        finding = Finding("SW606", message, located.place, "backward", where, operands, (fact,))
+        session.report(SpmdTypeError(message, code="SW606", finding=finding))
 
 
 def _report(

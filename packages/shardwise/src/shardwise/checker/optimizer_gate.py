@@ -78,7 +78,9 @@ def _refuse(
 ) -> None:
     names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
     where, size, op = axis_text(axis), axis.size(), f"{type(optimizer).__name__}.step"
-    what = f"the gradient of {names[0]}, which is" if len(names) == 1 else f"the gradients of {listed(names)}, which are"
+    what = (
+        f"the gradient of {names[0]}, which is" if len(names) == 1 else f"the gradients of {listed(names)}, which are"
+    )
     tell(
         session,
         "SW608",

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
+from shardwise.diagnostics.source import user_frame
+
 _SHOWN = 3
 
 
 def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
-    """The paths of ``parameters``, such as ``layers.0.weight``; shape and position for one that no module has.
+    """The paths of ``parameters``, such as ``layers.0.weight``; for one that no module has, the variable it is in.
 
     Looks through everything that is alive, so it is for findings only.
     """
@@ -25,6 +27,10 @@ def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
                 position = wanted.get(id(parameter))
                 if position is not None:
                     names.setdefault(position, name.removeprefix("module."))  # DDP calls what it wraps ``module``
+    frame = user_frame()
+    for name, value in () if frame is None else [*frame.f_locals.items(), *frame.f_globals.items()]:
+        if id(value) in wanted:
+            names.setdefault(wanted[id(value)], name)
     return [
         names.get(position, f"parameter {position} of shape {list(parameter.shape)}")
         for position, parameter in enumerate(parameters)

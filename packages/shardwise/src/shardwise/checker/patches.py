@@ -23,7 +23,7 @@ from shardwise.interop.torch_compat import function_modes, grad_transforms_modul
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
-from . import backward_pass, batching, differentiating, optimizer_gate, replicas, sharded_parameters
+from . import backward_pass, batching, differentiating, function_backward, optimizer_gate, replicas, sharded_parameters
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
 from .mode import CheckMode
@@ -67,6 +67,7 @@ def _install() -> None:
     _replace(transforms, "_undo_create_differentiable", functools.partial(differentiating.wrap_unwrapping, _session))
     _replace(transforms, "_autograd_grad", functools.partial(differentiating.wrap_derivative, _session))
     _replace(torch.autograd, "_engine_run_backward", backward_pass.wrap_engine)
+    _replace(torch.autograd.function.BackwardCFunction, "apply", function_backward.wrap_apply)
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", functools.partial(replicas.wrap_forward, _session))
     _undo.append(optimizer_gate.stand(_session))
     _watch_sharded_parameters()

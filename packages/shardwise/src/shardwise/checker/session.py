@@ -40,6 +40,7 @@ class CheckSession:
     ``synchronised`` mesh axes along which random numbers are declared to be equal.
     ``mode``        what shows this session the calls; code inside a backward pass gets it back.
     ``in_typed_code``  such code is running: a hook, the backward of a declared function.
+    ``judged``      the codes that are told there; None: all of them.
     ``passes``      the backward passes that are running, innermost last; see ``gradients``.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     ``checked``, ``unchecked``  calls judged, and calls passed over because no operand had a type, since ``flush``.
@@ -63,6 +64,7 @@ class CheckSession:
         self.synchronised: frozenset[Any] = frozenset()
         self.mode: Any = None
         self.in_typed_code = False
+        self.judged: frozenset[str] | None = None
         self.passes: list[Any] = []
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
@@ -76,6 +78,8 @@ class CheckSession:
         What autograd runs in backward and is neither a hook nor declared was judged in forward, or cannot be.
         """
         if in_backward() and not self.in_typed_code:
+            return
+        if self.judged is not None and error.code not in self.judged:
             return
         warning = error.finding.severity is Severity.WARNING
         if self.collector is not None:

@@ -44,9 +44,10 @@ def gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> An
 
 def set_gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
     """``x.grad = value``."""
+    before = gradients.gradient_type(args[0])
     result = func(*args, **kwargs)
     if isinstance(args[1], torch.Tensor):
-        gradients.assigned(args[0], args[1])
+        gradients.assigned(args[0], before, args[1])
     return result
 
 

@@ -82,6 +82,7 @@ _TABLE = (
     Code("SW604", "gradient-accumulation-conflict", "backward adds a pending sum to a gradient that has been summed"),
     Code("SW605", "gradient-sum-not-owed", "a gradient is summed over an axis along which no sum is pending"),
     Code("SW606", "gradient-not-dual", "a gradient given to autograd does not have the dual of its tensor's type"),
+    Code("SW607", "backward-not-as-declared", "the backward of an autograd function contradicts its declaration"),
     Code("SW608", "gradient-not-summed", "a gradient enters the optimizer while its sum over a mesh axis is pending"),
     Code("SW609", "local-gradient-norm", "gradients are scaled by a norm of one rank's pieces"),
     Code("SW901", "axes-not-orthogonal", "mesh axes overlap: they share ranks along more than one point"),
