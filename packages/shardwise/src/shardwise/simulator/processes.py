@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 _GRACE_S = 2.0
 """How long the other ranks may still report after one has failed: the first to fail is not always the first to tell."""
 
-_ANSWER_S = 1.0
+_ANSWER_S = 3.0
 """How long a rank that is late may take to say where it is. One that holds the interpreter's lock never answers."""
 
 _GLOO_MARGIN_S = 30.0
@@ -207,7 +207,7 @@ def _collect(
                 deadline = min(deadline, time.monotonic() + _GRACE_S)
     if failures:
         rank, error, report = failures[0]
-        if results and "Connection closed by peer" in report:
+        if results and "by peer" in report:  # gloo: connection closed, or reset, by peer
             report = f"{listed(results)} had returned by then\n\n{report}"
         others = tuple(sorted(other for other, _, _ in failures[1:]))
         raise RankFailure(rank, world_size, report, others) from (None if error is None else pickle.loads(error))
