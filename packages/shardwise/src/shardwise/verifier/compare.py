@@ -32,26 +32,22 @@ _TRAINED = 100.0
 """An adaptive optimizer divides by the gradient's size, and so magnifies rounding."""
 
 
-def compare(
-    ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None, suspicious: bool = False
-) -> Numbers:
+def compare(ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None) -> Numbers:
     """The verdict on the ranks of a mesh, in rank order, against the run on one rank.
 
-    ``rtol``        how far values may be apart relative to the largest element; None takes it from the dtypes.
-    ``suspicious``  something is known to be wrong: a constant of another size than on one rank counts as a mistake.
+    ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
     """
-    return _Comparison(ranks, alone, rtol, suspicious).numbers()
+    return _Comparison(ranks, alone, rtol).numbers()
 
 
 class _Comparison:
-    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None, suspicious: bool) -> None:
+    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None) -> None:
         self.ranks = [_by_key(run) for run in ranks]
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
         self.dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.rtol = rtol
-        self.suspicious = suspicious
         self.layouts = Layouts()
         self.floors = _gradient_sizes(alone)
         self.parting: Parting | None = None
@@ -219,8 +215,7 @@ class _Comparison:
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
     ) -> Disagreement | NotCompared:
         key = first.key
-        uniform = first.type.ground in (Ground.ZERO, Ground.UNIFORM, Ground.EMPTY)
-        if uniform or (first.type.ground is Ground.CONSTANT and not self.suspicious):
+        if first.type.ground is not Ground.ABSENT:
             return NotCompared(key, first.claim, "a constant may be made in the size of a shard")
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):

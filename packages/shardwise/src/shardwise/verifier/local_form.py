@@ -17,11 +17,16 @@ from shardwise.types.tensor_type import TensorType
 
 def local_form(x: torch.Tensor) -> tuple[torch.Tensor, TensorType]:
     """The local tensor and its type."""
+    return local_tensor(x), _type_of_dtensor(x) if is_dtensor(x) else type_of(x)
+
+
+def local_tensor(x: torch.Tensor) -> torch.Tensor:
+    """The local tensor alone, which a DTensor has also when its process groups are gone."""
     if not is_dtensor(x):
-        return x, type_of(x)
+        return x
     made: Any = x
     with no_torch_function(), torch.no_grad():
-        return made.to_local(), _type_of_dtensor(made)
+        return made.to_local()  # type: ignore[no-any-return]
 
 
 def _type_of_dtensor(x: Any) -> TensorType:

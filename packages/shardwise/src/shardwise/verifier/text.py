@@ -4,6 +4,8 @@ last two lines.
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +23,7 @@ from .numbers import Against, Disagreement, NotCompared
 from .record import Key
 from .verdict import Failure, Verdict
 
+LONGEST_NAME = 40
 FURTHER = 10
 """Disagreements after the first that are listed, and reasons why records are not compared."""
 
@@ -162,9 +165,30 @@ def _not_compared(left_out: tuple[NotCompared, ...], root: str, limits: Limits) 
 
 
 def _named(key: Key) -> str:
+    if key.kind == "declared" and key.place is not None and key.name.startswith(("assert_", "mutate_", "reinterpret_")):
+        number = "" if key.nth == 1 else f" (number {key.nth})"
+        return f"{safe_str(_first_argument(key.place))}{number}, as {key.name} has it,"
     if key.kind == "gradient":
         return f"{safe_str(key)} in step {key.nth}"
     return safe_str(key) if key.nth == 1 else f"{safe_str(key)} (number {key.nth})"
+
+
+def _first_argument(place: Place) -> str:
+    """The source of what an annotation annotates."""
+    lines = linecache.getlines(place.file)[place.line - 1 : place.end_line]
+    if not lines or place.column is None or place.end_column is None:
+        return "the tensor"
+    data = [line.encode() for line in lines]
+    data[-1] = data[-1][: place.end_column]
+    data[0] = data[0][place.column :]
+    try:
+        call = ast.parse(b"".join(data).strip(), mode="eval").body
+    except SyntaxError:
+        return "the tensor"
+    if not isinstance(call, ast.Call) or not call.args:
+        return "the tensor"
+    said = ast.unparse(call.args[0])
+    return said if len(said) <= LONGEST_NAME else "the tensor"
 
 
 def _where(key: Key, root: str) -> str:

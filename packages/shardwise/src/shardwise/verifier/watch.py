@@ -25,7 +25,7 @@ from shardwise.rules.table import lookup
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from .difference import scale_of
-from .local_form import local_form
+from .local_form import local_form, local_tensor
 from .naming import Names
 from .record import Recorder
 
@@ -129,7 +129,7 @@ class _Steps:
         self.recorder = recorder
         self.names = names
         self.optimizers: dict[int, Any] = {}
-        self.stepped: dict[int, tuple[str, torch.Tensor]] = {}
+        self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step of ``optimizer`` is about to be taken."""
@@ -141,7 +141,8 @@ class _Steps:
             for name, parameter in named:
                 self._add("parameter", name, parameter, UNTYPED, place)
         for name, parameter in named:
-            self.stepped[id(parameter)] = (name, parameter)
+            # Its type is asked for now: at the end the process groups may be gone.
+            self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
             gradient = _gradient(parameter)
             if gradient is not None:
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
@@ -149,8 +150,9 @@ class _Steps:
 
     def at_the_end(self) -> None:
         """The program has run."""
-        for name, parameter in self.stepped.values():
-            self._add("trained", name, parameter, UNTYPED, None)
+        for name, parameter, type in self.stepped.values():
+            with no_torch_function():
+                self.recorder.add("trained", name, local_tensor(parameter), type, None)
         for name, parameter in self.names.parameters().items():
             gradient = _gradient(parameter)
             if gradient is not None and id(parameter) not in self.stepped:
@@ -164,7 +166,10 @@ class _Steps:
     def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Nothing says whether the sums that it owes have been done; its own type does, where gradients have one."""
         tag = tag_of(gradient)
-        local, type = local_form(gradient)
+        try:
+            local, type = local_form(gradient)
+        except RuntimeError:
+            return  # a DTensor whose process groups are gone
         declared = type_of(parameter)
         with no_torch_function():
             if tag is not None and tag.current().axes:
