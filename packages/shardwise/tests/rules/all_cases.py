@@ -17,6 +17,7 @@ CASES: list[Case] = [
     *linear_cases.CASTING,
     *linear_cases.CONTRACTION,
     *linear_cases.REDUCTION,
+    *linear_cases.LOSSES,
     *shaping_cases.VIEWS,
     *shaping_cases.REARRANGED,
     *shaping_cases.JOINED,

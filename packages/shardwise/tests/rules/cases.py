@@ -15,7 +15,7 @@ import torch
 from shardwise.rules.algebra import Given, Weak
 from shardwise.rules.row import Row
 from shardwise.rules.table import lookup
-from shardwise.types.placement import PerMeshAxisLocalSpmdType
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class Case:
                 seen.append(Given(param, Weak.ZERO if leaf == 0 else Weak.CONSTANT))
         return seen
 
-    def blocked(self) -> str | None:
-        """What the row's guard says to this call."""
+    def blocked(self, placements: tuple[PerMeshAxisLocalSpmdType, ...]) -> str | None:
+        """What the row's guard says to this call with these placements of its operands."""
         if self.row.guard is None:
             return None
         named = {
@@ -161,6 +161,8 @@ class Case:
         static: dict[str, Any] = {name: named[name] for name in self.row.static if name in named}
         operands = {param: leaf for param, leaf in self._leaves() if self._is_operand(param, leaf)}
         static["dtypes"] = {param: str(leaf.make(_TEMPLATES).dtype) for param, leaf in operands.items()}
+        params = [param for param, leaf in self._leaves() if self._is_operand(param, leaf)]
+        static["partial"] = {param for param, place in zip(params, placements, strict=True) if place is P}
         return self.row.guard(static)
 
     def _is_operand(self, param: str, leaf: Any) -> bool:

@@ -152,8 +152,36 @@ REDUCTION = [
     c("bincount", torch.bincount, index(3, 5), real(5), 3, differentiable=False),
     c("nll_loss", F.nll_loss, real(4, 3), index(3, 4)),
     c("nll_loss", lambda x, t, w: F.nll_loss(x, t, w.detach()), real(4, 3), index(3, 4), positive(3)),
+    c(
+        "nll_loss",
+        lambda x, t, w, reduction: F.nll_loss(x, t, w, reduction=reduction),
+        *(real(4, 3), index(3, 4), positive(3)),
+        reduction="sum",
+        differentiable=False,
+    ),
     *(
         c("segment_reduce", torch.segment_reduce, real(5), kind, lengths=fixed([2, 3], torch.int64), **more)
         for kind, more in [("sum", {}), ("mean", {}), ("max", {}), ("sum", {"initial": 0.0}), ("sum", {"initial": 1.0})]
     ),
+]
+LOSSES = [
+    c("cross_entropy", F.cross_entropy, real(4, 3), index(3, 4)),
+    c("cross_entropy", F.cross_entropy, real(4, 3), index(3, 4), positive(3), note="weighted", differentiable=False),
+    c("cross_entropy", F.cross_entropy, real(4, 3), unit(4, 3), note="soft"),
+    c("cross_entropy", F.cross_entropy, real(4, 3), unit(4, 3), label_smoothing=0.1),
+    c("cross_entropy", F.cross_entropy, real(4, 3), unit(4, 3), positive(3), note="both", differentiable=False),
+    c("linear_cross_entropy", F.linear_cross_entropy, real(4, 2), real(3, 2), unit(4, 3)),
+    c("binary_cross_entropy", F.binary_cross_entropy, unit(2, 3), unit(2, 3)),
+    c("binary_cross_entropy", F.binary_cross_entropy, unit(2, 3), unit(2, 3), positive(3), differentiable=False),
+    c("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, A, unit(2, 3)),
+    c(
+        "binary_cross_entropy_with_logits",
+        F.binary_cross_entropy_with_logits,
+        *(A, unit(2, 3)),
+        weight=positive(3),
+        note="weighted",
+        differentiable=False,
+    ),
+    c("multi_margin_loss", F.multi_margin_loss, real(4, 3), index(3, 4), weight=positive(3), differentiable=False),
+    c("multilabel_soft_margin_loss", F.multilabel_soft_margin_loss, A, unit(2, 3), positive(3), differentiable=False),
 ]

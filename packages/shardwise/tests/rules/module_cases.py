@@ -86,6 +86,10 @@ NORMALISATION = [
     c("layer_norm", F.layer_norm, A, (3,), WEIGHT, real(3)),
     c("layer_norm", F.layer_norm, A, (3,), WEIGHT),
     c("layer_norm", F.layer_norm, A, (3,), None, real(3)),
+    c("native_layer_norm", torch.native_layer_norm, A, (3,), WEIGHT, real(3), 1e-5),
+    c("native_layer_norm", torch.native_layer_norm, A, (3,), None, real(3), 1e-5),
+    c("_fused_rms_norm", torch.ops.aten._fused_rms_norm, A, (3,), WEIGHT, 1e-5),
+    c("native_group_norm", torch.native_group_norm, real(2, 4, 2), real(4), real(4), 2, 4, 2, 2, 1e-5),
     c("group_norm", F.group_norm, real(2, 4, 2), 2, real(4), real(4)),
     c("group_norm", F.group_norm, real(2, 4, 2), 2, bias=real(4), differentiable=False),
     c("rms_norm", F.rms_norm, A, (3,), WEIGHT),
@@ -134,6 +138,10 @@ FOURIER = [
 ]
 SOLVERS = [
     c("linalg.solve", torch.linalg.solve, definite(3), real(3, 2)),
+    c("linalg.solve_ex", torch.linalg.solve_ex, definite(3), real(3, 2)),
+    c("linalg.lstsq", lambda a, b: torch.linalg.lstsq(a, b)[0], definite(3), real(3, 2), note="solution"),
+    c("linalg.lstsq", lambda a, b: torch.linalg.lstsq(a, b, driver="gelsd"), real(5, 3), real(5, 2), note="residuals"),
+    c("triangular_solve", torch.triangular_solve, real(3, 2), lower(3)),
     c("linalg.solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=False), lower(3), real(3, 2)),
     c("linalg.tensorsolve", torch.linalg.tensorsolve, definite(3), real(3)),
     c("linalg.lu_solve", torch.linalg.lu_solve, definite(3), PIVOTS, real(3, 2)),

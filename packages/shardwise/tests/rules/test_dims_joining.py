@@ -13,7 +13,6 @@ from shardwise.rules.table import lookup
 from .movement import Move, check, move, real, refusal
 
 PENDING = "whether a part is empty is not asked when sums are pending"
-ONE_TYPE = "results of different placements: a call gives all its results one placement per axis"
 
 MOVES = [
     move("cat", lambda x, y: torch.cat([x, y]), real(4, 5), real(4, 5), kept="11>1"),
@@ -45,7 +44,6 @@ MOVES = [
         real(4, 5),
         real(5),
         kept="0.>0 10>1",
-        missing=ONE_TYPE,
     ),
     move(
         "broadcast_tensors",
@@ -53,7 +51,6 @@ MOVES = [
         real(4, 1),
         real(5),
         kept=".0>1 0.>0",
-        missing=ONE_TYPE,
     ),
     move(
         "meshgrid",
@@ -61,7 +58,6 @@ MOVES = [
         real(4),
         real(5),
         kept=".0>1 0.>0",
-        missing=ONE_TYPE,
     ),
     move(
         "meshgrid",
@@ -70,15 +66,20 @@ MOVES = [
         real(5),
         real(4),
         kept="..0>2 .0.>0 0..>1",
-        missing=ONE_TYPE,
     ),
-    move("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij"), real(4), real(), kept="0.>0", missing=ONE_TYPE),
+    move("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij"), real(4), real(), kept="0.>0"),
     move("atleast_1d", torch.atleast_1d, real(4), kept="0>0"),
     move("atleast_2d", torch.atleast_2d, real(4), kept="0>1"),
     move("atleast_3d", torch.atleast_3d, real(4), kept="0>1"),
     move("atleast_3d", torch.atleast_3d, real(4, 5), kept="0>0 1>1"),
-    move("atleast_3d", lambda x, y: torch.atleast_3d(x, y), real(4), real(4), kept="00>1", missing=ONE_TYPE),
-    move("atleast_2d", lambda x, y: torch.atleast_2d([x, y]), real(4), real(4, 5), kept="", missing=ONE_TYPE),
+    move("atleast_3d", lambda x, y: torch.atleast_3d(x, y), real(4), real(4), kept=".0>.1 0.>.1 00>1"),
+    move(
+        "atleast_2d",
+        lambda x, y: torch.atleast_2d([x, y]),
+        real(4),
+        real(4, 5),
+        kept=".0>.0 .1>.1 0.>.1 00>01 01>1",
+    ),
 ]
 
 
@@ -98,7 +99,6 @@ def test_every_row_with_labels_is_tried() -> None:
         (lambda x: torch.cat([x, x]), real(4, 6), 0, "the shards of the parts would interleave"),
         (lambda x: torch.hstack([x, x]), real(4), 0, "the shards of the parts would interleave"),
         (lambda x: torch.block_diag(x, x), real(4, 6), 0, "rows and columns of its own"),
-        (lambda x: torch.atleast_2d(x, x[0]), real(4, 6), 1, "different numbers of dims"),
     ],
 )
 def test_a_refusal_says_why(call: Any, local: torch.Tensor, dim: int, words: str) -> None:

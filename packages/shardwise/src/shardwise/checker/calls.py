@@ -14,7 +14,8 @@ from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.rules.algebra import Weak
 from shardwise.rules.labels import Call, Shape
 from shardwise.rules.row import Row
-from shardwise.types.tensor_type import EMPTY_TYPE
+from shardwise.types.placement import P
+from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
 from .binding import Bound
 
@@ -94,9 +95,10 @@ class Op:
     def static(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
     ) -> dict[str, Any]:
-        """The values of the row's static parameters, and the operands' dtype names by parameter."""
+        """What the row's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
         given = dict(self.arguments(args, kwargs))
         static = {name: given[name] for name in self.row.static if name in given}
+        static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and P in o.type.placements}
         static["dtypes"] = {
             operand.param: str(value.dtype).removeprefix("torch.")
             for operand, value in zip(operands, values, strict=True)

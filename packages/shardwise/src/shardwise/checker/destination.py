@@ -18,7 +18,7 @@ from shardwise.interop.tagging import forget_memory, set_type, type_of
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import Ground, TensorType
 
 from .gradient_origin import inherit
 from .gradient_writes import gathers_gradients, overwritten
@@ -27,12 +27,21 @@ from .report import Located, axis_text
 
 
 def settle(
-    session: Session, op: str, destination: Any, result: TensorType, operands: Sequence[tuple[str, Any]]
+    session: Session,
+    op: str,
+    destination: Any,
+    result: TensorType,
+    operands: Sequence[tuple[str, Any]],
+    results: Sequence[TensorType] = (),
 ) -> list[tuple[torch.Tensor, TensorType]]:
-    """The types that the destination's tensors will have; conflicts are reported. Call it before the op runs."""
+    """The types that the destination's tensors will have; conflicts are reported. Call it before the op runs.
+
+    ``results``  the type of each result, where they are not all ``result``.
+    """
     many = destination if isinstance(destination, (list, tuple)) else (destination,)
     settled = []
-    for tensor in many:
+    for number, tensor in enumerate(many):
+        result = results[number] if number < len(results) else result
         if isinstance(tensor, torch.Tensor):
             before = type_of(tensor)
             whole = overwritten(op, tensor, result) or scaled_by_local_norm(session, op, tensor, operands)
@@ -49,7 +58,7 @@ def settle(
 def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
     """Give the destination's tensors their types, after the op has run."""
     for tensor, type in settled:
-        if type is UNKNOWN_TYPE or gathers_gradients(tensor, origin):
+        if gathers_gradients(tensor, origin):
             forget_memory(tensor)
         elif type_of(tensor) is not type:
             set_type(tensor, type, inherit(tensor, origin))

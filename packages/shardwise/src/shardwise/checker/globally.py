@@ -14,9 +14,9 @@ from typing import Any
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.rules.algebra import Refusal, Weak, products
 from shardwise.rules.labels import Call, Labelling
-from shardwise.rules.placing import Placed, Sharded, sharded_rule
+from shardwise.rules.placing import Sharded, sharded_rule
 from shardwise.rules.row import Row
-from shardwise.types.placement import V
+from shardwise.types.placement import Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -57,8 +57,10 @@ class Placer:
         """The call's labels, made when the first sharded axis asks for them."""
         return None if self.row.labels is None else self.row.labels(self.call)
 
-    def place(self, axis: Any, scope: Scope) -> Any:
-        """The result's placement along ``axis``, on which it is V by the local rule, or a Refusal."""
+    def place(
+        self, axis: Any, scope: Scope, places: tuple[Placement | Weak, ...]
+    ) -> tuple[Placement | Weak, ...] | Refusal:
+        """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
         unspecified = [at for at, one in zip(self.tensors, sharded, strict=True) if one.place is V and one.dim is None]
         if unspecified:
@@ -77,13 +79,17 @@ class Placer:
                 tuple(self.tensors[at] for at in placed.others),
             )
         if placed.place is not V:
-            return placed.place if placed.total else self._pending(axis, sharded, placed)
+            refusal = None if placed.total else self._pending(axis, sharded)
+            return refusal or tuple(placed.place if place is V else place for place in places)
         self.dims[axis] = placed.dims
         if placed.uneven:
             self.uneven.add(axis)
-        return V
+        if len(places) == 1:
+            return places
+        # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
+        return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
 
-    def _pending(self, axis: Any, sharded: Sequence[Sharded], placed: Placed) -> Any:
+    def _pending(self, axis: Any, sharded: Sequence[Sharded]) -> Refusal | None:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
         alike = self._cut_alike(sharded)
@@ -96,7 +102,7 @@ class Placer:
             at = {positions[position] for position in product}
             if not at & (cut | alike) and not any(givens[position].place is Weak.ZERO for position in product):
                 return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))
-        return placed.place
+        return None
 
     def _cut_alike(self, sharded: Sequence[Sharded]) -> set[int]:
         """Operands of one value everywhere that have the sharded dim: a shard of ones is ones."""
@@ -155,15 +161,13 @@ def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     return [axis for axis in whole if axis in part] == list(part)
 
 
-def result_types(
-    base: TensorType, specs: Sequence[PartitionSpec | None], uneven: Collection[Any] = ()
-) -> tuple[TensorType, ...]:
-    """``base`` with each of the specs; an axis that shards some other result only is V without a spec there.
+def result_type(base: TensorType, spec: PartitionSpec | None, uneven: Collection[Any] = ()) -> TensorType:
+    """``base`` with the spec; an axis that shards some other result only is V without a spec there.
 
     ``uneven``  axes whose shards may differ in length.
     """
-    made = (base if spec is None else base.with_spec(spec) for spec in specs)
-    return tuple(type.with_uneven(uneven) if uneven else type for type in made)
+    made = base if spec is None else base.with_spec(spec)
+    return made.with_uneven(uneven) if uneven else made
 
 
 def scope_of(session: CheckSession, mesh: CurrentMesh | None) -> Scope:

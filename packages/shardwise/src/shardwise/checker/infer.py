@@ -6,21 +6,22 @@ and report every independent mistake and no echoes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
-from shardwise.rules.algebra import Given, Refusal, Weak, local_rule
-from shardwise.rules.labels import Call, pointwise
-from shardwise.rules.row import Row
+from shardwise.rules.algebra import Given, Refusal, Weak, local_rule, local_rules
+from shardwise.rules.labels import Call, Shape, pointwise
+from shardwise.rules.row import Each, Row
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, Placement, V
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
 from .binding import Bound, givens_along
-from .globally import Placer, Scope, result_types
+from .globally import Placer, Scope, result_type
 
 NO_CALL = Call((), {})
 
@@ -34,6 +35,15 @@ class AxisRefusal:
     givens: tuple[Given, ...] = ()
     positions: tuple[int, ...] = ()
     """For each given, the position of its operand in the call's list."""
+
+    def shifted(self, by: int) -> AxisRefusal:
+        """The same, with ``by`` more operands in front."""
+
+        def later(positions: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(position + by for position in positions)
+
+        at_fault = replace(self.refusal, culprits=later(self.refusal.culprits), others=later(self.refusal.others))
+        return replace(self, refusal=at_fault, positions=later(self.positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class Outcome:
     blockable: bool = False
     checked: bool = True
     results: tuple[TensorType, ...] = ()
+    origins: tuple[tuple[int | None, ...], ...] = ()
     call: Call | None = None
 
 
@@ -69,9 +80,12 @@ def infer(
 ) -> Outcome:
     """The type of ``row``'s result for these operands.
 
+    Where the results have nothing to do with each other, each is a call of its own.
     ``blocked``  see ``algebra.local_rule``.
     ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the row labels.
     """
+    if row.each is Each.APART and len(operands) > 1:
+        return _apart(row, operands, mesh, strict, blocked, scope)
     refusals: list[AxisRefusal] = []
     types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
@@ -87,8 +101,9 @@ def infer(
 
     placer = Placer(row, call, operands, types)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
-    placements: dict[Any, Placement] = {}
-    sources: dict[Any, int | None] = {}
+    found: dict[Any, tuple[Placement | Weak, ...]] = {}
+    """For every axis, the placement of each result; a single one: of all."""
+    seen: dict[Any, tuple[list[Given], list[int]]] = {}
     grad_matters = blockable = False
     for axis in axes:
         givens, positions = givens_along(axis, operands, types)
@@ -98,39 +113,106 @@ def infer(
         blockable |= P in real
         if absent and strict:
             refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
-            placements[axis] = UNKNOWN
+            found[axis] = (UNKNOWN,)
             continue
         if not real:
             continue  # permissive: no operand says anything about this axis
         if untyped and P in real:
-            placements[axis] = UNKNOWN  # reported as SW102, or permissive and not to be judged
+            found[axis] = (UNKNOWN,)  # reported as SW102, or permissive and not to be judged
             continue
-        place = local_rule(row, givens, blocked=blocked)
-        if isinstance(place, Refusal):
-            refusals.append(AxisRefusal(axis, place, tuple(givens), tuple(positions)))
-            place = UNKNOWN
-        assert not isinstance(place, Weak), "a typed operand is never weak"
-        if place is V and scope is not None and axis not in scope.local_axes:
-            place = placer.place(axis, scope)
-            if isinstance(place, Refusal):
-                refusals.append(AxisRefusal(axis, place))
-                place = UNKNOWN
-        placements[axis] = place
-        sources[axis] = next((at for at, g in zip(positions, givens, strict=True) if g.place is place), None)
+        places = local_rules(row, givens, blocked=blocked, complete=len(givens) == len(operands))
+        if isinstance(places, Refusal):
+            refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
+            places = (UNKNOWN,)
+        if V in places and scope is not None and axis not in scope.local_axes:
+            places = placer.place(axis, scope, places)
+            if isinstance(places, Refusal):
+                refusals.append(AxisRefusal(axis, places))
+                places = (UNKNOWN,)
+        found[axis] = places
+        seen[axis] = givens, positions
     specs = placer.specs()
     if isinstance(specs, Refusal):
         refusals.append(AxisRefusal(None, specs))
-        placements |= dict.fromkeys(placer.dims, UNKNOWN)
+        found |= dict.fromkeys(placer.dims, (UNKNOWN,))
         specs = []
-    result = TensorType.of(placements)
+    made = _results(found, specs, placer.uneven, mesh)
+    first = made[0]
     return Outcome(
-        result if len(specs) != 1 else result_types(result, specs, placer.uneven)[0],
+        first,
         tuple(refusals),
-        tuple(sources.get(axis) for axis in result.axes),
+        _sources(first, seen),
         grad_matters,
         blockable,
-        results=result_types(result, specs, placer.uneven) if len(specs) > 1 else (),
+        results=tuple(made) if len(made) > 1 else (),
+        origins=tuple(_sources(type, seen) for type in made) if len(made) > 1 else (),
         call=call if scope is not None else None,
+    )
+
+
+def _apart(
+    row: Row,
+    operands: Sequence[Bound],
+    mesh: CurrentMesh | None,
+    strict: bool,
+    blocked: str | None,
+    scope: Scope | None,
+) -> Outcome:
+    """One call per operand; what is refused counts operands as the call with all of them does."""
+    outcomes = [
+        infer(row, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand)) for operand in operands
+    ]
+    return Outcome(
+        outcomes[0].type,
+        tuple(one.shifted(by) for by, outcome in enumerate(outcomes) for one in outcome.refusals),
+        outcomes[0].sources,
+        any(outcome.grad_matters for outcome in outcomes),
+        any(outcome.blockable for outcome in outcomes),
+        any(outcome.checked for outcome in outcomes),
+        tuple(outcome.type for outcome in outcomes),
+        tuple(tuple(None if at is None else at + by for at in one.sources) for by, one in enumerate(outcomes)),
+        None if scope is None else NO_CALL,
+    )
+
+
+def _alone(operand: Bound) -> Call:
+    """A call on this operand only."""
+    shapes = () if operand.shape is None else (Shape(operand.shape, operand.param, operand.dtype),)
+    return Call(shapes, {operand.param: list(shapes)})
+
+
+def _results(
+    found: Mapping[Any, tuple[Placement | Weak, ...]],
+    specs: Sequence[PartitionSpec | None],
+    uneven: Collection[Any],
+    mesh: CurrentMesh | None,
+) -> list[TensorType]:
+    """The type of every result; a single one: of all. A result of constants alone is one."""
+    count = max((len(places) for places in found.values()), default=1)
+    made = []
+    for number in range(max(count, len(specs))):
+        places = {axis: own[number] if len(own) > 1 else own[0] for axis, own in found.items()}
+        weak = [axis for axis, place in places.items() if isinstance(place, Weak)]
+        if weak and len(weak) == len(places):
+            zero = all(place is Weak.ZERO for place in places.values())
+            made.append(constant_type(mesh.axes if mesh is not None else (), zero=zero))
+            continue
+        for axis in weak:  # a constant in the shape of a shard: elsewhere it is whichever the others need
+            places[axis] = next((place for place in found[axis] if place in (R, I)), R)
+        type = TensorType.of(places)
+        if specs:
+            type = result_type(type, specs[number] if len(specs) > 1 else specs[0], uneven)
+        made.append(type)
+    return made
+
+
+def _sources(type: TensorType, seen: Mapping[Any, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
+    """For every axis of the type, the operand that it got the placement from."""
+    return tuple(
+        next((at for given, at in zip(*seen[axis], strict=True) if given.place is type.get(axis)), None)
+        if axis in seen
+        else None
+        for axis in type.axes
     )
 
 

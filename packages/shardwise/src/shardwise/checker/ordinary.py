@@ -37,9 +37,10 @@ Tags = Sequence[Tag | None]
 
 class Verdict:
     """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
-    tag the result can carry on as it is."""
+    tag the result can carry on as it is. ``results`` and ``origins``: types and sources of each result, if they differ.
+    """
 
-    __slots__ = ("checked", "results", "reuse", "sources", "type")
+    __slots__ = ("checked", "origins", "results", "reuse", "sources", "type")
 
     def __init__(
         self,
@@ -47,8 +48,10 @@ class Verdict:
         sources: tuple[int | None, ...],
         checked: bool,
         results: tuple[TensorType, ...] = (),
+        origins: tuple[tuple[int | None, ...], ...] = (),
     ) -> None:
         self.checked = checked
+        self.origins = origins
         self.type = type
         self.results = results
         self.sources = sources
@@ -118,7 +121,7 @@ def ordinary(op: Op) -> Handler:
             else:
                 result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
             return result
-        tag_results(result, args, type, origin_of_result(verdict.sources, tags), is_view)
+        _hand_on(result, args, verdict, tags, is_view)
         return result
 
     def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -145,7 +148,7 @@ def ordinary(op: Op) -> Handler:
         if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
             result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
         else:
-            tag_results(result, args, type, origin_of_result(verdict.sources, tags), is_view, verdict.results)
+            _hand_on(result, args, verdict, tags, is_view)
         return result
 
     def slow(
@@ -166,6 +169,13 @@ def ordinary(op: Op) -> Handler:
         return run(session, op, func, args, kwargs, values, outcome)
 
     return slow if op.in_place else handle
+
+
+def _hand_on(result: Any, args: Sequence[Any], verdict: Verdict, tags: Tags, is_view: bool) -> None:
+    """Give the results of a known call their types."""
+    origin = origin_of_result(verdict.sources, tags)
+    origins = [origin_of_result(sources, tags) for sources in verdict.origins]
+    tag_results(result, args, verdict.type, origin, is_view, verdict.results, origins)
 
 
 def judge(
@@ -203,6 +213,7 @@ def run(
     # Read before the call, because an in-place call changes its operands.
     tags = [tag_of(value) for value in values]
     origin = origin_of_result(outcome.sources, tags)
+    origins = [origin_of_result(sources, tags) for sources in outcome.origins]
     destination = _destination(op, args, kwargs)
     settled: list[tuple[torch.Tensor, TensorType]] = []
     if destination is not None:
@@ -210,7 +221,9 @@ def run(
         # transpose_ and its like write nothing: the same elements get other dims.
         renamed = op.in_place and op.row.view and outcome.type.axes
         settled = (
-            [(destination, outcome.type)] if renamed else settle(session, op.name, destination, outcome.type, written)
+            [(destination, outcome.type)]
+            if renamed
+            else settle(session, op.name, destination, outcome.type, written, outcome.results)
         )
     if has_scalar(args, kwargs):
         args = [unwrap(value) for value in args]
@@ -224,7 +237,7 @@ def run(
     if destination is not None:
         write(settled, origin)
     else:
-        tag_results(result, args, outcome.type, origin, op.row.view, outcome.results)
+        tag_results(result, args, outcome.type, origin, op.row.view, outcome.results, origins)
     if is_tracing():
         log_result(op.name, shown, result)
     return result
@@ -253,11 +266,16 @@ def _remember(
     if len(verdicts) >= _LIMIT:
         verdicts.clear()
     tensors = [value for value in flat_arguments(args, kwargs) if value.__class__ in TENSORS]
-    sources = tuple(
-        None if source is None else next((at for at, tensor in enumerate(tensors) if tensor is values[source]), None)
-        for source in outcome.sources
-    )
-    verdicts[key] = Verdict(outcome.type, sources, outcome.checked, outcome.results)
+
+    def counted(sources: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Operands as the tensors that they are among the arguments."""
+        return tuple(
+            None if at is None else next((n for n, tensor in enumerate(tensors) if tensor is values[at]), None)
+            for at in sources
+        )
+
+    origins = tuple(map(counted, outcome.origins))
+    verdicts[key] = Verdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
 
 
 def _writes(kwargs: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwise.rules.algebra import Given, Refusal, Weak, local_rule
+from shardwise.rules.algebra import Given, Refusal, Weak, local_rules
 from shardwise.rules.row import Row
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R
 
@@ -43,7 +43,7 @@ class Repair:
 
 
 def repairs(row: Row, givens: Sequence[Given], *, blocked: str | None = None) -> Iterator[Repair]:
-    """The transitions after which ``local_rule`` admits the operands, best first: of one operand if that is enough."""
+    """The transitions after which ``local_rules`` admits the operands, best first: of one operand if that is enough."""
     found = False
     for transition in TRANSITIONS:
         for position in _at(givens, transition.src):
@@ -67,10 +67,10 @@ def _mends(
     row: Row, givens: Sequence[Given], transition: Transition, positions: tuple[int, ...], blocked: str | None
 ) -> bool:
     changed = [replace(g, place=transition.dst) if at in positions else g for at, g in enumerate(givens)]
-    result = local_rule(row, changed, blocked=blocked)
-    if isinstance(result, (Refusal, Weak)):
+    result = local_rules(row, changed, blocked=blocked)
+    if isinstance(result, Refusal) or isinstance(result[0], Weak):
         return False
     others = [other for at, other in enumerate(givens) if at not in positions]
-    alone = local_rule(row, others, blocked=blocked) if others else result
+    alone = local_rules(row, others, blocked=blocked) if others else result
     # A repair must not turn a sum that the others complete into a pending one.
-    return transition.dst is not P or isinstance(alone, (Refusal, Weak)) or alone is result
+    return transition.dst is not P or isinstance(alone, Refusal) or isinstance(alone[0], Weak) or alone[0] is result[0]

@@ -42,8 +42,12 @@ def tag_results(
     origin: Any,
     is_view: bool,
     types: Sequence[TensorType] = (),
+    origins: Sequence[Any] = (),
 ) -> None:
-    """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory."""
+    """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory.
+
+    ``origin``  the provenance of all, or ``origins`` that of each.
+    """
     if type is UNTYPED:
         return
     base = args[0] if args else None
@@ -51,10 +55,11 @@ def tag_results(
         if tensor is base:
             continue
         own = types[number] if number < len(types) else type
+        whence = origins[number] if number < len(origins) else origin
         if is_view and isinstance(base, torch.Tensor) and _is_view_of(tensor, base):
-            alias(tensor, base, own, origin)
+            alias(tensor, base, own, whence)
         else:
-            set_tag(tensor, Tag(own, origin))
+            set_tag(tensor, Tag(own, whence))
 
 
 def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:

@@ -69,14 +69,16 @@ def local_rule(row: Row, operands: Sequence[Given], *, blocked: str | None = Non
 
 
 def local_rules(
-    row: Row, operands: Sequence[Given], *, blocked: str | None = None
+    row: Row, operands: Sequence[Given], *, blocked: str | None = None, complete: bool = True
 ) -> tuple[Placement | Weak, ...] | Refusal:
     """The placement of every result along one axis; one entry: all results have it.
 
     A call is refused as a whole where one of its results is.
+    ``complete``  these are all of the call's operands, so that they can be told to belong to its results.
     """
     parts: list[tuple[Row, Sequence[int]]]
-    if row.each is Each.SHAPED and len(operands) > 1 and not _having(operands, V):
+    coupled = row.each is Each.SHAPED and _having(operands, V)  # another rank's results may have another shape
+    if row.each is not None and complete and len(operands) > 1 and not coupled:
         parts = [(row, (position,)) for position in range(len(operands))]
     elif row.others:
         parts = [(one, _positions(operands, of)) for one, of in row.single]

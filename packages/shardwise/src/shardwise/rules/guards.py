@@ -1,8 +1,8 @@
 """When does a linear law not hold for this very call? Small predicates on a call's static arguments.
 
 A guard receives the values of the row's ``static`` parameters that were given (a tensor may be one of them, for its
-dtype), and under ``"dtypes"`` the operands' dtype names by parameter. It returns why the law fails, or None. A missing
-dtype counts as a floating one.
+dtype or its shape), under ``"dtypes"`` the operands' dtype names by parameter, and under ``"partial"`` the parameters
+that are pending sums. It returns why the law fails, or None. A missing dtype counts as a floating one.
 """
 
 from __future__ import annotations
@@ -119,6 +119,16 @@ def floating(reason: str, source: str = "input") -> Guard:
 
     def guard(static: Mapping[str, Any]) -> str | None:
         return reason if is_integer(static.get("dtypes", {}).get(source, "float32")) else None
+
+    return guard
+
+
+def pending(parameter: str, *guards: Guard) -> Guard:
+    """What ``guards`` say, asked only when ``parameter`` is a pending sum."""
+    inner = first_of(*guards)
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return inner(static) if parameter in static.get("partial", ()) else None
 
     return guard
 

@@ -1,4 +1,6 @@
-"""Which losses are there, and with which parameters? None but ``nll_loss`` is linear, so no pending sum passes.
+"""Which losses are there, and with which parameters? None but ``nll_loss`` is linear in its input.
+
+Some are linear in the weights of their terms, or in the probabilities that they aim at.
 
 ``nll_loss`` stands in ``reduction.py``. Parameters are those of ``nn.functional``; ATen's have the reduction's number
 in the place of ``size_average`` (``rules/dims/losses.py`` reads both).
@@ -6,6 +8,7 @@ in the place of ``size_average`` (``rules/dims/losses.py`` reads both).
 
 from __future__ import annotations
 
+from .guards import first_of, floating, only, pending
 from .row import Row
 
 _LEGACY = "size_average reduce reduction"
@@ -36,4 +39,25 @@ _PARAMS: dict[str, str] = {
     "nll_loss2d_forward": "input target weight reduction ignore_index",
 }
 
-ROWS = tuple(Row(op, params, law="is a loss: a pending sum does not pass") for op, params in _PARAMS.items())
+_IN_WEIGHTS = "binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss multilabel_soft_margin_loss"
+_IN_TARGETS = "cross_entropy linear_cross_entropy"
+_PENDING_TARGETS = first_of(
+    only("label_smoothing", 0, 0.0, reason="adds the same to the targets of every rank", default=0.0),
+    pending("weight", floating("divides by the weights of the classes that are aimed at", "target")),
+    pending("target", floating("class numbers are no terms of a sum", "target")),
+)
+
+
+def _row(op: str, params: str) -> Row:
+    if op in _IN_WEIGHTS.split():
+        law = "is a loss: linear in nothing but the weights of its terms"
+        return Row(op, params, "weight", law=law, source=f"torch.nn.functional.{op}")
+    if op in _IN_TARGETS.split():
+        law = "is a loss: linear in nothing but probabilities to aim at and the weights of classes"
+        static = ("label_smoothing",)
+        source = f"torch.nn.functional.{op}"
+        return Row(op, params, "target weight", law=law, source=source, static=static, guard=_PENDING_TARGETS)
+    return Row(op, params, law="is a loss: a pending sum does not pass")
+
+
+ROWS = tuple(_row(op, params) for op, params in _PARAMS.items())

@@ -5,28 +5,54 @@ A missing weight means one, which no rank can share out: then a pending bias alo
 
 from __future__ import annotations
 
-from .guards import Guard, needs, only
-from .row import Row
+from .guards import Guard, first_of, needs, only, pending
+from .row import Result, Row
 
 _AFFINE = "the normalised input times weight plus bias; the input itself is divided by its own norm"
 _ONE = "without a weight the normalised input is added once per rank"
 _OWN_STATISTICS = "normalises by the input's own statistics"
 
 
-def _normalises(op: str, params: str, linear: str, *static: str, guard: Guard | None = None) -> Row:
-    source = f"torch.nn.functional.{op}"
-    return Row(op, params, linear, law=_AFFINE, source=source, static=static, guard=guard)
+def _normalises(
+    op: str, params: str, linear: str, *static: str, guard: Guard | None = None, statistics: int = 0
+) -> Row:
+    """``statistics``: results beside the first one, which follow from the input alone."""
+    source = f"torch.{op}" if statistics else f"torch.nn.functional.{op}"
+    others = (Result(of="input"),) * statistics
+    return Row(op, params, linear, others, law=_AFFINE, source=source, static=static, guard=guard)
 
 
 _NEEDS_WEIGHT = needs("weight", "bias", _ONE)
-_EVALUATION = only("training", False, reason=_OWN_STATISTICS, default=False)
-_RUNNING = only("use_input_stats", False, reason=_OWN_STATISTICS, default=True)
-# With fixed statistics a batch norm is (input - mean) * weight / deviation + bias.
+# With fixed statistics a batch norm is (input - mean) * weight / deviation + bias; else, in weight and bias alone.
 _FIXED = "input weight + running_mean weight + bias"
+
+
+def _needs_fixed(given: Guard) -> Guard:
+    """``given`` says that the statistics are not fixed."""
+    return first_of(*(pending(name, given) for name in ("input", "running_mean")))
+
+
+_EVALUATION = _needs_fixed(only("training", False, reason=_OWN_STATISTICS, default=False))
+_RUNNING = _needs_fixed(only("use_input_stats", False, reason=_OWN_STATISTICS, default=True))
 
 ROWS = (
     _normalises("layer_norm", "input normalized_shape weight bias eps", "weight + bias", guard=_NEEDS_WEIGHT),
     _normalises("group_norm", "input num_groups weight bias eps", "weight + bias", guard=_NEEDS_WEIGHT),
+    _normalises(
+        "native_layer_norm",
+        "input normalized_shape weight bias eps",
+        "weight + bias",
+        guard=_NEEDS_WEIGHT,
+        statistics=2,
+    ),
+    _normalises(
+        "native_group_norm",
+        "input weight bias N C HxW group eps",
+        "weight + bias",
+        guard=_NEEDS_WEIGHT,
+        statistics=2,
+    ),
+    _normalises("_fused_rms_norm", "input normalized_shape weight eps", "weight", statistics=1),
     _normalises("rms_norm", "input normalized_shape weight eps", "weight"),
     _normalises(
         "batch_norm",

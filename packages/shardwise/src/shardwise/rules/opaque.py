@@ -58,10 +58,10 @@ FAMILIES: dict[str, str] = {
         special.log_softmax special.logsumexp special.softmax
     """,
     "normalises by its own statistics": """
-        normalize local_response_norm cosine_similarity native_layer_norm native_group_norm native_batch_norm
+        normalize local_response_norm cosine_similarity native_batch_norm
         batch_norm_stats batch_norm_elemt batch_norm_gather_stats batch_norm_gather_stats_with_counts
         batch_norm_update_stats batch_norm_backward_elemt batch_norm_backward_reduce quantized_batch_norm
-        miopen_batch_norm _fused_rms_norm _native_batch_norm_legit cudnn_batch_norm norm_except_dim _weight_norm
+        miopen_batch_norm _native_batch_norm_legit cudnn_batch_norm norm_except_dim _weight_norm
         _weight_norm_interface _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
         _batch_norm_impl_index embedding_renorm_
     """,
@@ -87,9 +87,9 @@ FAMILIES: dict[str, str] = {
     "decomposes or inverts": """
         inverse pinverse det logdet slogdet cholesky cholesky_inverse qr svd lu lu_unpack geqrf orgqr
         linalg.cholesky linalg.cholesky_ex linalg.det linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh
-        linalg.householder_product linalg.inv linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.lstsq
-        linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.matrix_rank linalg.pinv linalg.qr linalg.slogdet
-        linalg.svd linalg.svdvals linalg.tensorinv linalg.vander vander
+        linalg.householder_product linalg.inv linalg.inv_ex linalg.ldl_factor linalg.ldl_factor_ex linalg.lu
+        linalg.lu_factor linalg.lu_factor_ex linalg.matrix_rank linalg.pinv linalg.qr linalg.slogdet linalg.svd
+        linalg.svdvals linalg.tensorinv linalg.vander vander
     """,
     "is a power of a matrix": "matrix_exp matrix_power linalg.matrix_exp linalg.matrix_power",
     "looks values up in a table": "bucketize searchsorted one_hot unravel_index",

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from .guards import casts, only
+from .guards import casts, not_given, only, pending
 from .row import Row
+
+_TODAY = (not_given("size_average", "may divide by the weights"), not_given("reduce", "may divide by the weights"))
 
 ROWS = (
     Row(
@@ -61,9 +63,11 @@ ROWS = (
     Row(
         "nll_loss",
         "input target weight size_average ignore_index reduce reduction",
-        "input",
+        "input weight",
         law="picks one element per target and sums them with weights",
         source="torch.nn.functional.nll_loss",
+        static=("size_average", "reduce", "reduction"),
+        guard=pending("weight", only("reduction", "none", "sum", reason="divides by the weights"), *_TODAY),
         spellings=("nll_loss_nd", "nll_loss2d"),
     ),
     Row(

@@ -93,8 +93,9 @@ class Row:
                  decides for ops that may copy, such as reshape).
     ``static``   names of parameters whose values the verdict depends on; they enter the cache key.
     ``guard``    called only when some operand is partial: maps the static values (plus ``"dtypes"``: the operands'
-                 dtype names by parameter) to a reason why the linear law does not hold, or None. A static parameter
-                 may be a tensor, for its dtype.
+                 dtype names by parameter, and ``"partial"``: the parameters that are partial along some axis) to a
+                 reason why the linear law does not hold, or None. A static parameter may be a tensor, for its dtype or
+                 its shape.
     ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all; dropout in
                  evaluation does not, and is then an ordinary function. None: always.
     ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.

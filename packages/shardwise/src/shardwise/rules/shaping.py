@@ -6,7 +6,7 @@ A tensor that merely gives a shape (``expand_as``) is a template. Lists that are
 from __future__ import annotations
 
 from .guards import given, no_dtype
-from .row import Row
+from .row import Each, Row
 
 _MOVES = "moves elements without mixing them"
 _JOINS = "joins pending sums; a part that is not pending would be counted once per rank"
@@ -80,6 +80,14 @@ _JOINED = (
     ("atleast_3d",),
 )
 
+_EACH = {
+    "broadcast_tensors": Each.SHAPED,
+    "meshgrid": Each.SHAPED,
+    "atleast_1d": Each.APART,
+    "atleast_2d": Each.APART,
+    "atleast_3d": Each.APART,
+}
+
 
 def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
     params = f"input {rest}".strip()
@@ -90,7 +98,8 @@ def _joined(op: str, *spellings: str) -> Row:
     view = op.startswith("atleast")
     # Only these two take a dim after the list; the others take the tensors one by one, or nothing more.
     params = "*tensors dim" if op in ("cat", "stack") else "*tensors"
-    return Row(op, params, "tensors", law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
+    each = _EACH.get(op)
+    return Row(op, params, "tensors", each=each, law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
 
 
 ROWS = (

@@ -268,8 +268,18 @@ class Truth:
                     return reason
         return None
 
+    def spoken(self, answer: Answer) -> Answer:
+        """A book's answer; where it says nothing of a result without elements, anything is true of that."""
+        outs = self.wholes[0][1]
+        if isinstance(answer, str) or len(answer) != len(outs):
+            return answer
+        return tuple(R if place is None and not out.numel() else place for place, out in zip(answer, outs, strict=True))
+
     def is_accident(self, fact: Fact) -> bool:
-        """True if the results do not depend on the values, and so prove nothing about shards that are combined."""
+        """True if there is nothing in the results, or nothing that depends on the values and so proves something about
+        shards that are combined."""
+        if not any(out.numel() for out in self.wholes[0][1]):
+            return True
         kept = all(isinstance(place, Shard) for place in fact.results) or set(fact.operands) == {R}
         if kept and P not in fact.operands:
             return False

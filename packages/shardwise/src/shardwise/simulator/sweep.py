@@ -198,7 +198,7 @@ def judge_globally(case: Case, truth: Truth, books: Books, tally: Tally) -> None
 def _judge_ours(case: Case, truth: Truth, operands: Placements, true: set[Fact], books: Books, tally: Tally) -> None:
     refusal = ""
     for local in truth.locals(operands):  # a claim must hold for every rank's shapes
-        answer = books.globally(case.fn, local, operands)
+        answer = truth.spoken(books.globally(case.fn, local, operands))
         if isinstance(answer, str):
             refusal = refusal or answer
             continue
@@ -252,6 +252,7 @@ def _judge_foreign(
     if truth.failure(operands):
         return
     answer, own = ask(case.fn, truth.locals(operands)[0], operands, truth.values[0])
+    answer = truth.spoken(answer)
     if isinstance(answer, str):
         reason = answer
     elif len(answer) != len(truth.wholes[0][1]):
@@ -277,14 +278,14 @@ def judge_locally(case: Case, ask: Ask, tally: Tally) -> None:
     for operands in local_choices(case.values):
         answer = ask(case.fn, case.values, operands)
         shown = ", ".join(map(repr, operands))
-        places = None if isinstance(answer, str) else set(answer)
-        if places is not None and None not in places and len(places) == 1:
-            claim = next(iter(places))
+        if not isinstance(answer, str) and None not in answer:
+            claim = answer[0] if len(set(answer)) == 1 else answer
             lie = _refute_locally(case.fn, case.values, operands, claim)
             if lie is None:
                 tally.covered["local"] += 1
             else:
-                tally.wrong.append(Note("local", case.shown, f"{shown} -> {claim!r}", str(lie)))
+                claimed = ", ".join(dict.fromkeys(map(repr, answer))) if claim is not answer else repr(answer)
+                tally.wrong.append(Note("local", case.shown, f"{shown} -> {claimed}", str(lie)))
             continue
         if I in operands and len(set(operands)) > 1:
             continue  # refused by meaning, however the numbers come out: semantics section 3

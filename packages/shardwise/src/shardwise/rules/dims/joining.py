@@ -15,7 +15,6 @@ from ..moves import argument, moved, unshardable
 _JOINED = "each rank joins its own parts, so the shards of the parts would interleave"
 _BLOCKS = "each part gets rows and columns of its own, and the shards of the parts would interleave"
 _INNER = "the combinations run through all parts, and only the first part's dim is the outermost"
-_RANKS = "the tensors have different numbers of dims"
 
 Places = Callable[[int], Sequence[int]]
 """For a part with so many dims: where each of them is in the result."""
@@ -109,15 +108,14 @@ def _broadcast(call: Call) -> Labelling:
 
 
 def _at_least(least: int) -> Labeller:
-    """``atleast_2d`` puts a new dim in front, ``atleast_3d`` one behind as well; several tensors are labelled alike."""
+    """``atleast_2d`` puts a new dim in front, ``atleast_3d`` one behind as well; several tensors are several calls."""
 
     def label(call: Call) -> Labelling | None:
         ndim = call.first.ndim
-        if any(part.ndim != ndim for part in call.tensors):
-            return _all_lost(call, least, _RANKS)
         first = 1 if ndim == 1 and least > 1 else 0
-        made = moved(call, {dim: dim + first for dim in range(ndim)}, max(ndim, least))
-        return Labelling(made.operands[:1] * len(call.tensors), made.results)
+        return (
+            moved(call, {dim: dim + first for dim in range(ndim)}, max(ndim, least)) if len(call.tensors) == 1 else None
+        )
 
     return label
 

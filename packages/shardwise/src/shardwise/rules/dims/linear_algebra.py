@@ -67,16 +67,20 @@ def _solve(status: bool) -> Labeller:
 
 
 def _least_squares(call: Call) -> Labelling | None:
-    """Only the solution has a known shape: residuals, ranks and singular values may be left empty."""
-    if len(call.tensors) != 2:
+    """Residuals, ranks and singular values are left empty by some drivers and for some shapes: they have one dim then.
+
+    Which driver is the default depends on the device.
+    """
+    matrix, right = tensor_at(call, "A"), tensor_at(call, "B")
+    if matrix is None or right is None or matrix.ndim < 2:
         return None
-    columns = "" if _is_vector(*call.tensors) else " k"
-    made = signature(f"*b [m] [n], *b [m]{columns} -> *b [n]{columns}")(call)
-    if made is None:
-        return None
-    return Labelling(
-        made.operands, (*made.results, (), (), ()), made.fates, dict.fromkeys(made.fates, _WHY), spread=made.spread
-    )
+    columns = "" if _is_vector(matrix, right) else " k"
+    driver = call.get("driver")
+    residuals = f"*b{columns}" if matrix.shape[-2] > matrix.shape[-1] and driver not in (None, "gelsy") else "x"
+    rank = "*b" if driver in ("gelsy", "gelsd", "gelss") else "x"
+    singular = "*b x" if driver in ("gelsd", "gelss") else "x"
+    text = f"*b [m] [n], *b [m]{columns} -> *b [n]{columns}, {residuals}, {rank}, {singular}"
+    return because(_WHY, by_role("A B", text))(call)
 
 
 def _tolerant(text: str) -> Labeller:

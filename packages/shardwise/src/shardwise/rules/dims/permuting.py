@@ -60,10 +60,13 @@ def _flipped_sideways(call: Call) -> Labelling:
 
 def _rolled(call: Call) -> Labelling | None:
     """Without dims, the flattened tensor is rolled."""
-    dims = call.get("dims")
+    dims, shifts = call.get("dims"), call.get("shifts")
     if not isinstance(dims, (int, list, tuple)) or dims == () or dims == []:
         return kept(call, range(call.first.ndim), _ROLLED)
-    return kept(call, dims_of(dims, call.first.ndim), _ROLLED)
+    turned = dims_of(dims, call.first.ndim)
+    by = shifts if isinstance(shifts, (list, tuple)) else [shifts]
+    still = {dim for dim, shift in zip(turned, by, strict=False) if shift == 0}
+    return kept(call, [dim for dim in turned if dim not in still or turned.count(dim) > 1], _ROLLED)
 
 
 def _rotated(call: Call) -> Labelling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..labels import Call, Dims, Fate, Labeller, Labelling, dims_given, numbered
+from ..moves import unshardable
 
 _RUNNING = "every element needs all that come before it, also those on other ranks"
 _SORTED = "the elements of all ranks are sorted together"
@@ -53,7 +54,10 @@ def _softmax_of_two(call: Call) -> Labelling | None:
 
 
 def _diff(call: Call) -> Labelling | None:
-    """What is prepended or appended has the dim too."""
+    """What is prepended or appended has the dim too; nothing of it is used for no differences at all."""
+    if call.get("n") == 0:
+        rows = (numbered(call.first.ndim), *(unshardable(tensor) for tensor in call.tensors[1:]))
+        return Labelling(rows, rows[:1])
     if any(tensor.ndim != call.first.ndim for tensor in call.tensors):
         return None
     labels = numbered(call.first.ndim)
