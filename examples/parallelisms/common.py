@@ -1,4 +1,4 @@
-"""What do the programs of this folder share? The mesh, whole tensors that every rank draws alike, and pieces of them."""
+"""What do these programs share? The mesh, whole tensors that every rank draws alike, and pieces of them."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 
 def start(*axes: str) -> DeviceMesh:
-    """The mesh over all ranks of the job; each axis has an option, ``--dp 2``. Plain ``python`` is a job of one rank."""
+    """The mesh over all ranks of the job; each axis has an option, ``--dp 2``. Without torchrun it has one rank."""
     parser = argparse.ArgumentParser()
     for axis in axes:
         parser.add_argument(f"--{axis}", type=int, default=1, help=f"ranks along {axis}")

@@ -1,4 +1,4 @@
-"""Context parallelism: each cp rank has a piece of the sequence; keys and values are gathered, and positions are global."""
+"""Context parallelism: each cp rank has a piece of the sequence; keys and values are gathered, positions are global."""
 
 import torch
 import torch.distributed as dist

@@ -7,7 +7,7 @@ from common import piece, start, whole
 from torch import Tensor, nn
 
 import shardwise as spmd
-from shardwise import P, PartitionSpec, R, S
+from shardwise import PartitionSpec, R, S
 
 mesh = start("replica", "shard")
 BATCH, WIDTH = 8, 12
