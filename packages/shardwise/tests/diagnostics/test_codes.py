@@ -21,7 +21,9 @@ SOURCE = Path(shardwise.__file__).parent
 PAGES = SOURCE / "diagnostics" / "explain"
 OF_THE_RUN = {"SW910", "SW911", "SW912"}
 """Codes that say how a run ended: no exception, so their programs run under ``shardwise check``."""
-SILENT = [code for code in CODES if code not in OF_THE_RUN]
+ACROSS_RANKS = [code for code in CODES if code.startswith("SW5")]
+"""Codes about several ranks, whose programs are run on both of two."""
+SILENT = [code for code in CODES if code not in {*OF_THE_RUN, *ACROSS_RANKS}]
 
 
 def emitted():
@@ -105,12 +107,13 @@ def test_the_repaired_program_passes(code):
         run(explain.runnable(explain.page(code).repaired), f"{code} repaired")
 
 
-def check(program, folder):
+def check(program, folder, *options, world_size=4):
     """``shardwise check`` in this process: the exit code and the JSON report."""
     leave_the_world()
     script = folder / "train.py"
     script.write_text(program)
-    result = CliRunner().invoke(main, ["check", "--world-size", "4", "--format", "json", str(script)])
+    command = ["check", "--world-size", str(world_size), "--format", "json", *options, str(script)]
+    result = CliRunner().invoke(main, command)
     return result.exit_code, json.loads(result.stdout)
 
 
@@ -127,3 +130,18 @@ def test_the_failing_program_ends_its_run_with_this_code(code, tmp_path):
 def test_the_repaired_program_ends_clean(code, tmp_path):
     exit_code, report = check(explain.runnable(explain.page(code).repaired), tmp_path)
     assert (exit_code, report["verdict"]) == (0, "clean")
+
+
+@pytest.mark.parametrize("code", ACROSS_RANKS)
+def test_the_failing_program_is_refused_on_two_ranks_and_accepted_on_one(code, tmp_path):
+    program = explain.page(code).fails
+    assert check(program, tmp_path, world_size=2)[0] == 0
+    exit_code, report = check(program, tmp_path, "--ranks", "all", world_size=2)
+    (finding,) = report["findings"]
+    assert (exit_code, finding["code"], finding["place"]["line"]) == (1, code, explain.marked_line(program, code))
+
+
+@pytest.mark.parametrize("code", ACROSS_RANKS)
+def test_the_repaired_program_is_clean_on_two_ranks(code, tmp_path):
+    exit_code, report = check(explain.page(code).repaired, tmp_path, "--ranks", "all", world_size=2)
+    assert (exit_code, report["verdict"], report["ranks"]) == (0, "clean", [0, 1])

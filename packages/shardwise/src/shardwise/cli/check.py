@@ -16,6 +16,7 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.simulator.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
+from .ranks_option import RankChoice, RanksParam
 
 DEFAULT_WORLD_SIZE = 8
 """One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""
@@ -25,6 +26,7 @@ Examples:
   shardwise check train.py --world-size 8
   shardwise check train.py --mesh dp=2,tp=4 -- --config small.toml
   shardwise check -m mypackage.train --fake --format json
+  shardwise check train.py --mesh dp=2,tp=4 --ranks all
 """
 
 
@@ -44,7 +46,21 @@ Examples:
     metavar="N",
     help=f"Ranks in the imagined job (default: the product of --mesh, or {DEFAULT_WORLD_SIZE}).",
 )
-@click.option("--rank", type=click.IntRange(min=0), default=0, metavar="R", help="The rank that is run (default: 0).")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="The rank that is run (default: 0).")
+@click.option(
+    "--ranks",
+    type=RanksParam(),
+    metavar="RANKS",
+    help="Run several ranks and compare what they ask of each other: all, corners (the first and last of each mesh "
+    "axis) or a list, e.g. 0,3,5-7.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="With --ranks: give up a rank after so long (default: when it takes ten times as long as the others).",
+)
 @click.option(
     "--strict/--permissive",
     default=True,
@@ -93,7 +109,9 @@ def check(
     module: str | None,
     mesh: MeshShape | None,
     world_size: int | None,
-    rank: int,
+    rank: int | None,
+    ranks: RankChoice | None,
+    timeout_s: float | None,
     strict: bool,
     local: bool,
     partials: Literal["infer", "explicit"],
@@ -106,6 +124,8 @@ def check(
 ) -> ExitCode:
     """Check a training script: run one rank of it in an imagined job and report every independent mistake.
 
+    With --ranks several ranks are run, and what they ask of each other must match: a hang is found before it hangs.
+
     The script runs unchanged, as torchrun would start it, in one process and without a GPU. What it prints goes to
     stderr; the report goes to stdout.
 
@@ -115,27 +135,36 @@ def check(
         raise click.UsageError("say which script to check: shardwise check SCRIPT")
     program = Program(module=module, arguments=words) if module else Program(path=words[0], arguments=words[1:])
     size = world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
-    if rank >= size:
+    if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
+    if rank is not None and ranks is not None:
+        raise click.UsageError(f"--rank {rank} runs one rank and --ranks several: leave one of them out")
+    if timeout_s is not None and ranks is None:
+        raise click.UsageError("--timeout is for ranks that are run side by side: add --ranks all")
+    if ranks is not None:
+        ranks.require(size)
     program.require()
     from .run import Options, check_program
 
-    result = check_program(
-        program,
-        Options(
-            world_size=size,
-            rank=rank,
-            mesh=mesh,
-            strict=strict,
-            local=local,
-            partials=partials,
-            device=device,
-            fake=fake,
-            trace=trace,
-            whole_traceback=everything,
-            plain_progress=form == "text",
-        ),
+    options = Options(
+        world_size=size,
+        rank=rank or 0,
+        mesh=mesh,
+        strict=strict,
+        local=local,
+        partials=partials,
+        device=device,
+        fake=fake,
+        trace=trace,
+        whole_traceback=everything,
+        plain_progress=form == "text",
     )
+    if ranks is None:
+        result = check_program(program, options)
+    else:
+        from .ranks import check_ranks
+
+        result = check_ranks(program, options, ranks, timeout_s)
     click.echo(_report(result, form, color, everything), color=True)
     return result.exit_code
 

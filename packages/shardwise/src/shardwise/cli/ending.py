@@ -18,6 +18,7 @@ from shardwise.diagnostics.finding import Place
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.diagnostics.source import Site, is_internal
+from shardwise.simulator.calls import CutOff
 from shardwise.simulator.program import NoProgram, StartsProcesses
 from shardwise.types.errors import SpmdTypeError
 
@@ -43,6 +44,8 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     except SpmdTypeError as error:
         collector.add(attach(error, place=_place(error)))
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, _place(error))
+    except CutOff:
+        pass  # what keeps this rank waiting is a finding about all of them
     except (click.ClickException, NoProgram):
         raise
     except BaseException as error:

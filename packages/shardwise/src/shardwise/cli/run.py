@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -50,21 +51,27 @@ class Options:
     plain_progress: bool = True
 
 
-def check_program(program: Program, options: Options) -> RunResult:
-    """The result of one run. Errors: NoProgram if it cannot be read, SW903 for an impossible world."""
+def check_program(
+    program: Program, options: Options, recording: AbstractContextManager[Any] | None = None
+) -> RunResult:
+    """The result of one run. ``recording`` is entered in its world, around the program.
+
+    Errors: NoProgram if it cannot be read, SW903 for an impossible world.
+    """
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank)
     interrupted = threading.Event()
     with ending(collector, interrupted, options.whole_traceback):
         loaded = program.load()
         with (
-            _signals(interrupted),
+            signals(interrupted),
             _world(options),
             trace(options.trace),
             checking(
                 strict=options.strict, local=options.local, partials=options.partials, collect=collector
             ) as session,
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
+            recording or contextlib.nullcontext(),
         ):
             program.run(loaded)
     return collector.result()
@@ -108,7 +115,7 @@ def _world(options: Options) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _signals(interrupted: threading.Event) -> Iterator[None]:
+def signals(interrupted: threading.Event) -> Iterator[None]:
     """Remembers a Ctrl-C or a request to terminate (the clock of a CI job), also one that the program swallows."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -59,6 +59,7 @@ class Finding:
     ``facts``    numbers and arithmetic behind the verdict, one line each.
     ``help``     repairs that can be pasted; each was run through the checker before it was offered.
     ``count``    how many calls at this place had this same cause.
+    ``ranks``    the ranks that say so, where several were checked and not all of them do.
     """
 
     code: str
@@ -70,6 +71,7 @@ class Finding:
     facts: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
     count: int = field(default=1, compare=False)
+    ranks: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:

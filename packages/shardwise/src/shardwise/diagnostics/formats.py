@@ -34,6 +34,8 @@ def to_dict(result: RunResult) -> dict[str, Any]:
         "script": result.script,
         "mesh": result.mesh,
         "rank": result.rank,
+        "ranks": list(result.ranks),
+        "collectives": result.collectives,
         "duration_s": round(result.duration_s, 6),
         "errors": len(result.errors),
         "warnings": len(result.warnings),
@@ -94,6 +96,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "facts": list(finding.facts),
         "help": list(finding.help),
         "count": finding.count,
+        "ranks": list(finding.ranks),
     }
 
 
@@ -125,6 +128,8 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         mesh=data["mesh"],
         script=data["script"],
         rank=data["rank"],
+        ranks=tuple(data.get("ranks", ())),
+        collectives=data.get("collectives", 0),
     )
 
 
@@ -139,6 +144,7 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         facts=tuple(data["facts"]),
         help=tuple(data["help"]),
         count=data["count"],
+        ranks=tuple(data.get("ranks", ())),
     )
 
 

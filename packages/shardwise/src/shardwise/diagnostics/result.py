@@ -65,7 +65,9 @@ class RunResult:
     ``trusted``        what the verdict rests on without proof.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
-    ``rank``           the rank that was checked; None if that has no meaning.
+    ``rank``           the rank that was checked; None if that has no meaning, or there were several.
+    ``ranks``          the ranks that were checked and compared with each other, if there were several.
+    ``collectives``    how many collectives and messages they issued, all together.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -78,6 +80,8 @@ class RunResult:
     mesh: str = ""
     script: str = ""
     rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    collectives: int = 0
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -16,6 +16,7 @@ from .finding import Finding, Operand, Place
 from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str
+from .ranks import ranks_text
 from .result import ExitCode, RunResult
 
 WIDTH = 120
@@ -109,6 +110,8 @@ _KIND_STYLES = {"note": "strong", "help": "help", "more": "quiet"}
 def _tail(finding: Finding) -> Iterable[tuple[str, str]]:
     if finding.count > 1:
         yield "note", f"{finding.count} times at this place"
+    if finding.ranks:
+        yield "note", f"on {ranks_text(finding.ranks)} only"
     for text in finding.help:
         yield "help", text
     yield "more", f"shardwise explain {finding.code}"
@@ -128,7 +131,7 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
     notes: list[str] = []
     if finding.place is not None:
         marks.append(Mark(finding.place, _caret_label(finding), primary=True))
-    for operand in finding.operands:
+    for operand in finding.operands if not _across_ranks(finding) else _elsewhere(finding):
         told = _operand_marks(operand)
         readable = [mark for mark in told if source_line(mark.place) is not None]
         marks += readable
@@ -172,12 +175,23 @@ def _described(operand: Operand, root: str) -> str:
 
 
 def _caret_label(finding: Finding) -> str:
+    if _across_ranks(finding):
+        return "; ".join(f"{one.name}: {one.type}" for one in finding.operands if one.place == finding.place)
     label = _CARET_LABELS.get(finding.code, "")
     if "{operand}" not in label:
         return label
     partial = [operand for operand in finding.operands if f"{finding.axis}: P" in safe_str(operand.type)]
     culprits = {safe_str(operand.name) for operand in partial or finding.operands}
     return label.format(operand=culprits.pop()) if len(culprits) == 1 else ""
+
+
+def _across_ranks(finding: Finding) -> bool:
+    """Is it about calls of several ranks? Its operands are those calls, and that of the first line is one of them."""
+    return finding.code.startswith("SW5")
+
+
+def _elsewhere(finding: Finding) -> Sequence[Operand]:
+    return [operand for operand in finding.operands if operand.place != finding.place]
 
 
 def _no_rule_ops(result: RunResult, limits: Limits) -> list[Line]:
@@ -208,4 +222,6 @@ def _summary(result: RunResult) -> Line:
     style = {ExitCode.CLEAN: "good", ExitCode.FINDINGS: "error", ExitCode.BROKEN: "error"}[result.exit_code]
     head = ", ".join(part for part in (verdict, found) if part)
     where = f" on mesh {safe_str(result.mesh)}" if result.mesh else ""
+    if result.ranks:
+        where += f"; {ranks_text(result.ranks)} compared in {counted(result.collectives, 'call')}"
     return [(style, head), ("", f"; {checked}{where}")]

@@ -21,6 +21,7 @@ from shardwise.interop.torch_compat import default_backend_everywhere, default_g
 from shardwise.types.errors import SpmdTypeError
 
 from .accelerator import Target, accelerator_redirected
+from .observing import reduction_left_out
 from .patching import environment, patched
 from .torchrun import World, init_device_mesh_of, init_process_group_of
 
@@ -95,13 +96,14 @@ def _object_collective(world: World, name: str, original: Callable[..., None]) -
 def _reducing_nothing(original: Any) -> Any:
     """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
 
-    def kept(buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    def kept(group: Any, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        reduction_left_out(buffer, group)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(buffer)
         return future
 
     def init(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
-        self.register_comm_hook(None, lambda state, bucket: kept(bucket.buffer()))
+        self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
 
     return init

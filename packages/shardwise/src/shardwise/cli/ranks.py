@@ -1,0 +1,86 @@
+"""How are several ranks of a program checked and compared? Each in a process, and their results become one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import replace
+
+from shardwise.diagnostics.formats import from_json, to_json
+from shardwise.diagnostics.merging import merge
+from shardwise.diagnostics.result import RunResult, Stop, StopReason
+from shardwise.simulator.calls import Call, End, Ending
+from shardwise.simulator.program import Program
+from shardwise.simulator.rank_processes import ChildLink, Coordinator, Outcome
+from shardwise.simulator.uniformity import compare
+
+from .progress import progress
+from .ranks_option import RankChoice
+from .run import Options, check_program, signals
+
+_SHOWN_OUTPUT_LINES = 40
+
+
+def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_s: float | None = None) -> RunResult:
+    """The results of all chosen ranks as one, with what keeps the ranks from running to their ends together."""
+
+    def run(rank: int, link: ChildLink) -> tuple[End, str]:
+        import torch
+
+        from shardwise.simulator.collective_trace import recorded
+
+        torch.set_num_threads(1)  # the fork has none of the threads that the pool believes in
+        own = replace(options, rank=rank, plain_progress=False)
+        result = check_program(program, own, recorded(link, rank))
+        return _end(result), to_json(result)
+
+    mesh = options.mesh
+    coordinator = Coordinator(
+        run,
+        lambda sizes: choice.ranks(options.world_size, mesh.sizes if mesh is not None else sizes),
+        early=choice.word != "corners" or mesh is not None,
+        jobs=os.cpu_count() or 1,
+        timeout_s=timeout_s,
+    )
+    interrupted = threading.Event()
+    with signals(interrupted), progress(coordinator.status, plain=options.plain_progress):
+        outcomes = coordinator.collect()
+    results = {rank: _result(outcome, program) for rank, outcome in outcomes.items()}
+    traces = [outcome.trace for outcome in outcomes.values()]
+    found = () if coordinator.interrupted else compare(traces)
+    _tell_failures(outcomes)
+    calls = [event for trace in traces for event in trace.events if isinstance(event, Call)]
+    merged = merge(results, found, collectives=sum(call.kind != "new_group" for call in calls))
+    return replace(merged, stopped=Stop(StopReason.INTERRUPTED)) if coordinator.interrupted else merged
+
+
+def _end(result: RunResult) -> End:
+    stop = result.stopped
+    if stop is None:
+        return End()
+    return End(Ending.RAISED if stop.reason is StopReason.SCRIPT_ERROR else Ending.CUT, stop.text, stop.place)
+
+
+def _result(outcome: Outcome, program: Program) -> RunResult:
+    """What a rank found; of one that ended without a word, that it did."""
+    end = outcome.trace.end
+    if outcome.report is None:
+        how = f"{end.how.value.removeprefix('has ')} {end.text}".strip()
+        return RunResult(script=str(program), stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {how}"))
+    result = from_json(outcome.report)
+    if end.how is Ending.BUSY:
+        return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {end}", end.place))
+    return result
+
+
+def _tell_failures(outcomes: dict[int, Outcome]) -> None:
+    """What the ranks that failed printed, one of each kind; the first rank's output has been seen already."""
+    first = min(outcomes)
+    seen = {outcomes[first].trace.end}
+    for rank, outcome in outcomes.items():
+        end = outcome.trace.end
+        if end.how in (Ending.RAISED, Ending.DIED) and end not in seen and outcome.output.strip():
+            seen.add(end)
+            lines = outcome.output.rstrip().splitlines()[-_SHOWN_OUTPUT_LINES:]
+            print(f"shardwise: rank {rank} {end}; it printed:", *lines, sep="\n  ", file=sys.stderr)

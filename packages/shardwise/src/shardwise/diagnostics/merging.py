@@ -1,0 +1,74 @@
+"""What did several ranks of one program find, taken together? One mistake is one finding, whoever says it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from .finding import Finding, Place
+from .ranks import ranks_text
+from .result import RunResult, Stop, StopReason, Trusted
+
+
+def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, collectives: int = 0) -> RunResult:
+    """The results of several ranks as one; ``found`` is about all of them and stands first.
+
+    Numbers of operations are those of all ranks together; numbers of times at one place, and of calls without a rule,
+    those of the rank with the most.
+    """
+    ranks = tuple(sorted(results))
+    runs = [results[rank] for rank in ranks]
+    return RunResult(
+        findings=(*found, *_findings(results)),
+        checked_ops=sum(run.checked_ops for run in runs),
+        unchecked_ops=sum(run.unchecked_ops for run in runs),
+        no_rule_ops=tuple(_most(dict(run.no_rule_ops) for run in runs).most_common()),
+        trusted=_trusted(runs),
+        stopped=_stopped(results),
+        duration_s=max((run.duration_s for run in runs), default=0.0),
+        mesh=next((run.mesh for run in runs if run.mesh), ""),
+        script=next((run.script for run in runs if run.script), ""),
+        ranks=ranks,
+        collectives=collectives,
+    )
+
+
+def _findings(results: Mapping[int, RunResult]) -> Iterable[Finding]:
+    said: dict[object, dict[int, Finding]] = {}
+    for rank in sorted(results):
+        for finding in results[rank].findings:
+            key = (finding.code, finding.place or finding.message, finding.op, finding.axis)
+            said.setdefault(key, {}).setdefault(rank, finding)
+    for by_rank in said.values():
+        first = next(iter(by_rank.values()))
+        only = () if len(by_rank) == len(results) else tuple(by_rank)
+        yield replace(first, count=max(finding.count for finding in by_rank.values()), ranks=only)
+
+
+def _most(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    most: Counter[str] = Counter()
+    for each in counts:
+        most |= Counter(each)
+    return most
+
+
+def _trusted(runs: Iterable[RunResult]) -> tuple[Trusted, ...]:
+    counts: dict[tuple[str, Place | None], int] = {}
+    for run in runs:
+        for one in run.trusted:
+            counts[one.what, one.place] = max(one.count, counts.get((one.what, one.place), 0))
+    return tuple(Trusted(what, place, count) for (what, place), count in counts.items())
+
+
+def _stopped(results: Mapping[int, RunResult]) -> Stop | None:
+    """An interruption, if there was one; else the stop that most ranks share, with their numbers if not all do."""
+    stops = {rank: run.stopped for rank, run in sorted(results.items()) if run.stopped is not None}
+    for stop in stops.values():
+        if stop.reason is StopReason.INTERRUPTED:
+            return stop
+    if not stops:
+        return None
+    shared = Counter(stops.values()).most_common(1)[0][0]
+    ranks = [rank for rank, stop in stops.items() if stop == shared]
+    return shared if len(ranks) == len(results) else replace(shared, text=f"{shared.text} on {ranks_text(ranks)}")
