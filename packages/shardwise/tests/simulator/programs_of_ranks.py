@@ -93,6 +93,24 @@ def scattering() -> list[Tensor]:
     return [summed, meant, *swapped, even, uneven]
 
 
+def layouts() -> list[Any]:
+    """Tensors whose elements do not lie in order, where gloo sends and fills them in order all the same."""
+    n = dist.get_world_size()
+    seen: list[Any] = []
+    for x in (own(2, 2).t(), own(2, 4)[:, ::2], own(2, 1).expand(2, 2)):
+        gathered, stacked = [empty(2, 2) for _ in range(n)], empty(2 * n, 2)
+        dist.all_gather(gathered, x)
+        dist.all_gather_into_tensor(stacked, x)
+        exchanged = [empty(2, 2) for _ in range(n)]
+        dist.all_to_all(exchanged, [x] * n)
+        seen += [gathered, stacked, exchanged]
+    filled = [empty(4, 2).t() for _ in range(n)]
+    dist.all_gather(filled, own(2, 4))
+    told = own(2, 3).t()
+    dist.broadcast(told, 1)
+    return [*seen, filled, told]
+
+
 def objects() -> list[Any]:
     n, rank = dist.get_world_size(), dist.get_rank()
     everything: list[Any] = [None] * n
@@ -278,6 +296,6 @@ def quietly(program: Any) -> Any:
 
 
 PROGRAMS = (
-    reductions, gathering, scattering, objects, messages, asynchronous, coalesced, functionals, differentiable, groups,
-    meshes, wrappers, random_numbers, environment,
+    reductions, gathering, scattering, layouts, objects, messages, asynchronous, coalesced, functionals, differentiable,
+    groups, meshes, wrappers, random_numbers, environment,
 )  # fmt: skip

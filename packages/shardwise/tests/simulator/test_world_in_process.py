@@ -306,8 +306,10 @@ def test_calls_that_do_not_agree_are_named_with_both_places(program, words):
         (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(1)), "has no 2 equal parts"),
         (lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2), [1, 2], [1, 1]), "do not cut dim 0"),
         (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.PREMUL_SUM), "ranks in one process reduce by SUM"),
+        (lambda: dist.all_to_all_single(torch.ones(2, 2), torch.ones(2, 2).t()), "takes contiguous tensors"),
+        (lambda: dist.all_reduce(torch.eye(2).to_sparse()), "strided tensors, got torch.sparse_coo"),
     ],
-    ids=["gaps", "parts", "splits", "op"],
+    ids=["gaps", "parts", "splits", "op", "order", "sparse"],
 )
 def test_what_no_rank_can_call_fails_on_the_rank_that_calls_it(call, words):
     with pytest.raises(RankFailure, match=words):

@@ -1,6 +1,6 @@
 """What does a collective move? For every output, the inputs it is made of: a route, one row per kind.
 
-A call is laid out as two lists of flat tensors, its inputs and its outputs. A route says of output ``k`` on rank ``d``
+A call is laid out as two lists of tensors, its flat inputs and its outputs. A route says of output ``k`` on rank ``d``
 which inputs of which ranks it is the copy, or the reduction, of. Ranks are numbered within the group of ``n`` ranks.
 Source of the layouts: the documentation of ``torch.distributed``.
 """
@@ -50,7 +50,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Call:
     """A collective as one rank calls it.
 
-    ``inputs``, ``outputs``  flat tensors, in the order that the route of ``kind`` numbers them.
+    ``inputs``, ``outputs``  in the order that the route of ``kind`` numbers them; inputs have one dim.
     ``root``  a rank of the group; ``op`` a key of ``REDUCTIONS``, or empty.
     ``shown``  the tensors that a message shows; ``ends`` what it says after them.
     """
@@ -101,14 +101,14 @@ def exchange(calls: Sequence[Call]) -> None:
                     made[slots] = _combined(sources, call.op)
                 writes.append((output, made[slots]))
         for output, value in writes:
-            output.copy_(value)
+            output.copy_(value.view(output.shape))
 
 
 def deliver(output: Tensor, given: Tensor) -> None:
     """A message. Errors: Misfit, with 0 for the receiver and 1 for the sender."""
     _check_fit(output, given, 0, 1)
     with no_modes(), torch.inference_mode():
-        output.copy_(given)
+        output.copy_(given.view(output.shape))
 
 
 def _source(calls: Sequence[Call], receiver: int, sender: int, index: int) -> Tensor:
@@ -135,21 +135,43 @@ def _combined(sources: list[Tensor], op: str) -> Tensor:
     return total
 
 
-def flat(x: Tensor) -> Tensor:
-    """The memory of ``x`` as one dim, in the order it lies there: what a backend sends.
+def memory(x: Tensor) -> Tensor:
+    """The memory of ``x`` as one dim, in the order it lies there: what is sent of a tensor that is changed in place.
 
-    Errors: ValueError if ``x`` has gaps or overlaps, which no backend takes.
+    Errors: ValueError if ``x`` has gaps or overlaps. gloo corrupts such tensors and NCCL refuses them.
     """
-    x = x.data  # no gradient, and a version counter of its own
-    if x.is_contiguous():
-        return x.view(-1)
-    strides = sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1)
+    x = _plain(x)
     expected = 1
-    for stride, size in strides:
-        if stride != expected:
+    for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1):
+        if stride != expected and x.numel():
             raise ValueError(f"a collective takes dense tensors, got shape {tuple(x.shape)} with strides {x.stride()}")
         expected *= size
-    return x.as_strided((x.numel(),), (1,))
+    return x.view(-1) if x.is_contiguous() else x.as_strided((x.numel(),), (1,))
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """The elements of ``x`` as one dim. Errors: ValueError if they do not lie in order, where backends ask for that."""
+    x = _plain(x)
+    if not x.is_contiguous():
+        raise ValueError(f"this takes contiguous tensors, got shape {tuple(x.shape)} with strides {x.stride()}")
+    return x.view(-1)
+
+
+def elements(x: Tensor) -> Tensor:
+    """The elements of ``x`` as one dim, a copy if they do not lie in order: what backends send of a mere input."""
+    return _plain(x).reshape(-1)
+
+
+def room(x: Tensor) -> Tensor:
+    """Where a mere output is written, in the order of its elements."""
+    return _plain(x)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """``x`` without a gradient, and with a version counter of its own."""
+    if x.layout is not torch.strided:
+        raise ValueError(f"ranks in one process exchange strided tensors, got {x.layout}")
+    return x.data
 
 
 def typed(x: Tensor) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardwise.interop.torch_compat import Work, no_modes
 
-from .exchange import REDUCTIONS, Call, flat
+from .exchange import REDUCTIONS, Call, contiguous, elements, memory, room
 from .meeting import Arrival, GroupKey, Meetings
 from .turns import Turns
 
@@ -115,22 +115,22 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> PendingWork:
         opts = dist.AllreduceOptions() if opts is None else opts
-        return self._join("all_reduce", tensors, tensors, op=_op(opts))
+        return self._in_place("all_reduce", tensors, op=_op(opts))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> PendingWork:
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> PendingWork:
-        return self._join("reduce", tensors, tensors, op=_op(opts), root=opts.rootRank)
+        return self._in_place("reduce", tensors, op=_op(opts), root=opts.rootRank)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> PendingWork:
-        return self._join("broadcast", tensors, tensors, root=opts.rootRank)
+        return self._in_place("broadcast", tensors, root=opts.rootRank)
 
     def barrier(self, opts: Any = None) -> PendingWork:
-        return self._join("barrier", [], [])
+        return self._in_place("barrier", [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self._join("barrier", [], []).wait()
+        self._in_place("barrier", []).wait()
 
     # Collectives that gather and scatter: outputs, then inputs
 
@@ -154,8 +154,10 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         return self._join("gather", inputs, [x for gathered in outputs for x in gathered], root=opts.rootRank)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> PendingWork:
-        given = [x for scattered in inputs for x in scattered]
-        return self._join("scatter", given, outputs, root=opts.rootRank, shown=outputs)
+        with no_modes():
+            given = [memory(x) for scattered in inputs for x in scattered]
+            filled = [memory(x) for x in outputs]
+        return self._arrive(Call("scatter", given, filled, "", opts.rootRank, outputs), outputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> PendingWork:
         opts = dist.ReduceScatterOptions() if opts is None else opts
@@ -198,7 +200,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         (x,) = tensors
         to = self._key.ranks[partner]
         with no_modes():
-            given = flat(x)
+            given = contiguous(x)
         arrival = self._host.meetings.send(self._global_rank, self._key, given, x, to, tag)
         return PendingWork(self._host, arrival, [])
 
@@ -211,7 +213,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def _receive(self, tensors: list[Tensor], whom: int | None, tag: int) -> PendingWork:
         (x,) = tensors
         with no_modes():
-            output = flat(x)
+            output = contiguous(x)
         arrival = self._host.meetings.receive(self._global_rank, self._key, output, x, whom, tag)
         return PendingWork(self._host, arrival, tensors)
 
@@ -229,6 +231,11 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     def abort(self) -> None: ...
 
+    def _in_place(self, kind: str, tensors: Sequence[Tensor], *, op: str = "", root: int = 0) -> PendingWork:
+        with no_modes():
+            held = [memory(x) for x in tensors]
+        return self._arrive(Call(kind, held, held, op, root, tensors), tensors)
+
     def _join(
         self,
         kind: str,
@@ -239,12 +246,14 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         root: int = 0,
         input_parts: int = 1,
         output_parts: int = 1,
-        shown: Sequence[Tensor] | None = None,
     ) -> PendingWork:
         with no_modes():
-            given = [part for x in inputs for part in _parts(x, input_parts)]
-            filled = [part for x in outputs for part in _parts(x, output_parts)]
-        return self._arrive(Call(kind, given, filled, op, root, inputs if shown is None else shown), outputs)
+            given = [part for x in inputs for part in _parts(elements(x), input_parts)]
+            if output_parts == 1:
+                filled = [room(x) for x in outputs]
+            else:
+                filled = [part for x in outputs for part in _parts(contiguous(x), output_parts)]
+        return self._arrive(Call(kind, given, filled, op, root, inputs), outputs)
 
     def _arrive(self, call: Call, result: Sequence[Tensor]) -> PendingWork:
         arrival = self._host.meetings.join(self._global_rank, self._key, call)
@@ -259,20 +268,17 @@ def _op(opts: Any) -> str:
 
 
 def _parts(x: Tensor, n: int) -> Sequence[Tensor]:
-    """``n`` equal pieces of the memory of ``x``."""
-    memory = flat(x)
-    if n == 1:
-        return [memory]
-    if memory.numel() % n:
-        raise ValueError(f"a tensor of {memory.numel()} elements, shape {tuple(x.shape)}, has no {n} equal parts")
-    return torch.split(memory, memory.numel() // n) if memory.numel() else [memory] * n
+    """``n`` equal pieces of a tensor of one dim."""
+    if x.numel() % n:
+        raise ValueError(f"a tensor of {x.numel()} elements has no {n} equal parts")
+    return torch.split(x, x.numel() // n) if x.numel() else [x] * n
 
 
 def _rows(x: Tensor, rows: list[int] | None, n: int) -> Sequence[Tensor]:
-    """The memory of ``x``, cut into ``rows`` rows of dim 0 for each of ``n`` ranks, evenly if none are given."""
+    """The elements of ``x``, cut into ``rows`` rows of dim 0 for each of ``n`` ranks, evenly if none are given."""
     if not rows:
-        return _parts(x, n)
+        return _parts(contiguous(x), n)
     if len(rows) != n or sum(rows) != x.shape[0]:
         raise ValueError(f"{rows} rows for {n} ranks do not cut dim 0 of shape {tuple(x.shape)}")
     row = x[0].numel() if x.shape[0] else 0
-    return torch.split(flat(x), [count * row for count in rows])
+    return torch.split(contiguous(x), [count * row for count in rows])
