@@ -119,6 +119,9 @@ class _Comparison:
         if isinstance(verdict, Disagreement) and first.owing is not None:
             owing = self._judge(first, records, first.owing)
             verdict = verdict if isinstance(owing, Disagreement) else owing
+        if isinstance(verdict, Disagreement) and first.type.ground is not Ground.ABSENT:
+            # Which part of a constant a rank takes may follow from its number, which types do not see.
+            return NotCompared(key, first.claim, "it is made of constants, and nobody says how it lies on the ranks")
         return verdict
 
     def _judge(self, first: Record, records: Sequence[Record], type: TensorType) -> Disagreement | NotCompared | str:
@@ -215,8 +218,6 @@ class _Comparison:
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
     ) -> Disagreement | NotCompared:
         key = first.key
-        if first.type.ground is not Ground.ABSENT:
-            return NotCompared(key, first.claim, "a constant may be made in the size of a shard")
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
             if not all(_same(piece, expected) for piece in pieces.values()):

@@ -115,7 +115,7 @@ def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
         yield (
             "first",
             (
-                f"{where} rank {wrong.rank} of {mesh} has {_number(found.actual)}, one rank has "
+                f"{where} rank {wrong.rank} ({_coordinates(wrong.rank, mesh)}) has {_number(found.actual)}, one rank has "
                 f"{_number(found.expected)}{there}"
             ),
         )
@@ -129,6 +129,16 @@ def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
         )
     if wrong.hint:
         yield "factor", wrong.hint
+
+
+def _coordinates(rank: int, mesh: str) -> str:
+    """``dp=0, tp=1`` for rank 1 of a mesh that is shown as ``dp=2, tp=2``."""
+    places = []
+    for axis in reversed(mesh.split(", ")):
+        name, _, size = axis.partition("=")
+        rank, place = divmod(rank, int(size))
+        places.append(f"{name}={place}")
+    return ", ".join(reversed(places))
 
 
 def _number(value: float | complex | bool) -> str:

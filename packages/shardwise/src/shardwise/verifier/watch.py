@@ -22,7 +22,7 @@ from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.rules.row import Kind
 from shardwise.rules.table import lookup
-from shardwise.types.tensor_type import UNTYPED, TensorType
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .difference import scale_of
 from .local_form import local_form, local_tensor
@@ -82,7 +82,9 @@ class _Watch(TorchFunctionMode):
             size = scale_of(*(x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()))
             for x in floats:
                 type = type_of(x)
-                self.recorder.add("result", name, x, type, place, size=size, keep=self.alone or bool(type.axes))
+                # A constant's type is nobody's word: which part of it a rank takes may follow from the rank's number.
+                claimed = bool(type.axes) and type.ground is Ground.ABSENT
+                self.recorder.add("result", name, x, type, place, size=size, keep=self.alone or claimed)
 
     def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
