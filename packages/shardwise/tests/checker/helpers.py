@@ -13,6 +13,7 @@ import torch
 import shardwise as spmd
 from shardwise import PerMeshAxisLocalSpmdType as Local
 from shardwise.types.notation import parse
+from shardwise.types.spec import partition_spec_get_shard
 
 
 def make(place: str, *shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -30,7 +31,10 @@ def operand(text: str, **axes: Any) -> torch.Tensor:
     dtype = getattr(torch, said.dtype)
     x = torch.rand(said.shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(said.shape, dtype=dtype)
     x.__dict__.clear()
-    return spmd.assert_type(x, dict(said.type.local), partition_spec=said.type.spec)
+    spmd.assert_type(x, dict(said.type.local), partition_spec=said.type.spec)
+    for axis in said.type.uneven:
+        spmd.assert_type(x, {axis: partition_spec_get_shard(said.type.spec, axis)}, even=False)
+    return x
 
 
 def place(x: Any, axis: str = "tp") -> str:

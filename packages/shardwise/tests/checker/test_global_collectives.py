@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed._functional_collectives as funcol
 
 import shardwise as spmd
 from shardwise import I, P, R, S, V
@@ -206,8 +207,16 @@ def raw(name: str, x: torch.Tensor, mesh: Any, shape: tuple[int, ...] = ()) -> t
         ("all_reduce", "f32[8@dp, 8@tp]", (), "SW201"),
         ("all_gather_into_tensor", "f32[8@tp, 8@dp]", (32, 8), "f32[32, 8@dp] {tp: R}"),
         ("all_gather_into_tensor", "f32[8, 8@tp] {dp: R}", (32, 8), "SW212"),
-        ("reduce_scatter_tensor", "f32[8, 8@dp] {tp: P}", (2, 8), "f32[2@tp, 8@dp]"),
+        ("all_gather_into_tensor", "f32[8@~tp, 8] {dp: R}", (32, 8), "SW417"),
+        ("all_gather_into_tensor", "f32[8@(dp,tp), 8]", (32, 8), "f32[32@dp, 8] {tp: R}"),
+        ("all_gather_into_tensor", "f32[8@(tp,dp), 8]", (32, 8), "SW410"),
+        ("all_gather_into_tensor", "f32[8, 8@tp] {dp: R}", (4, 8, 8), "f32[4, 8, 8] {dp: R, tp: R}"),
+        ("all_gather_into_tensor", "f32[8@dp, 8@tp]", (4, 8, 8), "f32[4, 8@dp, 8] {tp: R}"),
         ("reduce_scatter_tensor", "f32[8@tp, 8] {dp: R}", (2, 8), "SW201"),
+        ("reduce_scatter_tensor", "f32[8, 8@dp] {tp: P}", (2, 8), "f32[2@tp, 8@dp]"),
+        ("reduce_scatter_tensor", "f32[8@dp, 8] {tp: P}", (2, 8), "f32[2@(dp,tp), 8]"),
+        ("all_to_all_single", "f32[8@tp, 8@dp]", (8, 8), "f32[8@tp, 8@dp]"),
+        ("all_to_all_single", "f32[8, 8@tp] {dp: R}", (8, 8), "f32[8, 8] {dp: R, tp: V}"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
@@ -221,3 +230,65 @@ def test_raw_collectives_put_pieces_together_along_dim_0(
                 raw(name, x, mesh, shape)
         else:
             assert str(spmd.typeof(raw(name, x, mesh, shape))) == expected
+
+
+def test_raw_split_sizes_make_uneven_shards(mesh: Any) -> None:
+    x, out = operand("f32[8@tp, 8] {dp: R}"), torch.empty(7, 8)
+    with typecheck(local=False):
+        torch.distributed.all_to_all_single(out, x, [4, 1, 1, 1], [5, 1, 1, 1], group=mesh.get_group("tp"))
+        assert str(spmd.typeof(out)) == "f32[7@~tp, 8] {dp: R}"
+
+
+def test_a_list_of_pieces_is_replicate_piece_by_piece(mesh: Any) -> None:
+    x, pieces = operand("f32[8@dp, 8@~tp]"), [torch.empty(8, 8) for _ in range(4)]
+    with typecheck(local=False):
+        torch.distributed.all_gather(pieces, x, group=mesh.get_group("tp"))
+        assert {str(spmd.typeof(piece)) for piece in pieces} == {"f32[8@dp, 8] {tp: R}"}
+        assert str(spmd.typeof(torch.cat(pieces, 1))) == "f32[8@dp, 32] {tp: R}"
+
+
+FUNCTIONAL = [
+    (lambda x, tp: funcol.all_gather_tensor(x, 0, tp), "f32[8@tp, 4@dp]", "f32[32, 4@dp] {tp: R}"),
+    (lambda x, tp: funcol.all_gather_tensor(x, 1, tp), "f32[8@dp, 4@tp]", "f32[8@dp, 16] {tp: R}"),
+    (lambda x, tp: funcol.all_gather_tensor(x, -1, tp), "f32[8@dp, 2, 4@tp]", "f32[8@dp, 2, 16] {tp: R}"),
+    (lambda x, tp: funcol.all_gather_tensor(x, 1, tp), "f32[1@dp, 4@tp]", "f32[1@dp, 16] {tp: R}"),
+    (lambda x, tp: funcol.all_gather_tensor(x, 1, tp), "f32[8@tp, 4] {dp: R}", "SW212"),
+    (lambda x, tp: funcol.all_gather_tensor(x, 0, tp), "f32[8, 4@tp] {dp: R}", "SW212"),
+    (lambda x, tp: funcol.all_gather_tensor(x, 0, tp), "f32[8] {dp: R, tp: P}", "SW210"),
+    (lambda x, tp: funcol.all_gather_tensor_autograd(x, 1, tp), "f32[8@dp, 4@tp]", "f32[8@dp, 16] {tp: R}"),
+    (lambda x, tp: funcol.reduce_scatter_tensor(x, "sum", 0, tp), "f32[8, 4@dp] {tp: P}", "f32[2@tp, 4@dp]"),
+    (lambda x, tp: funcol.reduce_scatter_tensor(x, "sum", 1, tp), "f32[8@dp, 4] {tp: P}", "f32[8@dp, 1@tp]"),
+    (lambda x, tp: funcol.reduce_scatter_tensor(x, "sum", -1, tp), "f32[2, 8@dp, 8] {tp: P}", "f32[2, 8@dp, 2@tp]"),
+    (lambda x, tp: funcol.reduce_scatter_tensor_autograd(x, "sum", 1, tp), "f32[8@dp, 4] {tp: P}", "f32[8@dp, 1@tp]"),
+    (lambda x, tp: funcol.reduce_scatter_tensor(x, "sum", 1, tp), "f32[8@dp, 4] {tp: R}", "SW201"),
+    (lambda x, tp: funcol.all_reduce(x, "sum", tp), "f32[8@dp, 4] {tp: P}", "f32[8@dp, 4] {tp: R}"),
+    (lambda x, tp: funcol.all_reduce(x, "sum", tp), "f32[8@dp, 4@tp]", "SW201"),
+    (lambda x, tp: funcol.all_to_all_single(x, None, None, tp), "f32[8@tp, 4@dp]", "f32[8@tp, 4@dp]"),
+    (lambda x, tp: funcol.all_to_all_single(x, [5, 1, 1, 1], [5, 1, 1, 1], tp), "f32[8@tp, 4@dp]", "f32[8@~tp, 4@dp]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize(("call", "before", "expected"), FUNCTIONAL)
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
+def test_functional_collectives_gather_and_scatter_the_dim_they_name(
+    mesh: Any, call: Any, before: str, expected: str, local: bool
+) -> None:
+    x = operand(before)
+    shape = call(x, mesh.get_group("tp")).shape
+    with typecheck(local=local):
+        if expected.startswith("SW") and not (local and expected in ("SW201", "SW212") and "@tp" in before):
+            with refused(expected, "tp"):
+                call(x, mesh.get_group("tp"))
+            return
+        got = spmd.typeof(funcol.wait_tensor(call(x, mesh.get_group("tp"))))
+    assert got.shape == shape
+    if not local:
+        assert str(got) == expected
+    else:
+        assert got.type.get(spmd.normalize_axis("tp")) in (R, V)
+        assert got.type.get(spmd.normalize_axis("dp")) is x_type(before, "dp")
+
+
+def x_type(text: str, axis: str) -> Any:
+    return spmd.get_axis_local_type(operand(text), axis)

@@ -23,7 +23,16 @@ from shardwise.interop.torch_compat import function_modes, grad_transforms_modul
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
-from . import backward_pass, batching, differentiating, function_backward, optimizer_gate, replicas, sharded_parameters
+from . import (
+    backward_pass,
+    batching,
+    differentiating,
+    function_backward,
+    optimizer_gate,
+    rearranging,
+    replicas,
+    sharded_parameters,
+)
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
 from .mode import CheckMode
@@ -69,6 +78,7 @@ def _install() -> None:
     _replace(torch.autograd, "_engine_run_backward", backward_pass.wrap_engine)
     _replace(torch.autograd.function.BackwardCFunction, "apply", function_backward.wrap_apply)
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", functools.partial(replicas.wrap_forward, _session))
+    rearranging.watch(_replace, _session)
     _undo.append(optimizer_gate.stand(_session))
     _watch_sharded_parameters()
 

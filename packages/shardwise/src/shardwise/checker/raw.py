@@ -18,22 +18,21 @@ from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, ty
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType, Shard
-from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .classes import is_dtensor_call
 from .gradient_origin import gradient_origin, origin_after
 from .gradient_report import gradient_sum_not_owed
 from .ordinary import Handler
+from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
+from .rearranging import dim_meant
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
-from .shard_moves import landed
 from .tracelog import log_result, typed_shape
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
@@ -41,10 +40,6 @@ _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single":
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 _AVERAGES = (dist.ReduceOp.AVG, "avg")
-_MIXING = ("all_reduce", "reduce", "broadcast")
-_JOINING = ("all_gather_into_tensor", "all_gather_single")
-_CUTTING = ("reduce_scatter_tensor", "reduce_scatter_single")
-"""Rows whose result is one value for all, has all pieces along dim 0, or is a piece of dim 0; by prefix."""
 
 
 def raw_handler(func: Any) -> Handler | None:
@@ -90,17 +85,19 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
             return result
         sent = _tensors(given.get(row.sent))
         average = _reduction(given) in _AVERAGES
-        types = [_check(session, row, usual, axis, tensor, average) for tensor in sent]
+        exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
+        types = [_check(session, exchange, tensor, average) for tensor in sent]
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         result = func(*args, **kwargs)
         session.checked += 1
         received = [result] if row.functional else _tensors(given.get(row.received))
+        dims = sent[0].ndim if sent else 0
         bases: Sequence[TensorType | None] = types
         if row.sent != row.received:
             bases = [types[0] if types else None] * len(received)
         site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
         arrivals = [
-            (tensor, _arrived(session, tensor, base, axis, row), origin_after(tensor, site, text))
+            (tensor, _arrived(session, tensor, base, exchange, dims), origin_after(tensor, site, text))
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
@@ -138,13 +135,12 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _check(
-    session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor, average: bool = False
-) -> TensorType:
+def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, average: bool = False) -> TensorType:
     """The sent tensor's type; a placement that the row does not admit is reported.
 
     ``average``  the collective takes the mean, which leaves equal values as they are.
     """
+    row, name, axis = exchange.row, exchange.name, exchange.axis
     type = type_of(tensor)
     if type.ground is not Ground.ABSENT:
         return type
@@ -177,54 +173,35 @@ def _check(
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
             code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
         _report(session, located, code, name, one, text, (fact,), help_lines)
-    if not session.local:
-        _check_pieces(session, row, name, axis, tensor, type)
+    if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
+        located = located or Located(name, [(row.sent, tensor)])
+        stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
+        assert stuck is not None, "what the operand is called changes no verdict"
+        _report(session, located, stuck.code, name, axis, stuck.message, stuck.facts, stuck.help)
     return type
 
 
-def _check_pieces(
-    session: CheckSession, row: RawRow, name: str, axis: MeshAxis, tensor: torch.Tensor, type: TensorType
-) -> None:
-    """Global mode: pieces of one tensor are neither addends nor candidates, and are put together along their dim."""
-    axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
-    shards = [shard for one in axes if (shard := partition_spec_get_shard(type.spec, one)) is not None]
-    if not shards or _local_axes() & set(axes):
-        return
-    known = max(shards, key=lambda shard: shard.dim)
-    if row.name.startswith(_MIXING):
-        code, what = "SW201", f"would make one value out of the pieces of {{}}, which is sharded on dim {known.dim}"
-    elif row.name.startswith(_JOINING) and known.dim != 0:
-        code, what = "SW212", f"puts pieces together along dim 0, but {{}} is sharded on dim {known.dim}"
-    else:
-        return
-    located = Located(name, [(row.sent, tensor)])
-    text = f"{name} {what.format(located.name(0))} over {axis_text(axis)}"
-    help_lines = (f"all_gather({located.name(0)}, {axis_argument(axis)}, src=S({known.dim}), dst=R) for all of it",)
-    _report(session, located, code, name, axis, text, (), help_lines)
-
-
-def _local_axes() -> frozenset[Any]:
-    mesh = current_entry()
-    return frozenset() if mesh is None else mesh.local_axes
-
-
 def _arrived(
-    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, axis: MeshAxis, row: RawRow
+    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, exchange: Exchange, sent_ndim: int
 ) -> TensorType | None:
-    """The type of a received tensor: that of what was sent, with the collective's result along ``axis``."""
+    """The type of a received tensor: that of what was sent, with the collective's result along its axis.
+
+    ``sent_ndim``  how many dims that has.
+    """
+    row, axis = exchange.row, exchange.axis
     if base is None or base.ground is Ground.UNKNOWN:
-        base = type_of(tensor)
+        base, sent_ndim = type_of(tensor), tensor.ndim
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
     place = PerMeshAxisLocalSpmdType(row.gives)
-    spec = None
-    if not session.local and (base.spec is None or len(base.spec) == tensor.ndim):
-        cut = row.name.startswith(_CUTTING) and not _local_axes() & set(axes)
-        spec = landed(base.spec, tensor.ndim, axes, Shard(0) if cut and tensor.ndim else None)
-    return TensorType.of({**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}, spec)
+    placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
+    if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
+        return TensorType.of(placements)
+    spec = spec_after(exchange, base, tensor.ndim, sent_ndim)
+    return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
 
 
 Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]

@@ -26,7 +26,7 @@ from shardwise.types.tensor_type import TensorType
 from .binding import Bound
 from .infer import AxisRefusal, Outcome
 from .repair import repairs
-from .sharding_report import SHARDING, assert_even, sharded_dim, sharding_help, sharding_refused
+from .sharding_report import SHARDING, sharding_advice, sharding_help, sharding_refused
 
 _COMPARING = torch.testing.assert_close.__code__.co_filename
 WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
@@ -150,11 +150,10 @@ def _finding(
         along = axis_argument(at.axis)
         calls = [f"{step.call}({name}, {along}, src={step.src!r}, dst={step.dst!r})" for name in names]
         help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
-    if refusal.code == "SW417":
-        spot = culprits[0]
-        help_lines.append(assert_even(located.name(spot), at.axis, sharded_dim(operands[spot].type, at.axis)))
-    if refusal.code in SHARDING and at.axis is not None and call is not None:
-        help_lines += sharding_help(op, row, call, operands, located, at.axis)
+    if refusal.code in SHARDING and at.axis is not None:
+        help_lines += sharding_advice(op, row, refusal.code, operands, located, culprits[0], at.axis)
+        if call is not None and refusal.code != "SW408":
+            help_lines += sharding_help(op, row, call, operands, located, at.axis)
     if refusal.code == "SW121" and not help_lines:
         help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")
     if refusal.code in ("SW102", "SW103"):

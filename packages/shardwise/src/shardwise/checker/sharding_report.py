@@ -79,6 +79,24 @@ def sharding_refused(
     return f"{op} cannot work on {listed}, which is sharded over {axis}", [reason]
 
 
+def sharding_advice(
+    op: str, row: Row, code: str, operands: Sequence[Bound], located: Located, culprit: int, axis: Any
+) -> list[str]:
+    """What a person would do about it, where that is something else than moving shards."""
+    name, where = located.name(culprit), axis_argument(axis)
+    if code == "SW417":
+        return [assert_even(name, axis, sharded_dim(operands[culprit].type, axis))]
+    if code == "SW408" and operands[culprit].shape is not None:
+        return [
+            f"assert_type({name}, {{{where}: S(i)}}) where it is made, with i the dim of which each rank has a piece"
+        ]
+    if code == "SW403" and row.op == "mean":
+        return [f"shardwise.mean({name}, ..., out_partial_axes={where}), which counts the elements of all ranks"]
+    if code == "SW403" and "reduction" in row.parameters:
+        return [f'{op}(..., reduction="sum") / n, with n the count of all ranks']
+    return []
+
+
 def sharding_help(
     op: str, row: Row, call: Call, operands: Sequence[Bound], located: Located, axis: Any, most: int = 2
 ) -> list[str]:

@@ -249,6 +249,14 @@ def constant_when_compiled(function: Function) -> Function:
     return function
 
 
+def functional_collectives_module() -> Any:
+    """Where the functional collectives are that take a tensor dim, and the helpers with which they rearrange around
+    their kernels (``_chunk_or_narrow_cat``, ``_maybe_view_chunk_cat``). (2.13)"""
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives
+
+
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if the tensors share a storage, also where autograd does not call one a view (detach). (2.13)"""
     try:

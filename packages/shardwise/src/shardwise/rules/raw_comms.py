@@ -8,7 +8,30 @@ Source: the specification, api section 4.14; functions as documented by torch.di
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class Pieces(enum.Enum):
+    """What a collective does to tensors that are the pieces of one."""
+
+    KEPT = "kept"
+    """Nothing that a partition spec could tell: they are handed on one by one."""
+    MIXED = "mixed"
+    """It makes one value of all."""
+    JOINED = "joined"
+    """It puts them together along dim 0."""
+    CUT = "cut"
+    """Its result is a piece, cut along dim 0."""
+    EXCHANGED = "exchanged"
+    """It cuts them along dim 0 and joins what arrives along dim 0."""
+
+
+_PIECES = {
+    "all_reduce": Pieces.MIXED, "reduce": Pieces.MIXED, "broadcast": Pieces.MIXED, "all_reduce_": Pieces.MIXED,
+    "all_reduce_coalesced": Pieces.MIXED, "all_gather_into_tensor": Pieces.JOINED, "all_gather_single": Pieces.JOINED,
+    "reduce_scatter_tensor": Pieces.CUT, "reduce_scatter_single": Pieces.CUT, "all_to_all_single": Pieces.EXCHANGED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +46,11 @@ class RawRow:
     gives: str
     law: str
     functional: bool = False
+
+    @property
+    def pieces(self) -> Pieces:
+        """What it does to the pieces of a sharded tensor."""
+        return _PIECES.get(self.name.removesuffix("/other"), Pieces.KEPT)
 
 
 RAW_ROWS: tuple[RawRow, ...] = (
