@@ -30,7 +30,7 @@ def rulecheck(
     ``placements``  argument -> mesh axis -> R, I, P or S(i) (or an ``SpmdType``), for every axis; None: try all that
                     are plausible and report which the rule admits.
     ``mesh``        axis -> size, outermost first. Needed with ``placements``; else two ranks of one axis.
-    ``local_tensor_mode``  run a function with process groups, on one process per rank; none may be initialised yet.
+    ``local_tensor_mode``  run a function with process groups, on a thread per rank; none may be initialised yet.
 
     Returns a report, or None for explicit placements.
     Errors: RuleCheckError if the numbers refute the rule or nothing was checked, ``SpmdTypeError`` if the rule rejects

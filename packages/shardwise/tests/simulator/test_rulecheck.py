@@ -271,13 +271,11 @@ class TestGroups:
         with pytest.raises(RuleCheckError, match="local_tensor_mode=True"):
             rulecheck(RowParallel, (X, W, "tp"))
 
-    @pytest.mark.processes
     def test_a_function_that_communicates_is_confirmed(self):
         report = rulecheck(RowParallel, (X, W, "tp"), local_tensor_mode=True)
         assert [(case["x"]["tp"], case["w"]["tp"]) for case in report.checked] == [(S(1), S(0)), (P, R), (R, P)]
         assert report.forward_only == []
 
-    @pytest.mark.processes
     def test_a_wrong_gradient_type_is_refuted(self):
         def hook(*, x: Any, w: Any, group: Any) -> Any:
             return rules.all_reduce(rules.einsum("bk,ko->bo", x, w), group, src=P, dst=R)
@@ -285,3 +283,16 @@ class TestGroups:
         placement = {"x": {"tp": S(1)}, "w": {"tp": S(0)}}
         with pytest.raises(RuleCheckError, match="the gradient of x"):
             rulecheck(with_rule(RowParallel, hook), (X, W, "tp"), placement, mesh={"tp": 2}, local_tensor_mode=True)
+
+    def test_a_function_whose_ranks_wait_for_each_other_is_refuted_at_once(self):
+        def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+            if dist.get_rank() == 0:
+                dist.all_reduce(x.clone(), group=group)
+            return x.clone()
+
+        def hook(*, x: Any, group: Any) -> Any:
+            return rules.einsum("ab->ab", x)
+
+        cls = type("Stuck", (Function,), {"forward": staticmethod(forward), "spmd_typecheck": staticmethod(hook)})
+        with pytest.raises(RuleCheckError, match=r"stops the ranks: rank 0 of 2 waits(.|\n)*rank 1 never arrived"):
+            rulecheck(cls, (X, "tp"), {"x": {"tp": R}}, mesh={"tp": 2}, local_tensor_mode=True)

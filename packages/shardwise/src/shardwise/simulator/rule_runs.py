@@ -1,7 +1,7 @@
 """What does each rank see when a function and its rule run on a placement? Forward, backward, and the reference.
 
-A function without process groups runs rank after rank in this process. One with groups runs on real processes; the
-reference is the same function with groups of one rank. The rule is run by whoever calls (the ``RuleMaker``), because
+A function without process groups runs rank after rank; one with groups runs on all ranks of a world in this process.
+The reference is the same function with groups of one rank. The rule is run by whoever calls (the ``RuleMaker``), for
 the checker and the simulator do not know each other.
 """
 
@@ -25,7 +25,7 @@ from shardwise.types.tensor_type import TensorType
 
 from .reassemble import deal
 from .rule_subject import Subject
-from .world import run_processes
+from .world import InProcessWorld
 
 _SEED = 20480
 Gradients = dict[str, torch.Tensor | None]
@@ -64,11 +64,14 @@ class Outcome:
 
 
 def outcomes_of(
-    subject: Subject, cases: Sequence[Mapping[str, Any]], make_rule: RuleMaker, processes: bool
+    subject: Subject, cases: Sequence[Mapping[str, Any]], make_rule: RuleMaker, together: bool
 ) -> Iterator[list[Outcome]]:
-    """Per case, what each rank saw. Errors: RankFailure or RankTimeout if the function stops the ranks' processes."""
+    """Per case, what each rank saw. ``together``: all ranks of a world, which can communicate.
+
+    Errors: RankFailure, RankTimeout, Deadlock or CollectiveMismatch if the function stops the ranks of a world.
+    """
     world_size = len(subject.grid.coordinates)
-    if processes:
+    if together:
 
         def program() -> list[Outcome]:
             mesh = init_device_mesh("cpu", tuple(subject.sizes.values()), mesh_dim_names=tuple(subject.sizes))
@@ -77,7 +80,7 @@ def outcomes_of(
             with set_current_mesh(mesh):
                 return [_run_case(subject, case, dist.get_rank(), make_rule, groups, alone) for case in cases]
 
-        ranks = run_processes(program, world_size)
+        ranks = InProcessWorld(world_size).run(program)
         yield from ([rank[at] for rank in ranks] for at in range(len(cases)))
         return
     with _unchecked(), set_current_mesh(dict(subject.grid.axes)):

@@ -22,7 +22,7 @@ from .placements import describe, enumerate_placements
 from .reassemble import Grid, Unreadable, reassemble
 from .rule_runs import Outcome, RuleMaker, outcomes_of
 from .rule_subject import Subject
-from .world import RankFailure, RankTimeout
+from .world import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 
 
 class RuleCheckError(AssertionError):
@@ -67,8 +67,8 @@ def check_rule(
         )
     report = RuleCheckReport()
     try:
-        results = list(outcomes_of(subject, cases, make_rule, processes=local_tensor_mode))
-    except (RankFailure, RankTimeout) as error:
+        results = list(outcomes_of(subject, cases, make_rule, together=local_tensor_mode))
+    except (RankFailure, RankTimeout, Deadlock, CollectiveMismatch) as error:
         raise RuleCheckError(f"{cls.__qualname__} stops the ranks: {error}") from error
     for case, outcomes in zip(cases, results, strict=True):
         rejected = outcomes[0].rejected
