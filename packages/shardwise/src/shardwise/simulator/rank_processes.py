@@ -316,7 +316,9 @@ class Coordinator:
         first = next(iter(self._running), None)
         if first is None:
             return
-        with contextlib.suppress(OSError), self._output(first).open("rb") as output:
+        if not self._output(first).exists():
+            return
+        with self._output(first).open("rb") as output:
             output.seek(self._shown)
             new = output.read()
         self._shown += len(new)
