@@ -39,13 +39,17 @@ def expected_findings(path: Path) -> Findings:
     return {number: set(match[1].split()) for number, line in lines if (match := _EXPECTED.search(line))}
 
 
-def run(path: Path) -> RunResult:
-    """The result of checking the program as ``shardwise check`` does."""
+def options_of(path: Path) -> Options:
+    """How the program is to be run, as its comments say."""
     match = _OPTIONS.search(path.read_text())
     words = match[1].split() if match else []
     sizes = [int(word.removeprefix("world_size=")) for word in words if word.startswith("world_size=")]
-    options = Options(world_size=sizes[0] if sizes else 8, strict="permissive" not in words, plain_progress=False)
-    return check_program(Program(path=str(path)), options)
+    return Options(world_size=sizes[0] if sizes else 8, strict="permissive" not in words, plain_progress=False)
+
+
+def run(path: Path) -> RunResult:
+    """The result of checking the program as ``shardwise check`` does."""
+    return check_program(Program(path=str(path)), options_of(path))
 
 
 def told(path: Path, result: RunResult) -> str:

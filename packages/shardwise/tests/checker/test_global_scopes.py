@@ -235,3 +235,18 @@ def test_a_mask_is_no_index_of_the_same_shape(mesh: Any) -> None:
         with pytest.raises(spmd.SpmdTypeError) as caught:
             x[mask]
     assert caught.value.finding.code in ("SW402", "SW405")
+
+
+@pytest.mark.parametrize("partner", [None, {"dp": R}])
+def test_what_an_operand_without_a_type_does_to_shards_is_unknown(mesh: Any, partner: dict[str, Any] | None) -> None:
+    x, w = operand("f32[4, 6@tp] {dp: R}"), torch.randn(8, 6)
+    if partner is not None:
+        spmd.assert_type(w, partner)
+    with typecheck("permissive", local=False):
+        y = torch.nn.functional.linear(x, w)
+        assert (place(y), place(y, "dp")) == ("", "R")
+        assert place(y.softmax(-1)) == ""
+    collector = Collector(mesh="", script="", rank=0)
+    with checking(local=False, collect=collector):
+        torch.nn.functional.linear(x, w)
+    assert [finding.code for finding in collector.result().findings] == ["SW102" if partner is None else "SW103"]

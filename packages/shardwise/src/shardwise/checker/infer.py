@@ -125,7 +125,9 @@ def infer(
             refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
             places = (UNKNOWN,)
         if V in places and scope is not None and axis not in scope.local_axes:
-            places = placer.place(axis, scope, places)
+            # Nobody knows how an operand is cut that says nothing about the axis.
+            known = len(positions) == len(operands)
+            places = placer.place(axis, scope, places) if known else (UNKNOWN,)
             if isinstance(places, Refusal):
                 refusals.append(AxisRefusal(axis, places))
                 places = (UNKNOWN,)

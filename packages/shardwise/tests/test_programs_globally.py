@@ -1,0 +1,99 @@
+"""What do global types say about the right programs? Nothing, or something that their local types need not know.
+
+Each program of ``programs/right`` is clean locally. Globally it is clean too, or listed here with the codes that it gets
+and the reason: it leaves open which dim is cut, or a rank does something of its own that has no counterpart on one
+device and belongs into a local region. A code that is not listed is a false alarm; a listed one that does not come is
+a bug that is not seen any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shardwise.cli.run import check_program
+from shardwise.simulator.program import Program
+
+from .test_programs import RIGHT, options_of
+
+MEAN = (
+    "SW403",
+    "the mean over a rank's own samples is no term of the global mean: shardwise.mean, or a sum by the count",
+)
+OPEN = "SW408", "an input is annotated V, and nothing says which of its dims is cut"
+NUMBER = "SW408", "positions are offset by a number per rank, which one device does not have"
+GRADIENT = "SW408", "a gradient that is not summed yet is looked at per rank"
+FUSED = (
+    "SW405",
+    "a projection is laid out as every rank's own q, k and v, and cut apart: each cut takes a piece of a shard",
+)
+STATISTICS = "SW405", "normalised by the statistics of a rank's own samples, or features"
+OWN_ROWS = "SW405", "a rank sorts, counts, indexes or measures its own rows"
+OWN_EXTREMUM = "SW404", "a rank finds the extremum of its own elements, and the ranks' are compared afterwards"
+GUIDED = "SW405", "a batch is doubled and halved again: the doubled one is laid out per rank"
+FUNCTION = "SW411", "an autograd function says what it does to types, and nothing of dims"
+SLICED = "SW402", "a whole operand is cut by hand, alike on every rank, for a weight that is a piece"
+PENDING = "SW115", "the printed loss is a sum that global types know to be pending"
+
+FINDINGS: dict[str, list[tuple[str, str]]] = {
+    "checkpointing": [MEAN],
+    "context_parallel": [NUMBER],
+    "convnet_sync_bn": [MEAN],
+    "ddp_wrapper": [STATISTICS],
+    "differentiable_raw_functions": [FUNCTION, MEAN],
+    "diffusion_transformer": [OPEN, FUSED, GUIDED],
+    "dlrm": [OPEN, MEAN],
+    "dtensor_layers": [OPEN, SLICED],
+    "expert_mesh": [OPEN],
+    "fsdp": [MEAN],
+    "fsdp_wrapper": [MEAN],
+    "functional_transforms": [MEAN],
+    "hooks": [MEAN, OWN_ROWS],
+    "kv_cache": [FUSED],
+    "losses": [MEAN, NUMBER, PENDING],
+    "many_names": [OPEN],
+    "metrics": [MEAN, OWN_ROWS],
+    "mixed_precision_master": [MEAN, GRADIENT, OWN_EXTREMUM],
+    "moe_all_to_all": [OWN_ROWS, MEAN],
+    "optimizers": [MEAN],
+    "policy_gradient": [MEAN],
+    "raw_collectives": [OPEN, OWN_EXTREMUM],
+    "regions": [OPEN],
+    "saving_and_loading": [STATISTICS, OPEN],
+    "sequence_parallel": [FUSED],
+    "torch_distributed_nn": [MEAN, NUMBER],
+    "torch_modules": [OPEN],
+    "typed_outputs": [OWN_ROWS, MEAN],
+    "vocab_parallel": [NUMBER, OWN_EXTREMUM],
+    "zero_optimizer": [MEAN],
+}
+UNASKED = {"megatron_mlp"}
+"""Clean programs that sum over a sharded dim without asking for a pending sum by name."""
+
+
+def codes(path: Any, partials: str) -> set[str]:
+    """The codes that the program gets with global types; it must end as it should."""
+    options = replace(options_of(path), local=False, partials=partials)
+    result = check_program(Program(path=str(path)), options)
+    assert result.ending is None, result.ending
+    assert result.checked_ops
+    return {finding.code for finding in result.findings}
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
+def test_a_right_program_gets_the_global_findings_that_are_meant(path):
+    assert codes(path, "infer") == {code for code, _ in FINDINGS.get(path.stem, [])}
+
+
+CLEAN = [path for path in RIGHT if path.stem not in FINDINGS]
+
+
+@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
+def test_a_clean_program_stays_so_where_sums_must_be_asked_for(path):
+    assert codes(path, "explicit") == ({"SW407"} if path.stem in UNASKED else set())
+
+
+def test_what_is_listed_exists():
+    assert FINDINGS.keys() | UNASKED <= {path.stem for path in RIGHT}
