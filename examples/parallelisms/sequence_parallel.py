@@ -41,11 +41,11 @@ with spmd.set_current_mesh(mesh):
     model = nn.Sequential(Block(0), Block(10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(2):
-        full = whole(100 + step, BATCH, LENGTH, WIDTH)
-        x = spmd.assert_type(piece(full, mesh, dp=0), {"dp": S(0), "tp": I})
+        x = spmd.assert_type(piece(whole(100 + step, BATCH, LENGTH, WIDTH), mesh, dp=0), {"dp": S(0), "tp": I})
+        y = spmd.assert_type(piece(whole(200 + step, BATCH, LENGTH, WIDTH), mesh, dp=0), {"dp": S(0), "tp": I})
         x = spmd.convert(x, "tp", src=I, dst=S(1))
         out = spmd.all_gather(model(x), "tp", src=S(1), dst=I)
-        loss = spmd.sum(out.square().sum((1, 2)), "dp", src=S(0), dst=P) / BATCH
+        loss = spmd.sum((out - y).square().sum((1, 2)), "dp", src=S(0), dst=P) / BATCH
         loss.backward()
         for weight in model.parameters():
             dist.all_reduce(weight.grad, group=mesh.get_group("dp"))

@@ -1,5 +1,5 @@
 """Is a mutant wrong, and does the checker reject it? It runs on every rank of the mesh and on one rank, in real
-processes, under the checker.
+processes, first plainly for its numbers and then under the checker.
 
 The one-rank run is of the mutant too: a change that is the same on one device is no mistake of parallelism.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import torch
@@ -55,34 +55,31 @@ class Bench:
         """Errors: Unfit if the program fails, differs from one rank, or is rejected."""
         subject = Changed(program)
         try:
+            plain, alone = _plain(subject, mesh)
             runs = {mode: _run(subject, mesh, options) for mode, options in MODES.items()}
-            (alone,) = _run(subject, dict.fromkeys(mesh, 1), MODES["local"])
         except _Broken as error:
             raise Unfit(str(error)) from error
         for mode, ranks in runs.items():
             found = [finding for rank in ranks for finding in _errors(rank)]
             if found:
                 raise Unfit(f"the checker rejects it with {mode} types: {shown(found[0])} {found[0].message}")
-        ranks = runs["local"]
-        numbers = compare(ranks, alone, rtol=rtol)
+        numbers = compare(plain, alone, rtol=rtol)
         if numbers.parting is not None:
             raise Unfit(f"{numbers.parting.reason}, so it does not compute on the mesh what it does on one rank")
         if numbers.disagreements:
             raise Unfit(f"its numbers are wrong: {_told(numbers.disagreements[0])}")
         if not numbers.equal:
             raise Unfit("nothing in it can be compared: it declares no types and takes no optimizer step")
-        return Bench(program, mesh, rtol, tuple(_values(rank) for rank in ranks))
+        return Bench(program, mesh, rtol, tuple(_values(rank) for rank in plain))
 
     def judge(self, mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
         """What running ``mutant`` shows, and what the checker says of it."""
         subject = Changed(self.program, mutant.source.path, mutant.text)
         try:
-            ranks = _run(subject, self.mesh, MODES["local"])
-            (alone,) = _run(subject, dict.fromkeys(self.mesh, 1), MODES["local"])
-            again = _run(subject, self.mesh, MODES["global"])
+            ranks, alone = _plain(subject, self.mesh)
+            said = tuple(_said(mode, _run(subject, self.mesh, options)) for mode, options in MODES.items())
         except _Broken as error:
             return Measured(Numbers.CRASHED, str(error)), ()
-        said = tuple(_said(mode, runs) for mode, runs in (("local", ranks), ("global", again)))
         return self._measured(ranks, alone), said
 
     def _measured(self, ranks: Sequence[RankRun], alone: RankRun) -> Measured:
@@ -102,6 +99,14 @@ def judge_all(
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_start, initargs=(bench,)) as pool:
         for mutant, (measured, said) in zip(mutants, pool.map(_judge, mutants), strict=True):
             yield Judged(mutant, measured, said, reason_for(mutant, explained))
+
+
+def _plain(subject: Changed, mesh: Mapping[str, int]) -> tuple[list[RankRun], RankRun]:
+    """The runs on the mesh and on one rank that decide on the numbers: the checker has no hand in them."""
+    plain = replace(subject, checked=False)
+    ranks = _run(plain, mesh, MODES["local"])
+    (alone,) = _run(plain, dict.fromkeys(mesh, 1), MODES["local"])
+    return ranks, alone
 
 
 class _Broken(RuntimeError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from shardwise.checker.regions import no_typecheck
 from shardwise.simulator.patching import patched
 from shardwise.simulator.program import Loaded, Program
 from shardwise.verifier.subject import filled
@@ -21,14 +22,15 @@ from shardwise.verifier.subject import filled
 
 @dataclass(frozen=True)
 class Changed:
-    """A script that runs with ``text`` in the place of one of its files; with the script's own text if None.
+    """A script that runs with ``text`` in the place of the file at ``path``; as it is if that is None.
 
-    A subject of ``shardwise verify``.
+    A subject of ``shardwise verify``. ``checked``: False for a run in which the checker has no hand.
     """
 
     program: Program
     path: Path | None = None
     text: str = ""
+    checked: bool = True
 
     def __str__(self) -> str:
         return str(self.program)
@@ -38,13 +40,16 @@ class Changed:
         program = replace(self.program, arguments=tuple(filled(word, sizes) for word in self.program.arguments))
         loaded = program.load()
         path, text = self.path, self.text
-        if path is None:
-            return lambda mesh: program.run(loaded)
-        if Path(loaded.file).resolve() == path:
+        main = Path(loaded.file).resolve()
+        if path == main:
             loaded = Loaded(compile(text, loaded.file, "exec", dont_inherit=True), loaded.file, loaded.spec)
 
         def run(mesh: Any) -> None:
-            with substituted(path, text, shown=loaded.file if Path(loaded.file).resolve() == path else str(path)):
+            with contextlib.ExitStack() as stack:
+                if path is not None:
+                    stack.enter_context(substituted(path, text, shown=loaded.file if path == main else str(path)))
+                if not self.checked:
+                    stack.enter_context(no_typecheck())
                 program.run(loaded)
 
         return run
