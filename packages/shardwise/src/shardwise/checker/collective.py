@@ -24,6 +24,7 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .classes import is_dtensor_call
+from .divergence import check_arrival
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
@@ -47,6 +48,8 @@ def collective(op: str) -> Handler:
         axis = normalize_axis(call.axis)
         before = type_of(call.x)
         shown = [typed_shape(call.x)] if is_tracing() else []
+        if session.diverging and call.move.meets(backward=call.x.requires_grad):
+            check_arrival(session, op, call.x, axis)
         changed = before if axis.size() == 1 else _check(session, call, axis, before)
         if changed.spec is not None and not session.local:
             changed = _with_lengths(call, axis, before, changed)

@@ -13,7 +13,7 @@ from shardwise.diagnostics.source import user_place
 from shardwise.interop import recording
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
-from shardwise.interop.torch_compat import operator_parameters
+from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
 from shardwise.rules import custom
 from shardwise.rules.row import Kind, Row
 from shardwise.rules.table import lookup
@@ -24,6 +24,7 @@ from . import gradient_hooks, loss, special
 from .calls import Op
 from .classes import is_dtensor_call
 from .collective import collective
+from .control_flow import CONTROL_FLOW
 from .factories import factory
 from .foreach import foreach
 from .gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
@@ -52,6 +53,8 @@ def handler_for(func: Any) -> Handler:
     ours = getattr(func, "__shardwise_op__", None)
     if ours is not None:
         return partial_contraction(ours.removeprefix("partial_")) if ours.startswith("partial_") else collective(ours)
+    if isinstance(func, HigherOrderOperator) and func.__name__ in CONTROL_FLOW:
+        return CONTROL_FLOW[func.__name__]
     raw = raw_handler(func)
     if raw is not None:
         return raw
@@ -107,6 +110,8 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
         if row.op == "_foreach_zero" and name.in_place:
             return special.zero_each
         return foreach(row.op if not name.in_place else f"{row.op}_") or special.optimizer
+    if row.kind is Kind.CONTROL:
+        return no_rule(name)  # a function of that name that is not the operator
     op = Op(name, row)
     if writes_statistics(op):
         return with_statistics(op)

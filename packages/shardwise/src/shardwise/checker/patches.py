@@ -1,8 +1,8 @@
-"""Which of PyTorch's functions are wrapped while some thread is checking? Four that its function modes do not show.
+"""Which of PyTorch's functions are wrapped while some thread is checking? Five that its function modes do not show.
 
 ``autograd.Function.apply`` runs a user's forward without telling anybody what it is; vmap makes new tensors around its
 inputs; a module's backward hooks work through a hidden autograd function; ``nn.Parameter`` makes a new tensor object of
-its data. The wrappers are in place as long as any
+its data; ``cond`` and its like compile what they run. The wrappers are in place as long as any
 thread checks, and pass straight through on threads that do not.
 """
 
@@ -19,13 +19,20 @@ import torch.utils.hooks
 from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.session import current
 from shardwise.interop.tagging import alias, tag_of
-from shardwise.interop.torch_compat import function_modes, grad_transforms_module, in_backward, vmap_module
+from shardwise.interop.torch_compat import (
+    function_modes,
+    grad_transforms_module,
+    higher_order_module,
+    in_backward,
+    vmap_module,
+)
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
 from . import (
     backward_pass,
     batching,
+    control_flow,
     differentiating,
     function_backward,
     optimizer_gate,
@@ -35,6 +42,7 @@ from . import (
 )
 from .backward_hooks import check_hooks
 from .functions import INTERNAL, checked_apply
+from .interpreting import Interpreting
 from .mode import CheckMode
 from .session import CheckSession
 
@@ -71,6 +79,7 @@ def _install() -> None:
     _replace(vmap, "_flat_vmap", _wrap_vmap)
     _replace(vmap, "_create_batched_inputs", _wrap_batching)
     _replace(vmap, "_unwrap_batched", _wrap_unbatching)
+    _replace(higher_order_module(), "_hop_compile_and_call", _wrap_compiling)
     transforms = grad_transforms_module()
     _replace(transforms, "_wrap_tensor_for_grad", functools.partial(differentiating.wrap_wrapping, _session))
     _replace(transforms, "_undo_create_differentiable", functools.partial(differentiating.wrap_unwrapping, _session))
@@ -158,6 +167,19 @@ def _wrap_parameter(original: Any) -> Any:
         return made
 
     return staticmethod(__new__)
+
+
+def _wrap_compiling(plain: Any) -> Any:
+    """Without Dynamo the operator itself is called, which modes see."""
+
+    @functools.wraps(plain)
+    def call(fn: Any, args: Any, kwargs: Any = None) -> Any:
+        interpreted = any(isinstance(mode, Interpreting) for mode in function_modes())
+        if interpreted or (_session() is not None and control_flow.can_handle(args)):
+            return fn(*args, **(kwargs or {}))
+        return plain(fn, args, kwargs)
+
+    return call
 
 
 def _wrap_vmap(plain: Any) -> Any:

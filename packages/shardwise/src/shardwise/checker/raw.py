@@ -26,6 +26,7 @@ from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdTyp
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .classes import is_dtensor_call
+from .divergence import check_arrival
 from .gradient_origin import gradient_origin, origin_after
 from .gradient_report import gradient_sum_not_owed
 from .ordinary import Handler
@@ -84,6 +85,8 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
                 set_tag(result, Tag(tag.current(), tag.origin))
             return result
         sent = _tensors(given.get(row.sent))
+        if session.diverging:
+            check_arrival(session, usual, sent[0] if sent else None, axis)
         average = _reduction(given) in _AVERAGES
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
         types = [_check(session, exchange, tensor, average) for tensor in sent]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from shardwise.diagnostics.codes import Severity
@@ -37,6 +39,8 @@ class CheckSession:
     ``local``       only local types are propagated.
     ``partials``    ``"explicit"``: a contraction over a sharded dim must ask for its partial result.
     ``collector``   where findings go while ``collecting``; None means that the first finding is raised.
+    ``dry``         the mode of tensors without data, while a function runs on those; else None.
+    ``diverging``   where the ranks have parted ways, in the branch that is being checked.
     ``synchronised`` mesh axes along which random numbers are declared to be equal.
     ``mode``        what shows this session the calls; code inside a backward pass gets it back.
     ``in_typed_code``  such code is running: a hook, the backward of a declared function.
@@ -61,6 +65,8 @@ class CheckSession:
         self.paused = False
         self.checked = 0
         self.unchecked = 0
+        self.dry: Any = None
+        self.diverging: tuple[Any, ...] = ()
         self.synchronised: frozenset[Any] = frozenset()
         self.mode: Any = None
         self.in_typed_code = False
@@ -88,6 +94,16 @@ class CheckSession:
             _warn(error.finding)
         else:
             raise error
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Inside the block calls are checked, from within the handler of a call too."""
+        paused, self.paused = self.paused, False
+        try:
+            with self.mode:
+                yield
+        finally:
+            self.paused = paused
 
     def trust(self, what: str, place: Any) -> None:
         if self.collector is not None:

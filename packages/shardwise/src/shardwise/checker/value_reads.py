@@ -42,10 +42,10 @@ def value_read(op: Op) -> Handler:
                     continue
                 if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
                     told.add(axis)
-                    _value_finding(session, op, "SW115", tensor, axis)
+                    report_read(session, op.name, "SW115", tensor, axis)
                 elif place is V and branching and not type.ground.is_constant and not is_library_calling():
                     told.add(axis)
-                    _value_finding(session, op, "SW116", tensor, axis)
+                    report_read(session, op.name, "SW116", tensor, axis)
         if any(type_of(tensor).axes for tensor in tensors):
             session.checked += 1
         else:
@@ -55,19 +55,20 @@ def value_read(op: Op) -> Handler:
     return handle
 
 
-def _value_finding(session: CheckSession, op: Op, code: str, tensor: torch.Tensor, axis: Any) -> None:
-    located = Located(op.name, [("input", tensor)])
+def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor, axis: Any) -> None:
+    """Report that ``op`` reads a pending sum (SW115), or branches on what varies (SW116)."""
+    located = Located(op, [("input", tensor)])
     name, along = located.name(0), axis_text(axis)
     if code == "SW115":
-        shown = op.name.strip("_")
+        shown = op.strip("_")
         message = f"{shown} reads {name}, which is still a partial sum over {along}"
         facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
         help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
     else:
         message = f"the program branches on {name}, which differs between the ranks of {along}"
-        if op.name in _COMPARISONS:
-            message = f"{op.name} gives each rank of {along} its own answer about {name}, which differs between them"
+        if op in _COMPARISONS:
+            message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = ()
-    finding = Finding(code, message, located.place, op.name, along, (located.operand(0, axis),), facts, help_lines)
+    finding = Finding(code, message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
     session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

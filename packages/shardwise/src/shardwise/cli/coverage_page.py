@@ -27,7 +27,7 @@ on the whole; then the same for gradients. What holds is a *fact*. Operands that
   pass only, and only where it runs what the plain call runs. Claims that it could repair by communicating later, such
   as a mean that is pending, are not counted against it, and facts about sizes in a call (`view`) favour us: we read
   them as a rank's, DTensor as global ones.
-- Four floating samples are in double precision where the operator has it, so that a small lie is not taken for rounding;
+- Four floating samples are in double precision where the operator has it, so that rounding is not mistaken for a lie;
   two in single precision, one complex and one integer sample are added where the operator takes them.
 """
 

@@ -48,6 +48,7 @@ def fake_world(rank: int, world_size: int) -> Iterator[None]:
 # The classes of ``torch.ops.<namespace>.<name>`` and its overloads, to tell them from other callables. (2.13)
 OpOverload: Any = torch._ops.OpOverload
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
+HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 
 
 def operator_parameters(func: Any) -> tuple[str, ...]:
@@ -177,6 +178,42 @@ def is_fake(x: Any) -> bool:
     """True for a fake tensor; does not load the fake tensor machinery. (2.13)"""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, module.FakeTensor)
+
+
+class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Puts a fake in the place of every real tensor: what has real operands alone, a fake mode may run for real."""
+
+    def __init__(self, fake_mode: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.fake_mode = fake_mode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten.lift_fresh.default:  # a constant that has just been made may keep its value
+            args, kwargs = tree_map(self._fake, (args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _fake(self, value: Any) -> Any:
+        real = isinstance(value, torch.Tensor) and not is_fake(value)
+        return self.fake_mode.from_tensor(value) if real else value
+
+
+@contextlib.contextmanager
+def without_data(fake_mode: Any) -> Iterator[None]:
+    """Inside, operators run on shapes alone; real tensors are read as such and never written to. (2.13)"""
+    with fake_mode, _Shielded(fake_mode):
+        yield
+
+
+def fake_mode_of(x: Any) -> Any:
+    """The mode that a fake tensor was made in; fakes of two modes do not meet. (2.13)"""
+    return x.fake_mode
+
+
+def higher_order_module() -> Any:
+    """Where ``cond``, ``while_loop``, ``scan`` and ``map`` compile what they run (``_hop_compile_and_call``). (2.13)"""
+    from torch._higher_order_ops import utils
+
+    return utils
 
 
 def is_transformed(x: torch.Tensor) -> bool:

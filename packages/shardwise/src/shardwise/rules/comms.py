@@ -12,6 +12,9 @@ from typing import Any
 
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, Shard, V
 
+MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+"""Ops in which the ranks of an axis wait for each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -42,6 +45,10 @@ class Move:
     def is_noop(self) -> bool:
         """Nothing changes but, at most, the name: the call hands its operand back."""
         return self.op in ("convert", "reinterpret") and _base(self.src) == _base(self.dst)
+
+    def meets(self, *, backward: bool) -> bool:
+        """True if ranks wait for each other in it, or, where a gradient is taken, in its backward."""
+        return self.op in MEETING or (backward and self.backward[0] in MEETING)
 
 
 def _base(letter: str) -> str:

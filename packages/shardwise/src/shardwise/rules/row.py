@@ -35,6 +35,8 @@ class Kind(enum.Enum):
     """Looks at shape, dtype or device only; result is not a typed tensor, or is the operand itself."""
     VALUE = "value"
     """Hands the tensor's value to Python: bool, item, tolist."""
+    CONTROL = "control flow"
+    """Runs functions of the program, and joins their results by the law."""
     OPTIMIZER = "optimizer"
     """A fused update of parameters by gradients; gradients have no type yet, destinations keep theirs."""
 

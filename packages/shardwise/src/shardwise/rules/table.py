@@ -16,6 +16,7 @@ from . import (
     attention,
     casting,
     contraction,
+    control_flow,
     convolution,
     elementwise,
     factory,
@@ -54,6 +55,7 @@ _MODULES: tuple[types.ModuleType, ...] = (
     value_reads,
     metadata,
     optimizer,
+    control_flow,
     opaque,
 )
 
