@@ -7,7 +7,7 @@ Values that are claimed to be equal on several ranks must be equal bit by bit. W
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +23,9 @@ from .layouts import Layouts, loose_axes
 from .numbers import Against, Disagreement, NotCompared, Numbers, Parting
 from .record import Draw, Key, RankRun, Record
 
-PARAMETERS = ("parameter", "gradient", "trained")
+PARAMETERS = ("parameter", "gradient", "left", "trained")
 """Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
+GRADIENTS = ("gradient", "left")
 _GRADIENT_FLOOR = 1e-2
 """A gradient is compared relative to the largest of its step if that is larger by more than this: one that is zero but
 for rounding has no size of its own."""
@@ -206,8 +207,8 @@ class _Comparison:
             if key.kind == "trained":
                 rtol = min(rtol * _TRAINED, 1.0)
         size = max(scale_of(whole, expected, *pieces.values()), self._size_of_operands(key))
-        if key.kind == "gradient":
-            size = max(size, _GRADIENT_FLOOR * self.floors.get(key.nth, 0.0))
+        if key.kind in GRADIENTS:
+            size = max(size, _GRADIENT_FLOOR * self.floors[_step_of(key)])
         return rtol * size
 
     def _size_of_operands(self, key: Key) -> float:
@@ -278,11 +279,16 @@ def _counts(run: RankRun) -> Counter[Key]:
 
 def _gradient_sizes(alone: RankRun) -> dict[int, float]:
     """The largest element of any gradient, by step."""
-    sizes: dict[int, float] = {}
+    sizes: defaultdict[int, float] = defaultdict(float)
     for entry in alone.entries:
-        if isinstance(entry, Record) and entry.key.kind == "gradient" and entry.value is not None:
-            sizes[entry.key.nth] = max(sizes.get(entry.key.nth, 0.0), scale_of(entry.value))
+        if isinstance(entry, Record) and entry.key.kind in GRADIENTS and entry.value is not None:
+            sizes[_step_of(entry.key)] = max(sizes[_step_of(entry.key)], scale_of(entry.value))
     return sizes
+
+
+def _step_of(key: Key) -> int:
+    """The optimizer step that a gradient enters; 0 for those that are left at the end."""
+    return key.nth if key.kind == "gradient" else 0
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -32,7 +32,7 @@ class Layouts:
 
     def known(self, key: Key, type: TensorType) -> TensorType:
         """``type``, or what has been found out about this parameter if it says less."""
-        found = self._known.get(key.name) if key.kind in ("gradient", "trained") else None
+        found = self._known.get(key.name) if key.kind in ("gradient", "left", "trained") else None
         same = found is not None and dict(found.local) == dict(type.local)
         return found if found is not None and same and loose_axes(type) else type
 

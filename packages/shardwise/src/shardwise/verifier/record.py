@@ -25,6 +25,7 @@ KIND_OF = {
     "result": "result of {name}",
     "loss": "loss",
     "gradient": "gradient of {name}",
+    "left": "gradient of {name} at the end",
     "parameter": "parameter {name} before the first step",
     "trained": "parameter {name} after the last step",
     "output": "output{name}",
@@ -112,16 +113,24 @@ class RankRun:
 
 
 class Recorder:
-    """Takes copies of the tensors it hears of. Implements ``interop.recording.Listener``."""
+    """Takes copies of the tensors it hears of. Implements ``interop.recording.Listener``.
+
+    ``leaves``  those for which gradients may be computed, and where they were declared.
+    """
 
     def __init__(self) -> None:
         self.run = RankRun()
+        self.leaves: list[tuple[torch.Tensor, Place | None]] = []
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 
     def hear(self, kind: str, name: str, x: Any) -> None:
         if isinstance(x, torch.Tensor):
-            self.add(kind, name, x, type_of(x), user_place(2))
+            place = user_place(2)
+            self.add(kind, name, x, type_of(x), place)
+            with no_torch_function():
+                if x.is_leaf and x.requires_grad:
+                    self.leaves.append((x, place))
 
     def add(
         self,

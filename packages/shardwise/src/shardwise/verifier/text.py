@@ -19,6 +19,7 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.text import WIDTH, location
 from shardwise.diagnostics.text import render as render_finding
 
+from .difference import Difference
 from .numbers import Against, Disagreement, NotCompared
 from .record import Key
 from .verdict import Failure, Verdict
@@ -100,35 +101,24 @@ def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
     found = wrong.difference
     if found is None:
         return
-    where = f"at {list(wrong.index)}" if wrong.index else "as a whole"
-    if wrong.against is Against.RANKS:
-        base, rank = wrong.ranks
-        yield "first", f"{where} rank {rank} has {_number(found.actual)}, rank {base} has {_number(found.expected)}"
-    elif len(wrong.ranks) > 1:
-        summed = ", ".join(map(str, wrong.ranks))
-        yield (
-            "first",
-            (f"{where} the sum over ranks {summed} is {_number(found.actual)}, one rank has {_number(found.expected)}"),
-        )
-    else:
-        there = f" at {list(wrong.whole_index)}" if wrong.whole_index != wrong.index else ""
-        yield (
-            "first",
-            (
-                f"{where} rank {wrong.rank} ({_coordinates(wrong.rank, mesh)}) has {_number(found.actual)}, one rank has "
-                f"{_number(found.expected)}{there}"
-            ),
-        )
+    yield "first", _first_element(wrong, found, mesh)
     if found.total > 1:
-        yield (
-            "all",
-            (
-                f"{found.count} of {counted(found.total, 'element')} differ, by up to {found.largest:.3g} where the "
-                f"largest is {found.scale:.3g}"
-            ),
-        )
+        size = f"by up to {found.largest:.3g} where the largest is {found.scale:.3g}"
+        yield "all", f"{found.count} of {counted(found.total, 'element')} differ, {size}"
     if wrong.hint:
         yield "factor", wrong.hint
+
+
+def _first_element(wrong: Disagreement, found: Difference, mesh: str) -> str:
+    where = f"at {list(wrong.index)}" if wrong.index else "as a whole"
+    actual, expected = _number(found.actual), _number(found.expected)
+    if wrong.against is Against.RANKS:
+        base, rank = wrong.ranks
+        return f"{where} rank {rank} has {actual}, rank {base} has {expected}"
+    if len(wrong.ranks) > 1:
+        return f"{where} the sum over ranks {', '.join(map(str, wrong.ranks))} is {actual}, one rank has {expected}"
+    there = f" at {list(wrong.whole_index)}" if wrong.whole_index != wrong.index else ""
+    return f"{where} rank {wrong.rank} ({_coordinates(wrong.rank, mesh)}) has {actual}, one rank has {expected}{there}"
 
 
 def _coordinates(rank: int, mesh: str) -> str:
@@ -178,6 +168,8 @@ def _named(key: Key) -> str:
     if key.kind == "declared" and key.place is not None and key.name.startswith(("assert_", "mutate_", "reinterpret_")):
         number = "" if key.nth == 1 else f" (number {key.nth})"
         return f"{safe_str(_first_argument(key.place))}{number}, as {key.name} has it,"
+    if key.kind == "left" and key.place is not None:
+        return f"gradient of {safe_str(_first_argument(key.place))} at the end"
     if key.kind == "gradient":
         return f"{safe_str(key)} in step {key.nth}"
     return safe_str(key) if key.nth == 1 else f"{safe_str(key)} (number {key.nth})"

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import functools
+import importlib
 
-import shardwise
 from shardwise.interop.torch_compat import preload
 from shardwise.rules.table import lookup
+
+PUBLIC = (
+    "shardwise.checker.functions",
+    "shardwise.checker.regions",
+    "shardwise.collectives.annotate",
+    "shardwise.collectives.coerce",
+    "shardwise.collectives.communicate",
+    "shardwise.collectives.partial",
+    "shardwise.collectives.queries",
+    "shardwise.collectives.redistribute",
+    "shardwise.collectives.remesh",
+    "shardwise.interop.scalar",
+)
+"""Where the names live that programs import."""
 
 
 @functools.cache
 def warm_up() -> None:
-    """Load torch's late imports, the rule book and every public name; nothing if that has been done."""
+    """Load torch's late imports, the rule book and what programs import; nothing if that has been done."""
     preload()
     lookup("add")
-    for name in shardwise.__all__:
-        getattr(shardwise, name)
+    for name in PUBLIC:
+        importlib.import_module(name)

@@ -155,17 +155,21 @@ class _Steps:
         for name, parameter, type in self.stepped.values():
             with no_torch_function():
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)
-        for name, parameter in self.names.parameters().items():
+        told = set(self.stepped)
+        owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
+        declared = [("what is declared", leaf, place) for leaf, place in self.recorder.leaves]
+        for name, parameter, place in (*owned, *declared):
             gradient = _gradient(parameter)
-            if gradient is not None and id(parameter) not in self.stepped:
-                self._add_unfinished(name, parameter, gradient)
+            if gradient is not None and id(parameter) not in told:
+                told.add(id(parameter))
+                self._add_unfinished(name, parameter, gradient, place)
 
     def _add(self, kind: str, name: str, x: torch.Tensor, declared: TensorType, place: Any) -> None:
         local, type = local_form(x)
         with no_torch_function():
             self.recorder.add(kind, name, local, declared if declared.axes else type, place)
 
-    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, place: Any) -> None:
         """Nothing says whether the sums that it owes have been done; its own type does, where gradients have one."""
         tag = tag_of(gradient)
         try:
@@ -175,10 +179,10 @@ class _Steps:
         declared = type_of(parameter)
         with no_torch_function():
             if tag is not None and tag.current().axes:
-                self.recorder.add("gradient", name, local, tag.current(), None)
+                self.recorder.add("left", name, local, tag.current(), place)
             else:
                 owing = declared.backward_type() if declared.axes else None
-                self.recorder.add("gradient", name, local, declared if declared.axes else type, None, owing=owing)
+                self.recorder.add("left", name, local, declared if declared.axes else type, place, owing=owing)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
