@@ -59,8 +59,15 @@ def operator_parameters(func: Any) -> tuple[str, ...]:
     return () if schema is None else tuple(argument.name for argument in schema.arguments)
 
 
-# Sees every operator below autograd, those of ``c10d`` that C++ issues too; documented, with a private name. (2.13)
-DispatchMode: Any = torch.utils._python_dispatch.TorchDispatchMode
+class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator below autograd, those of ``c10d`` that C++ issues too; torch documents it. (2.13)"""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # keeping Dynamo out would load it, which takes longer than most checks
 
 
 def unboxed_group(boxed: Any) -> Any:

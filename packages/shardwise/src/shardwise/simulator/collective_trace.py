@@ -78,7 +78,7 @@ def recorded(link: Link, rank: int) -> Iterator[Recorder]:
         yield recorder
 
 
-class Recorder(DispatchMode):  # type: ignore[misc]
+class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a ``Link`` of each collective that this thread issues."""
 
     def __init__(self, link: Link, rank: int) -> None:

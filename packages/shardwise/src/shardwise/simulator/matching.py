@@ -8,6 +8,7 @@ elements that one sends and the other expects.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -160,5 +161,5 @@ def _message_clash(recv: Call, send: Call) -> Clash | None:
         return None
     if _dtypes(recv) != _dtypes(send):
         return Clash("SW505", f"{_dtypes(send)} is sent where {_dtypes(recv)} is expected")
-    sent, expected = (sum(one.sends or one.receives or ()) for one in (send, recv))
+    sent, expected = (sum(map(math.prod, one.shapes)) for one in (send, recv))
     return None if sent == expected else Clash("SW505", f"{sent} elements are sent where {expected} are expected")

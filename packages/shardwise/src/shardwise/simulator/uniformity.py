@@ -116,14 +116,19 @@ class _Replay:
     def _stall(self) -> Iterator[Finding]:
         """Nobody can go on: the ranks that have ended while others wait for them, or else a circle."""
         ended: dict[int, tuple[int, Meeting]] = {}
-        for rank, state in self.ranks.items():
-            for meeting in state.waits_for:
-                for other in meeting.missing:
-                    if other is not None and self.ranks[other].ended:
-                        ended.setdefault(other, (rank, meeting))
+        waits = [(rank, meeting) for rank, state in self.ranks.items() for meeting in state.waits_for]
+        # Where nobody else is missing, it is not that somebody waits for one who waits.
+        waits.sort(key=lambda wait: not all(map(self._has_ended, wait[1].missing)))
+        for rank, meeting in waits:
+            for other in meeting.missing:
+                if other is not None and self._has_ended(other):
+                    ended.setdefault(other, (rank, meeting))
         yield from self._left(ended)
         if not ended:
             yield from self._circle()
+
+    def _has_ended(self, rank: int | None) -> bool:
+        return rank is not None and self.ranks[rank].ended
 
     def _left(self, ended: dict[int, tuple[int, Meeting]]) -> Iterator[Finding]:
         causes: dict[object, tuple[int, Meeting, list[int]]] = {}
