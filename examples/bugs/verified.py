@@ -1,0 +1,44 @@
+"""What does ``shardwise verify`` say about a program? Runs it on dp x tp ranks and on one, and compares the numbers."""
+
+from dataclasses import dataclass
+
+from proof import DP, SIZES, TP, Job
+
+from shardwise.simulator.program import Program
+from shardwise.verifier.run import Options, verify_subject
+from shardwise.verifier.subject import Script
+
+MESH = {"dp": DP, "tp": TP}
+OPTIONS = Options(timeout_s=120, narrow=False)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How the run on four ranks compares with that on one.
+
+    ``compared``  tensors that anything was found out about.
+    ``first``     the first tensor that disagrees, in a phrase; empty if none does.
+    ``errors``    what the types said on the way.
+    ``failure``   why there are no numbers; empty if there are.
+    """
+
+    compared: int
+    first: str
+    errors: int
+    failure: str
+
+    @property
+    def caught(self) -> bool:
+        """True if the numbers are wrong."""
+        return bool(self.first)
+
+
+def verify(job: Job) -> Verified:
+    """The verdict on one program, in double precision and two steps if its options say so."""
+    sizes = [f"--{name}={size}" for name, size in SIZES.items()]
+    arguments = (*sizes, "--dp={dp}", "--tp={tp}", *job.args)
+    verdict = verify_subject(Script(Program(path=str(job.script), arguments=arguments)), MESH, OPTIONS)
+    numbers = verdict.numbers
+    first = next((f"{wrong.key} {wrong.said}" for wrong in numbers.disagreements), "")
+    failure = "" if verdict.failure is None else verdict.failure.text
+    return Verified(numbers.compared, first, len(verdict.types.errors), failure)
