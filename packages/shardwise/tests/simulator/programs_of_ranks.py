@@ -15,7 +15,9 @@ import torch.distributed.nn.functional as autograd_collectives
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
 
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
@@ -264,6 +266,39 @@ def wrappers() -> list[Tensor]:
     return [*plain, *(p.grad.full_tensor() for p in built[1].parameters())]
 
 
+def tensor_parallel_steps() -> list[Any]:
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for step in range(2):
+        x = torch.randn(2, 4, generator=torch.Generator().manual_seed(step + mesh["dp"].get_local_rank()))
+        loss = model(x).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return [loss.detach(), norm.full_tensor(), *(p.full_tensor().detach() for p in model.parameters())]
+
+
+def pipeline() -> list[Any]:
+    rank, n = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 4) for _ in range(n)]
+    stage = PipelineStage(layers[rank], rank, n, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n, loss_fn=lambda y, target: (y - target).square().mean())
+    x = torch.randn(2 * n, 4, generator=torch.Generator().manual_seed(1))
+    losses: list[Tensor] = []
+    if rank == 0:
+        schedule.step(x)
+    elif rank == n - 1:
+        schedule.step(target=x, losses=losses)
+    else:
+        schedule.step()
+    return [*(p.grad for p in layers[rank].parameters()), *(loss.detach() for loss in losses)]
+
+
 def random_numbers() -> list[Any]:
     """torch goes on from the caller's numbers on every rank; what one rank draws leaves the others alone."""
     rank = dist.get_rank()
@@ -297,5 +332,5 @@ def quietly(program: Any) -> Any:
 
 PROGRAMS = (
     reductions, gathering, scattering, layouts, objects, messages, asynchronous, coalesced, functionals, differentiable,
-    groups, meshes, wrappers, random_numbers, environment,
+    groups, meshes, wrappers, tensor_parallel_steps, pipeline, random_numbers, environment,
 )  # fmt: skip

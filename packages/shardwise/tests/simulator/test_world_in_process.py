@@ -17,14 +17,18 @@ import shardwise as spmd
 from shardwise import I, P, R
 from shardwise.checker.activation import checking
 from shardwise.diagnostics.result import Collector
+from shardwise.simulator.in_process.turns import Abandoned, Turns
+from shardwise.simulator.waiting import listed
 from shardwise.simulator.world import (
     CollectiveMismatch,
     Deadlock,
+    FakeWorld,
     InProcessWorld,
     ProcessWorld,
     RankFailure,
     RankTimeout,
 )
+from shardwise.types.errors import SpmdValueError
 
 from .programs_of_ranks import PROGRAMS, own, quietly
 
@@ -137,6 +141,29 @@ def test_a_collective_leaves_no_trace_in_autograd():
     expected = [[2.0, 2.0], 0, [2.0, 2.0], [2.0, 2.0], 0]
     assert InProcessWorld(2).run(inside_inference_mode) == [expected] * 2
     assert ProcessWorld(2).run(inside_inference_mode) == [expected] * 2
+
+
+def test_a_rank_that_is_abandoned_gets_no_state_back():
+    restored: list[int] = []
+    turns = Turns(2, on_stuck=lambda: None, suspend=lambda rank: None, resume=restored.append)
+    unwound = []
+
+    def rank_main(rank: int) -> None:
+        try:
+            turns.attend(rank)
+            turns.wait_until(rank, lambda: False)
+        except Abandoned:
+            unwound.append(rank)
+        finally:
+            turns.end(rank)
+
+    threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    turns.begin()
+    assert turns.over.wait(20)
+    assert restored == [0, 1]
+    assert sorted(unwound) == [0, 1]
 
 
 # Every rank is checked on its own
@@ -331,6 +358,27 @@ def test_a_rank_that_does_not_come_back_is_named_and_ended():
     assert one.entered is None
     assert one.place.function.endswith("program")
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")] == []
+
+
+@pytest.mark.parametrize("world", [InProcessWorld, ProcessWorld, FakeWorld])
+def test_a_world_without_ranks_is_refused(world):
+    with pytest.raises(SpmdValueError, match="a world needs at least one rank, got 0") as caught:
+        world(0).run(print)
+    assert caught.value.code == "SW903"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([1], "rank 1"),
+        ([2, 0], "ranks 0, 2"),
+        (range(8), "ranks 0, 1, 2, 3, 4, 5, 6, 7"),
+        (range(64), "ranks 0 to 63"),
+        (range(0, 64, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 24 more"),
+    ],
+)
+def test_ranks_are_listed_as_long_as_they_are_few(ranks, text):
+    assert listed(ranks) == text
 
 
 def test_worlds_do_not_nest():

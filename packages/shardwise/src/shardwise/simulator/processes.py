@@ -69,8 +69,10 @@ def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeou
 
     Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
     Results travel by pickle.
-    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds.
+    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds, SW903 for a
+    world without ranks.
     """
+    Job(world_size)
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError("run_processes makes its own process group, and this process has one already")
     context = multiprocessing.get_context("fork")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.finding import Place
 
+_SHOWN = 8
+"""How many ranks are listed one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entered:
@@ -49,6 +52,11 @@ def told(standings: Iterable[Standing]) -> str:
 
 
 def listed(ranks: Iterable[int]) -> str:
-    """``rank 1``, ``ranks 0, 2``."""
+    """``rank 1``, ``ranks 0, 2``, ``ranks 0 to 63``; of many without an order the first few."""
     numbers = sorted(ranks)
-    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    if len(numbers) > _SHOWN and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        shown = f"{numbers[0]} to {numbers[-1]}"
+    elif len(numbers) > _SHOWN:
+        shown += f" and {len(numbers) - _SHOWN} more"
+    return ("rank " if len(numbers) == 1 else "ranks ") + shown

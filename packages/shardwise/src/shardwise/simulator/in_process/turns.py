@@ -75,9 +75,9 @@ class Turns:
         self._gates[rank].acquire()
         self._waits_for[rank] = None
         self.running = rank
-        self._resume(rank)
         if self._abandoned:
-            raise Abandoned
+            raise Abandoned  # without ``resume``: whoever has abandoned the world may have gone on
+        self._resume(rank)
 
     def _hand_over(self, rank: int) -> None:
         following = self._next(rank)

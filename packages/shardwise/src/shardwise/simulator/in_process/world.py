@@ -129,7 +129,8 @@ class _Run:
             self.turns.attend(rank)
             join(lambda name: self._default_group(name, rank), "gloo", self._store)
             seed_rank(self._origin, rank)
-            self._results[rank] = self._fn(*self._args[rank])
+            with torch.autograd.set_multithreading_enabled(False):  # backward passes too run on this thread
+                self._results[rank] = self._fn(*self._args[rank])
         except Abandoned:
             pass
         except BaseException as error:
