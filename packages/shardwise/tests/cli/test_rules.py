@@ -127,3 +127,10 @@ def test_words_do_not_change_the_fingerprint_and_rows_do():
     assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
     assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
     assert fingerprint({**sources, name: sources[name] + "\nROWS = ()\n"}) != fingerprint(sources)
+
+
+def test_a_page_of_a_branch_says_how_its_results_join():
+    lines = [" ".join(line.split()) for line in rules("cond").stdout.splitlines()]
+    assert "pred true_fn false_fn -> result" in lines
+    assert {"R R V -> V", "V R R -> V", "R P P -> P", "R R P -> refused, SW113", "R I I -> I"} <= set(lines)
+    assert "a slice of the result" in rules("map").stdout

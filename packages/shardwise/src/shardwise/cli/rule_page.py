@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from shardwise.rules.algebra import Given, Refusal, local_rule, products
 from shardwise.rules.labels import Call, Labelling, Shape
 from shardwise.rules.placing import Sharded, sharded_rule
-from shardwise.rules.row import Row
+from shardwise.rules.row import Kind, Row
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V, to_local_type
+
+from .joining_page import joining
 
 Places = tuple[PerMeshAxisSpmdType, ...]
 _Sizes = tuple[tuple[int, ...], ...]
@@ -68,7 +70,9 @@ def render(row: Row) -> str:
     """The page, as plain text."""
     parts = [_head(row)]
     example = example_of(row)
-    if example is not None:
+    if row.kind is Kind.CONTROL:
+        parts.append(joining(row))
+    elif example is not None:
         lines = list(placements(row, example))
         parts.append(_dims(example))
         parts.append(_table(example, lines))
