@@ -22,6 +22,7 @@ from .gradient_report import accumulation_conflict
 from .gradients import Arrival, BackwardPass, arrive, dual, gradient_of, waive
 from .replicas import reduced_axes
 from .session import CheckSession
+from .sharded_gradients import type_sharded
 
 
 def wrap_engine(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,6 +63,7 @@ def running(session: CheckSession, reached: Sequence[torch.Tensor]) -> Iterator[
         yield this
     finally:
         session.passes.pop()
+    type_sharded(this.arrivals)
     for key, arrival in this.arrivals.items():
         arrive(arrival)
         if key in reduced:

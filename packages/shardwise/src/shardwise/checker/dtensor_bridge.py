@@ -13,7 +13,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -22,6 +22,7 @@ from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, P
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
+from .gradient_origin import gradient_origin
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
 from .shard_moves import landed
@@ -54,6 +55,12 @@ def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
     if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
         return
     dtensor, grads = args[0], args[1] if len(args) > 1 else None
+    held = tag_of(dtensor._local_tensor)
+    if (
+        held is not None and gradient_origin(held) is not None
+    ):  # its placements say nothing of the other axes, its history does
+        alias(result, dtensor._local_tensor, held.current(), held.origin)
+        return
     placements = dtensor.placements
     places: dict[MeshAxis, Placement] = {
         axis: place

@@ -62,19 +62,19 @@ def adopt(variables: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             tables = (variable._backward_hooks, getattr(variable, "_post_accumulate_grad_hooks", None))
         for table, wrap in zip(tables, (_on_tensor, _after_accumulation), strict=True):
             for key, hook in list((table or {}).items()):
-                if _is_torchs(hook):
+                if is_torchs(hook):
                     foreign.append(variable)
                 elif not hasattr(hook, _TYPED):
                     table[key] = wrap(variable, hook)  # type: ignore[index]
     return foreign
 
 
-def _is_torchs(hook: Any) -> bool:
+def is_torchs(hook: Any) -> bool:
     hook = getattr(hook, "func", hook)
     return str(getattr(hook, "__module__", "")).startswith("torch.")
 
 
-def _pass() -> tuple[CheckSession, Any] | None:
+def running_pass() -> tuple[CheckSession, Any] | None:
     """The session and its running backward pass; None if this thread does not check now."""
     session = current()
     return (session, session.passes[-1]) if isinstance(session, CheckSession) and session.passes else None
@@ -85,7 +85,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(hook)
     def typed(gradient: Any) -> Any:
-        running, x = _pass(), tensor()
+        running, x = running_pass(), tensor()
         if running is None or x is None or not isinstance(gradient, torch.Tensor):
             return hook(gradient)
         session, this = running
@@ -93,7 +93,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
         result, found = checked_call(session, lambda: hook(gradient), [gradient], [expected], [x])
         returned = gradient if result is None else result
         with telling(session):
-            type = accepted(session, hook, x, expected, found(returned), discharges=x.is_leaf)
+            type = accepted(session, hook, type_of(x), expected, found(returned), discharges=x.is_leaf)
         this.returned[id(x)] = type
         if id(x) in this.arrivals:
             this.arrivals[id(x)].contribution = type
@@ -106,7 +106,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
 def _after_accumulation(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hook)
     def typed(variable: torch.Tensor) -> Any:
-        running = _pass()
+        running = running_pass()
         if running is None:
             return hook(variable)
         session, this = running
@@ -149,9 +149,9 @@ def checked_call(
 
 
 def accepted(
-    session: CheckSession, hook: Any, x: Any, expected: TensorType, found: TensorType, *, discharges: bool
+    session: CheckSession, hook: Any, own: TensorType, expected: TensorType, found: TensorType, *, discharges: bool
 ) -> TensorType:
-    """The type of the gradient that ``hook`` has left for ``x``; SW606 where it is none of ``x``.
+    """The type of the gradient that ``hook`` has left for a tensor of type ``own``; SW606 where it is none of it.
 
     ``discharges``  the hook may make the pending sum that would be owed after backward, as one on a parameter may.
     """
@@ -168,6 +168,6 @@ def accepted(
         elif discharges and want is P and got in EQUAL:
             places[axis] = got
         elif not is_gradient_of(want, got):
-            not_dual(session, hook, axis, x, want, got)
+            not_dual(session, hook, axis, own.get(axis), want, got)
             places[axis] = UNKNOWN
     return expected.with_placements(places)

@@ -15,6 +15,8 @@ from shardwise.diagnostics.source import Site
 from shardwise.interop.tagging import Origin, Tag, tag_of
 from shardwise.interop.torch_compat import no_torch_function, same_memory
 
+from .classes import is_dtensor
+
 _DEPTH = 16
 """How many steps of a history are followed; longer ones come from loops that repeat themselves."""
 
@@ -62,6 +64,11 @@ def origin_after(tensor: Any, site: Site | None, text: str) -> Origin:
     return Origin(site, text, gradient_origin(tag_of(tensor)))
 
 
+def local_part(gradient: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a gradient: itself, or the local tensor in a DTensor."""
+    return gradient._local_tensor if is_dtensor(gradient) else gradient  # type: ignore[attr-defined]
+
+
 def owner_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The leaf whose ``.grad`` is ``tensor`` or all of its memory; None if it is not a gradient but made of one."""
     origin = gradient_origin(tag_of(tensor))
@@ -70,6 +77,9 @@ def owner_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     with no_torch_function():
         gradient = parameter.grad if parameter.is_leaf or parameter.retains_grad else None
-        if gradient is None or gradient.numel() != tensor.numel():
+        if gradient is None:
+            return None
+        gradient = local_part(gradient)
+        if gradient.numel() != tensor.numel():
             return None
         return parameter if gradient is tensor or same_memory(gradient, tensor) else None

@@ -17,7 +17,7 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
-from .gradient_origin import gradient_origin, owner_of
+from .gradient_origin import gradient_origin, local_part, owner_of
 from .parameter_names import listed, names_of
 from .report import WORDS, Located, axis_text, describe_value, provenance
 
@@ -47,7 +47,7 @@ def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[st
     shown = []
     for parameter, name in list(zip(parameters, names, strict=True))[:_OPERANDS]:
         with no_torch_function():
-            gradient = parameter.grad
+            gradient = None if parameter.grad is None else local_part(parameter.grad)
         shown.append(Operand(f"{name}.grad", describe_value(gradient), None, provenance(gradient, axis)))
     return shown
 
@@ -115,10 +115,10 @@ def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torc
     )
 
 
-def not_dual(session: Session, hook: Any, axis: Any, x: torch.Tensor, expected: Placement, found: Placement) -> None:
+def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
     """SW606: a hook returns a gradient whose type is not the dual of its tensor's."""
     name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
-    where, own = axis_text(axis), type_of(x).get(axis)
+    where = axis_text(axis)
     message = (
         f"the hook {name} makes the gradient of a tensor that is {WORDS[repr(own)]} over {where} "
         f"{WORDS[repr(found)]}, where {WORDS[repr(expected)]} is wanted"

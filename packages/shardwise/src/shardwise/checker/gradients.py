@@ -27,7 +27,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from .classes import is_dtensor
 from .destination import write
-from .gradient_origin import GradientOrigin, gradient_origin
+from .gradient_origin import GradientOrigin, gradient_origin, local_part
 from .gradient_writes import into_gradient
 from .session import CheckSession
 
@@ -61,7 +61,7 @@ class BackwardPass:
 def gradient_type(parameter: torch.Tensor) -> TensorType:
     """The type of ``parameter.grad`` as the checker knows it; unknown if there is none or nothing is known."""
     gradient = gradient_of(parameter)
-    type = UNTYPED if gradient is None else type_of(gradient)
+    type = UNTYPED if gradient is None else type_of(local_part(gradient))
     return UNKNOWN_TYPE if type is UNTYPED else type
 
 
@@ -74,8 +74,8 @@ def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
 def waive(parameter: torch.Tensor) -> None:
     """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
     gradient = gradient_of(parameter)
-    if gradient is not None and not is_dtensor(gradient):
-        set_tag(gradient, Tag(UNKNOWN_TYPE))
+    if gradient is not None:
+        set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
 
 
 def gradient_of(x: torch.Tensor) -> torch.Tensor | None:

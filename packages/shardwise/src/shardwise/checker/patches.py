@@ -40,7 +40,7 @@ from . import (
     replicas,
     sharded_parameters,
 )
-from .backward_hooks import check_hooks
+from .backward_hooks import check_hooks, follow, noting
 from .functions import INTERNAL, checked_apply
 from .interpreting import Interpreting
 from .mode import CheckMode
@@ -74,6 +74,8 @@ def release() -> None:
 def _install() -> None:
     _replace(torch.autograd.Function, "apply", _wrap_apply)
     _replace(torch.utils.hooks.BackwardHook, "__init__", _wrap_backward_hook)
+    for side in ("input", "output"):
+        _replace(torch.utils.hooks.BackwardHook, f"setup_{side}_hook", functools.partial(noting, f"{side}s"))
     _replace(torch.nn.Parameter, "__new__", _wrap_parameter)
     vmap = vmap_module()
     _replace(vmap, "_flat_vmap", _wrap_vmap)
@@ -144,6 +146,8 @@ def _wrap_backward_hook(plain: Any) -> Any:
         if session is not None:
             check_hooks(session, module, (*user_hooks, *user_pre_hooks))
         plain(self, module, user_hooks, user_pre_hooks)
+        if session is not None:
+            follow(self)
 
     return __init__
 

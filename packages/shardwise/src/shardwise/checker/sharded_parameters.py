@@ -23,10 +23,10 @@ from shardwise.types.tensor_type import UNTYPED
 from .classes import is_dtensor
 from .pausing import paused
 from .session import CheckSession
+from .sharded_gradients import DECLARED, note
 
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_param"
 _FLAT = "torch.distributed.fsdp._flat_param"
-_DECLARED = "_shardwise_declared"
 Replace = Callable[[Any, str, Callable[[Any], Any]], None]
 
 
@@ -48,7 +48,7 @@ def watch(replace: Replace, find: Callable[[], CheckSession | None]) -> bool:
 def _wrap_sharding(find: Callable[[], CheckSession | None], plain: Any) -> Any:
     @functools.wraps(plain)
     def __init__(self: Any, param: Any, *args: Any, **kwargs: Any) -> None:
-        setattr(self, _DECLARED, tag_of(param))
+        note(self, tag_of(param))
         session = find()
         with contextlib.nullcontext() if session is None else paused(session):
             plain(self, param, *args, **kwargs)
@@ -62,7 +62,7 @@ def _wrap_gathering(plain: Any) -> Any:
         plain(self)
         gathered = self._unsharded_param
         if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
-            set_tag(gathered, _gathered(getattr(self, _DECLARED, None), self.mesh_info.mesh.get_all_groups()))
+            set_tag(gathered, _gathered(getattr(self, DECLARED, None), self.mesh_info.mesh.get_all_groups()))
 
     return init_unsharded_param
 
