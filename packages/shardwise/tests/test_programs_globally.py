@@ -1,7 +1,7 @@
 """What do global types say about the right programs? Nothing, or something that their local types need not know.
 
-Each program of ``programs/right`` is clean locally. Globally it is clean too, or listed here with the codes that it gets
-and the reason: it leaves open which dim is cut, or a rank does something of its own that has no counterpart on one
+Each program of ``programs/right`` is clean locally. Globally it is clean too, or listed here with the codes that it
+gets and the reason: it leaves open which dim is cut, or a rank does something of its own that has no counterpart on one
 device and belongs into a local region. A code that is not listed is a false alarm; a listed one that does not come is
 a bug that is not seen any more.
 """
@@ -18,17 +18,11 @@ from shardwise.simulator.program import Program
 
 from .test_programs import RIGHT, options_of
 
-MEAN = (
-    "SW403",
-    "the mean over a rank's own samples is no term of the global mean: shardwise.mean, or a sum by the count",
-)
+MEAN = "SW403", "the mean of a rank's own samples is no term of the global mean: shardwise.mean, or a sum by the count"
 OPEN = "SW408", "an input is annotated V, and nothing says which of its dims is cut"
 NUMBER = "SW408", "positions are offset by a number per rank, which one device does not have"
 GRADIENT = "SW408", "a gradient that is not summed yet is looked at per rank"
-FUSED = (
-    "SW405",
-    "a projection is laid out as every rank's own q, k and v, and cut apart: each cut takes a piece of a shard",
-)
+FUSED = "SW405", "a projection is laid out as every rank's own q, k and v: cutting these apart cuts every shard"
 STATISTICS = "SW405", "normalised by the statistics of a rank's own samples, or features"
 OWN_ROWS = "SW405", "a rank sorts, counts, indexes or measures its own rows"
 OWN_EXTREMUM = "SW404", "a rank finds the extremum of its own elements, and the ranks' are compared afterwards"

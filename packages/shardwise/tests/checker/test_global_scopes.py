@@ -250,3 +250,33 @@ def test_what_an_operand_without_a_type_does_to_shards_is_unknown(mesh: Any, par
     with checking(local=False, collect=collector):
         torch.nn.functional.linear(x, w)
     assert [finding.code for finding in collector.result().findings] == ["SW102" if partner is None else "SW103"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.view(4, 6, 128),
+        lambda x: x.view(4, 6, 16, 8),
+        lambda x: x.reshape(-1, 12, 128),
+        lambda x: x.unflatten(-1, (16, 8)),
+        lambda x: x.expand(4, 6, 128),
+        lambda x: x.expand(3, 4, -1, -1),
+    ],
+)
+def test_sizes_of_the_whole_are_not_those_of_a_shard(mesh: Any, call: Any) -> None:
+    call(torch.zeros(4, 6, 128))  # as on one device
+    x = operand("f32[2@dp, 6, 32@tp]")
+    collector = Collector(mesh="", script="", rank=0)
+    with pytest.raises(RuntimeError), checking(local=False, collect=collector):
+        call(x)
+    [finding] = collector.result().findings
+    assert finding.code == "SW418"
+    assert "4 x 6 x 128 of x, of which one rank has 2 x 6 x 32" in finding.message
+    assert "x.shape[i]" in finding.help[0]
+
+
+@pytest.mark.parametrize("call", [lambda x: x.view(5, 7), lambda x: x.expand(3, 3), lambda x: x.unflatten(-1, (5, 5))])
+def test_sizes_that_fit_nothing_are_refused_by_torch(mesh: Any, call: Any) -> None:
+    with typecheck(local=False), pytest.raises(RuntimeError) as caught:
+        call(operand("f32[2@dp, 6, 32@tp]"))
+    assert not isinstance(caught.value, spmd.SpmdTypeError)

@@ -69,6 +69,9 @@ def test_an_empty_dim_is_like_any_other() -> None:
     found = reshape((0, 6), (0, 2, 3))
     assert found is not None
     assert found.target == {0: 0, 1: 1}
+    merged = reshape((2, 0, 6), (-1, 6))
+    assert merged is not None
+    assert merged.target == {0: 0, 2: 1}
 
 
 def test_a_minus_one_says_which_dim_grows() -> None:

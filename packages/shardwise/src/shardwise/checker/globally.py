@@ -7,16 +7,18 @@ sharded. The specs of several axes are then put together, in the order in which 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.rules.algebra import Refusal, Weak, products
+from shardwise.rules.global_sizes import Fit, fit
 from shardwise.rules.labels import Call, Labelling
 from shardwise.rules.placing import Sharded, sharded_rule
 from shardwise.rules.row import Row
-from shardwise.types.placement import Placement, V
+from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -65,6 +67,8 @@ class Placer:
         unspecified = [at for at, one in zip(self.tensors, sharded, strict=True) if one.place is V and one.dim is None]
         if unspecified:
             return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
+        if self.fit is not Fit.SHARD:
+            return self._misfit()
         if self.labelling is None:
             return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
         if all(one.dim is None for one in sharded):
@@ -88,6 +92,22 @@ class Placer:
             return places
         # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
         return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
+
+    @functools.cached_property
+    def fit(self) -> Fit:
+        """What the sizes in the call fit."""
+        if not self.tensors:
+            return Fit.SHARD
+        first = self.tensors[0]
+        type, shape = self.types[first], self.operands[first].shape or ()
+        return fit(self.row.op, self.call, whole_shape(type, shape)) if isinstance(type, TensorType) else Fit.SHARD
+
+    def _misfit(self) -> tuple[Placement | Weak, ...] | Refusal:
+        """Sizes of the whole are refused once; what fits nothing is for torch to say."""
+        if self.fit is Fit.WHOLE:
+            self.fit = Fit.NEITHER
+            return Refusal("SW418", "sizes in a call are one rank's", (self.tensors[0],))
+        return (UNKNOWN,)
 
     def _pending(self, axis: Any, sharded: Sequence[Sharded]) -> Refusal | None:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
@@ -155,6 +175,14 @@ class Placer:
             return list(whole[0])
         at_fault = orders.values() or [at for at in self.tensors if any(self._is_cut(at, axis) for axis in axes)]
         return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(at_fault)))
+
+
+def whole_shape(type: TensorType, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the whole of which a tensor of this type and local ``shape`` is an even shard."""
+    cuts: Sequence[Any] = type.spec if type.spec is not None else (None,) * len(shape)
+    return tuple(
+        extent * math.prod(axis.size() for axis in entry_axes(entry)) for extent, entry in zip(shape, cuts, strict=True)
+    )
 
 
 def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:

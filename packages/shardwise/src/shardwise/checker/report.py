@@ -152,7 +152,7 @@ def _finding(
         help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
     if refusal.code in SHARDING and at.axis is not None:
         help_lines += sharding_advice(op, row, refusal.code, operands, located, culprits[0], at.axis)
-        if call is not None and refusal.code != "SW408":
+        if call is not None and refusal.code not in ("SW408", "SW418"):
             help_lines += sharding_help(op, row, call, operands, located, at.axis)
     if refusal.code == "SW121" and not help_lines:
         help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")

@@ -12,13 +12,14 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
+from .globally import whole_shape
 from .sharding_repair import shard_repairs
 
 if TYPE_CHECKING:
     from .infer import AxisRefusal
     from .report import Located
 
-SHARDING = frozenset(f"SW{number}" for number in (*range(401, 413), 417))
+SHARDING = frozenset(f"SW{number}" for number in (*range(401, 413), 417, 418))
 
 
 def sharded_dim(type: Any, axis: Any) -> int | None:
@@ -71,6 +72,11 @@ def sharding_refused(
     if code == "SW411":
         fact = "in a local region nobody asks: with local(): around it, and assert_type says what comes out"
         return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", [fact]
+    if code == "SW418":
+        type, shape = operands[culprits[0]].type, operands[culprits[0]].shape or ()
+        assert isinstance(type, TensorType), "only what is sharded has another shape on one rank"
+        here, whole = (" x ".join(map(str, each)) for each in (shape, whole_shape(type, shape)))
+        return f"{op} is given sizes of the whole {whole} of {first}, of which one rank has {here}", [reason]
     if code == "SW417":
         return f"{op} needs shards of one length, but those of {listed} over {axis} may differ", [reason]
     if code == "SW407":
@@ -86,6 +92,8 @@ def sharding_advice(
     name, where = located.name(culprit), axis_argument(axis)
     if code == "SW417":
         return [assert_even(name, axis, sharded_dim(operands[culprit].type, axis))]
+    if code == "SW418":
+        return [f"-1 in place of the size of a dim that is cut, or {name}.shape[i], which is this rank's"]
     if code == "SW408" and operands[culprit].shape is not None:
         return [
             f"assert_type({name}, {{{where}: S(i)}}) where it is made, with i the dim of which each rank has a piece"

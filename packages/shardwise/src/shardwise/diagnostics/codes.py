@@ -76,6 +76,7 @@ _TABLE = (
     Code("SW412", "stack-form-on-global-axis", "a collective that adds or removes a dim over a globally typed axis"),
     Code("SW413", "local-meets-global-axis", "a collective over a flattened axis of which one part has local types"),
     Code("SW417", "uneven-shards", "a call needs shards of one length, and those of its operand may differ"),
+    Code("SW418", "whole-size-for-shard", "a view is given the sizes of the whole tensor, and one rank has a shard"),
     Code("SW420", "branches-disagree", "two branches of a cond give results of different types"),
     Code("SW421", "loop-changes-type", "a loop's body gives a carried value another type than it takes"),
     Code("SW422", "collective-after-parting", "a collective stands where some of its ranks may not arrive"),

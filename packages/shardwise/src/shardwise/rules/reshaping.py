@@ -36,8 +36,9 @@ class Reshaped:
 
 def reshape(shape: Sequence[int], sizes: Sequence[int]) -> Reshaped | None:
     """How ``shape`` becomes ``sizes``, one of which may be -1; None if nobody can tell."""
-    after = _resolved(shape, sizes)
-    groups = None if after is None else _groups(_countable(shape), _countable(after))
+    before = _countable(shape)
+    after = _resolved(before, _countable(sizes))
+    groups = None if after is None else _groups(before, after)
     if groups is None:
         return None
     found = Reshaped(len(sizes))
