@@ -79,3 +79,11 @@ def test_optimizers_step_on_typed_parameters(tp_mesh: Any, letter: str, options:
                 weight.grad = torch.ones(4, 4)
             optimizer.step()
     assert [place(weight) for weight in weights] == [letter, letter]
+
+
+def test_products_of_pairs_follow_the_product(tp_mesh: Any) -> None:
+    with typecheck():
+        found = torch._foreach_mm([make("P"), make("R")], [make("R"), make("V")])
+        assert [place(one) for one in found] == ["P", "V"]
+        with refused("SW111", "mm"):
+            torch._foreach_mm([make("P")], [make("P")])

@@ -9,7 +9,7 @@ from .row import Kind, Row
 
 _FOREACH = """
     abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
-    frac lerp lgamma log log10 log1p log2 max maximum minimum mul neg norm pow powsum reciprocal round rsqrt sigmoid
+    frac lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow powsum reciprocal round rsqrt sigmoid
     sign sin sinh sqrt sub tan tanh trunc zero
 """
 _FUSED = "adam adamw sgd adagrad"
