@@ -13,8 +13,6 @@ from shardwise.rules.table import lookup
 
 from .movement import Move, check, move, real, refusal
 
-_COUNTED = "counts cut like their elements give shards whose lengths only the counts know"
-
 MOVES = [
     move("narrow", lambda x: x.narrow(1, 1, 2), real(4, 8), kept="0>0"),
     move("narrow", lambda x: x.narrow(1, 0, x.shape[1]), real(4, 8), kept="0>0 1>1"),
@@ -97,16 +95,14 @@ MOVES = [
         lambda x, n: torch.repeat_interleave(x, n, 1),
         real(4, 5),
         torch.tensor([1, 2, 0, 1, 3]),
-        kept="0.>0",
-        missing=_COUNTED,
+        kept="0.>0 10>1",
     ),
     move(
         "repeat_interleave",
         lambda x, n: torch.repeat_interleave(x, n),
         real(5),
         torch.tensor([1, 2, 0, 1, 3]),
-        kept="",
-        missing=_COUNTED,
+        kept="00>0",
     ),
     move(
         "repeat_interleave",
@@ -127,6 +123,7 @@ MOVES = [
     move("pad", lambda x: F.pad(x, (-1, 0)), real(4, 5), kept="0>0"),
     move("constant_pad_nd", lambda x: torch.constant_pad_nd(x, (1, 0)), real(4, 5), kept="0>0"),
     move("combinations", torch.combinations, real(5), kept=""),
+    move("combinations", lambda x: torch.combinations(x, 1), real(5), kept="0>0"),
 ]
 
 

@@ -1,12 +1,14 @@
 """What does a verdict depend on? Turns a call's arguments into the key of the verdicts' dictionary.
 
 In local mode that is the operands' interned types and which numbers are zero; global verdicts also depend on shapes,
-dtypes and every plain argument. What cannot be put into a key sends the call the slow path.
+dtypes and every plain argument, but for fractions, which no rule reads. What cannot be put into a key sends the call
+the slow path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isinf
 from typing import Any
 
 import torch
@@ -109,8 +111,11 @@ def extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -
                 return False
         elif cls is int:
             key.append(item)
+        elif cls is float:
+            key.append(cls)  # 1 and 1.0 are equal keys
+            key.append(item if item.is_integer() or isinf(item) else None)  # a norm's order; no rule reads a fraction
         elif cls in NUMBERS:
-            key.append(cls)  # 1, 1.0 and True are equal keys
+            key.append(cls)
             key.append(item == 0)
         elif cls in PLAIN and cls.__hash__ is not None:
             key.append(item)

@@ -35,6 +35,7 @@ from . import (
     control_flow,
     differentiating,
     function_backward,
+    masked,
     optimizer_gate,
     rearranging,
     replicas,
@@ -91,6 +92,7 @@ def _install() -> None:
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", functools.partial(replicas.wrap_forward, _session))
     rearranging.watch(_replace, _session)
     _undo.append(optimizer_gate.stand(_session))
+    _undo.append(masked.redirect(_session))
     _watch_sharded_parameters()
 
 

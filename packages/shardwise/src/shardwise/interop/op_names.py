@@ -78,6 +78,8 @@ def op_name(func: Any) -> OpName:
     qualified = getattr(func, "__qualname__", name)
     in_place = _is_in_place(name)
     names = _spellings(name)
+    if module.startswith("torch.masked"):
+        return OpName((f"masked.{name}",))
     if qualified.startswith("_VariableFunctions"):
         names = (f"torch.{name}", *names)
     elif not module.startswith("torch") and module and not hasattr(func, "__objclass__"):

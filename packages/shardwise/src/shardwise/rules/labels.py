@@ -53,6 +53,7 @@ class Labelling:
     ``why``       for an opaque label: what mixes along it, for the message.
     ``even``      labels whose shards must have equal sizes for the rule to hold.
     ``grouped``   labels whose shards must be whole groups of elements each; the call fails on any other.
+    ``ragged``    labels along which the result's shards may differ in length, however even the operands' are.
     ``spread``    operands (by position) and labels of theirs with size 1 which may be whole where others are sharded,
                   because one element then serves all; left out, a dim of size 1 is a shard or has no label.
     """
@@ -63,6 +64,7 @@ class Labelling:
     why: Mapping[Label, str] = field(default_factory=dict)
     even: frozenset[Label] = frozenset()
     grouped: frozenset[Label] = frozenset()
+    ragged: frozenset[Label] = frozenset()
     spread: frozenset[tuple[int, Label]] = frozenset()
 
     def fate(self, label: Label) -> Fate | None:

@@ -82,11 +82,11 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     fate = labelling.fate(label)
     dims = tuple(dims.index(label) if label in dims else None for dims in labelling.results)
     if fate is None:
-        ragged = [at for at, _ in carried if operands[at].uneven]
-        if ragged and label in labelling.even:
-            return Refusal("SW417", "only shards of one length give results that fit together", tuple(ragged))
+        uneven = [at for at, _ in carried if operands[at].uneven]
+        if uneven and label in labelling.even:
+            return Refusal("SW417", "only shards of one length give results that fit together", tuple(uneven))
         # Operands that share a dim have shards of one length each; where one operand's are even, all are.
-        return Placed(V, dims, uneven=len(ragged) == len(carried))
+        return Placed(V, dims, uneven=len(uneven) == len(carried) or label in labelling.ragged)
     if fate in (Fate.SUM, Fate.TOTAL):
         if partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)

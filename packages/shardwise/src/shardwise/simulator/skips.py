@@ -21,8 +21,6 @@ SKIPS = {
         ("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"), _UNINITIALISED
     ),
     **dict.fromkeys(("resize_", "resize_as_"), "leaves new elements uninitialised"),
-    "masked.mean": "a Python function that counts the elements of its operand's shape, which is a rank's: an honest "
-    "limit, because the checker sees the calls inside and no rule for the whole is asked",
     "to_sparse": "its result is sparse, and types are about dense tensors",
     **dict.fromkeys(
         ("jiterator_unary", "jiterator_binary", "jiterator_4inputs_with_extra_args", "jiterator_binary_return_by_ref",

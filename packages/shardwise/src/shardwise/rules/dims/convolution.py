@@ -100,12 +100,13 @@ def _pooled(spatial: int) -> Labeller:
 def _adapted(spatial: int, *, indexed: bool = False) -> Labeller:
     """Windows as large as the result's size asks for; None leaves a dim as it is.
 
-    ``indexed``  some spelling returns positions too, which count over all the spatial dims of a rank.
+    ``indexed``  positions are returned too, which count over all the spatial dims of a rank.
     """
 
     def label(call: Call) -> Labelling | None:
         sizes = call.get("output_size")
-        several = isinstance(sizes, (tuple, list)) and len(sizes) == spatial and not indexed
+        positions = indexed or True in (call.get("return_indices"), call.get("args[2]"))
+        several = isinstance(sizes, (tuple, list)) and len(sizes) == spatial and not positions
         wide = [at for at in range(spatial) if not several or sizes[at] is not None]
         return kept(call, [call.first.ndim - spatial + at for at in wide], _WINDOWS)
 
@@ -196,7 +197,7 @@ LABELS: dict[str, Labeller] = {
     **{f"max_pool{spatial}d_with_indices": _pooled(spatial) for spatial in (1, 2, 3)},
     **{f"{op}{spatial}d": _adapted(spatial) for op in _ADAPTIVE.split() for spatial in (1, 2, 3)},
     **{
-        f"adaptive_max_pool{spatial}d{indices}": _adapted(spatial, indexed=True)
+        f"adaptive_max_pool{spatial}d{indices}": _adapted(spatial, indexed=indices != "")
         for spatial in (1, 2, 3)
         for indices in ("", "_with_indices")
     },

@@ -184,10 +184,18 @@ def _put(call: Call) -> Labelling | None:
 
 
 def _masked(call: Call) -> Labelling | None:
-    """masked_select: element by element, but the elements are counted."""
-    rows, _ = broadcast([tensor.shape for tensor in call.tensors])
-    why = {label: _ORDERED for row in rows for label in row if label}
-    return Labelling(tuple(rows), ((None,),), dict.fromkeys(why, Fate.OPAQUE), why)
+    """masked_select: row by row, so that shards of the outermost dim give the elements in their order."""
+    rows, together = broadcast([tensor.shape for tensor in call.tensors])
+    outermost = together[0] if together else None
+    why = {label: _ORDERED for row in rows for label in row if label and label != outermost}
+    return Labelling(
+        tuple(rows),
+        ((outermost,),),
+        dict.fromkeys(why, Fate.OPAQUE),
+        why,
+        ragged=frozenset(filter(None, [outermost])),
+        spread=singles(rows, call.tensors),
+    )
 
 
 def _embedded(table: str, ids: str) -> Labeller:

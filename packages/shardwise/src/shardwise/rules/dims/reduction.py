@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast, dims_given, numbered
+from ..labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast, dims_given, numbered, singles
 
 _SUM = "sum"
 _TOTAL = "nansum count_nonzero"
@@ -65,7 +65,7 @@ def _larger(call: Call) -> Labelling | None:
     """max and min: of two tensors, along a dim, or of everything."""
     if len(call.tensors) == 2:
         rows, result = broadcast([tensor.shape for tensor in call.tensors])
-        return Labelling(tuple(rows), (result,))
+        return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
     other = call.get("dim", call.get("other"))
     arguments = {"dim": other, "keepdim": call.get("keepdim", False)}
     return reduces(Fate.EXTREMUM)(Call(call.tensors, arguments))
@@ -81,7 +81,9 @@ def _powers(order: object) -> Fate:
     return Fate.OPAQUE
 
 
-def _norm(name: str) -> Labeller:
+def norm_of(name: str) -> Labeller:
+    """The labeller of a vector norm, whose order is the parameter ``name``."""
+
     def label(call: Call) -> Labelling | None:
         fate = _powers(call.get(name, 2))
         return reduces(fate, _WHY["norm"] if fate is Fate.OPAQUE else "")(call)
@@ -103,7 +105,9 @@ def _distance(reduces_dim: Callable[[Call, int], int | None], order: str = "p") 
         fate = _powers(call.get(order, 2)) if order else Fate.OPAQUE
         gone = [label for at in dims if (label := result[at]) is not None]
         why = dict.fromkeys(gone, _WHY["norm"]) if fate is Fate.OPAQUE else {}
-        return Labelling(tuple(rows), (reduced(result, dims, _keeps(call)),), dict.fromkeys(gone, fate), why)
+        left = reduced(result, dims, _keeps(call))
+        spread = singles(rows, call.tensors)
+        return Labelling(tuple(rows), (left,), dict.fromkeys(gone, fate), why, spread=spread)
 
     return label
 
@@ -115,7 +119,9 @@ def _pairs(call: Call) -> Labelling | None:
     rows, lead = broadcast([tensor.shape[:-2] for tensor in call.tensors])
     fate = _powers(call.get("p", 2))
     operands = (*rows[0], "one", "features"), (*rows[1], "other", "features")
-    return Labelling(operands, ((*lead, "one", "other"),), {"features": fate})
+    batched = {label for label in lead if label is not None}
+    spread = frozenset(pair for pair in singles(operands, call.tensors) if pair[1] in batched)
+    return Labelling(operands, ((*lead, "one", "other"),), {"features": fate}, spread=spread)
 
 
 def _quantile(call: Call) -> Labelling | None:
@@ -186,9 +192,9 @@ LABELS: dict[str, Labeller] = {
     "kthvalue": reduces(Fate.OPAQUE, _WHY["median"], default=-1),
     "quantile": _quantile,
     "nanquantile": _quantile,
-    "norm": _norm("p"),
-    "native_norm": _norm("p"),
-    "linalg.vector_norm": _norm("ord"),
+    "norm": norm_of("p"),
+    "native_norm": norm_of("p"),
+    "linalg.vector_norm": norm_of("ord"),
     "dist": _distance(lambda call, ndim: None),
     "pairwise_distance": _distance(lambda call, ndim: ndim - 1),
     "cosine_similarity": _distance(lambda call, ndim: call.get("dim", 1) % max(ndim, 1), order=""),

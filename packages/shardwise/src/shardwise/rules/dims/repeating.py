@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..labels import Call, Labeller, Labelling, Shape
 from ..moves import kept, listed, moved, wrapped
 from ..reshaping import INTERLEAVES
 
 _COPIES = "each rank would lay the copies of its own shard side by side"
-_UNEVEN = "each element has its own count, so the result would be cut wherever the counts say"
 _COUNTS = "the counts say at which positions the result stands, counted from the start of each shard"
 _BORDER = "every shard would get the border, not only the first and the last one"
 _SHUFFLED = "groups of channels are interleaved"
@@ -28,18 +28,23 @@ def _repeated(call: Call) -> Labelling | None:
 
 
 def _repeated_each(call: Call) -> Labelling:
-    """Copies stand next to their element, inside its shard; without a dim, the flattened tensor is meant."""
-    shape, counts, dim = call.first.shape, call.get("repeats"), call.get("dim")
+    """Copies stand next to their element, inside its shard; without a dim, the flattened tensor is meant.
+
+    A count for each element goes with it, and makes shards of any lengths.
+    """
+    shape, counts = call.first.shape, call.get("repeats")
     if counts is None:
         return moved(call, {}, 1, _COUNTS)
+    dim = call.get("dim", 0 if len(shape) == 1 else None)
     if dim is None:
         outermost = next((at for at, size in enumerate(shape) if size != 1), 0)
-        found = moved(call, dict.fromkeys(range(len(shape))[: outermost + 1], 0), 1, INTERLEAVES)
-        return found if isinstance(counts, int) or len(shape) != 1 else moved(call, {}, 1, _UNEVEN)
-    dim = wrapped(dim, len(shape))
-    if isinstance(counts, Shape) and counts.shape not in ((), (1,)):
-        return kept(call, [dim], _UNEVEN)
-    return kept(call)
+        return moved(call, dict.fromkeys(range(len(shape))[: outermost + 1], 0), 1, INTERLEAVES)
+    made = kept(call)
+    label = made.operands[0][wrapped(dim, len(shape))] if shape else None
+    if label is None or not isinstance(counts, Shape) or not counts.ndim:
+        return made
+    single = frozenset({(1, label)} if counts.shape == (1,) else ())
+    return replace(made, operands=(made.operands[0], (label,)), ragged=frozenset({label}), spread=single)
 
 
 def _padded(call: Call) -> Labelling | None:
@@ -61,7 +66,8 @@ def _channels(call: Call) -> Labelling:
 
 
 def _combined(call: Call) -> Labelling:
-    return moved(call, {}, 2, _PAIRS)
+    """One element at a time is each element in turn."""
+    return moved(call, {0: 0} if call.get("r", 2) == 1 else {}, 2, _PAIRS)
 
 
 LABELS: dict[str, Labeller] = {

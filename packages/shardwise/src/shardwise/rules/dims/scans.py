@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..labels import Call, Dims, Fate, Labeller, Labelling, dims_given, numbered
-from ..moves import unshardable
 
 _RUNNING = "every element needs all that come before it, also those on other ranks"
 _SORTED = "the elements of all ranks are sorted together"
@@ -54,16 +53,16 @@ def _softmax_of_two(call: Call) -> Labelling | None:
 
 
 def _diff(call: Call) -> Labelling | None:
-    """What is prepended or appended has the dim too; nothing of it is used for no differences at all."""
-    if call.get("n") == 0:
-        rows = (numbered(call.first.ndim), *(unshardable(tensor) for tensor in call.tensors[1:]))
-        return Labelling(rows, rows[:1])
+    """What is prepended or appended has the dim too; with ``n=0`` the input comes back as it is."""
     if any(tensor.ndim != call.first.ndim for tensor in call.tensors):
         return None
     labels = numbered(call.first.ndim)
     dims = _dims(Call(call.tensors[:1], call.arguments), -1)
     if dims is None:
         return None
+    if call.get("n") == 0:
+        beside = tuple(None if dim in dims else label for dim, label in enumerate(labels))
+        return Labelling((labels, *(beside,) * (len(call.tensors) - 1)), (labels,))
     return _mixed((labels,) * len(call.tensors), [labels[dim] for dim in dims], labels, _NEIGHBOURS)
 
 
