@@ -5,7 +5,9 @@ file, old, new      the replacement; ``old`` must occur exactly once, so a bug c
 args                options of train.py under which it bites
 expect              {code, line[, file]}: what ``shardwise check`` must say first, and text of the line it must name
 expect_global       the same for ``shardwise check --global``; left out, it must say the same
-unseen              in place of ``expect``: why local types cannot see it; without ``expect_global``, why no types can
+expect_ranks        the same for ``shardwise check --ranks all``, for a bug that is one of ranks that diverge: it hangs
+unseen              in place of ``expect``: why local types cannot see it; without ``expect_global``, why no types can.
+                    What neither types nor several ranks show, ``shardwise verify`` must find in the numbers
 """
 
 import shutil
@@ -15,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parent / "gpt"
-SECTIONS = ("tensor_parallel", "sequence_parallel", "vocabulary", "data_parallel")
+SECTIONS = ("tensor_parallel", "sequence_parallel", "vocabulary", "data_parallel", "uniformity")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Bug:
     args: tuple[str, ...] = ()
     expect: Expected | None = None
     expect_global: Expected | None = None
+    expect_ranks: Expected | None = None
     unseen: str | None = None
 
     def __post_init__(self) -> None:
@@ -47,7 +50,21 @@ class Bug:
 
     def expected(self, mode: str) -> Expected | None:
         """What the checker must say first in ``mode``; None if nothing."""
+        if mode == "ranks":
+            return self.expect_ranks
         return self.expect_global or self.expect if mode == "global" else self.expect
+
+    @property
+    def hangs(self) -> bool:
+        """Do its ranks stop in the middle, waiting for each other? Then there are no numbers to compare."""
+        return self.expect_ranks is not None
+
+    @property
+    def caught_by(self) -> str:
+        """What finds it: ``types``, ``types (global)``, ``uniformity``, or, where those find nothing, ``verify``."""
+        if self.expect is not None:
+            return "types"
+        return "types (global)" if self.expect_global else "uniformity" if self.expect_ranks else "verify"
 
 
 def load() -> list[Bug]:
@@ -55,7 +72,7 @@ def load() -> list[Bug]:
     bugs = []
     for section in SECTIONS:
         for entry in tomllib.loads((HERE / "catalogue" / f"{section}.toml").read_text())["bug"]:
-            for key in {"expect", "expect_global"} & set(entry):
+            for key in {"expect", "expect_global", "expect_ranks"} & set(entry):
                 entry[key] = Expected(**{"file": entry["file"], **entry[key]})
             bugs.append(Bug(section=section, **{**entry, "args": tuple(entry.get("args", ()))}))
     return bugs

@@ -1,12 +1,13 @@
 """Is every bug of the catalogue a bug, and does the checker say about it what the catalogue expects?"""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from catalogue import Bug, apply, expected_place
-from proof import Difference, Job, Outcome, compare, run_on
+from proof import Difference, Job, Outcome, compare, hangs, run_on
 from verdict import MODES, Verdict, check
+from verified import verify
 
 STEPS = ("--dtype", "float64", "--steps", "2")
 TOLERANCE = 1e-7
@@ -17,7 +18,9 @@ TOLERANCE = 1e-7
 class Row:
     """What was measured about one program; ``bug`` is None for the unchanged one.
 
-    ``verdicts`` by mode; the unchanged program is checked in every one, a bug with local and with global types.
+    ``verdicts`` by mode; the unchanged program is checked in every one, a bug with local and with global types, and one
+    of ranks that diverge on all of them. ``hang``: how its ranks come to a stop; then there is no ``difference``.
+    ``wrong_numbers`` is what ``shardwise verify`` names first, where it was asked.
     ``problems`` says in sentences what is not as the catalogue has it.
     """
 
@@ -26,6 +29,8 @@ class Row:
     difference: Difference | None
     verdicts: dict[str, Verdict]
     problems: tuple[str, ...]
+    hang: str = ""
+    wrong_numbers: str = ""
 
     @property
     def name(self) -> str:
@@ -49,27 +54,47 @@ def gather(bugs: list[Bug]) -> list[Row]:
     with tempfile.TemporaryDirectory() as root:
         scripts = [apply(bug, Path(root, str(number))) for number, (bug, _) in enumerate(cases)]
         runs = [Job(script, (*STEPS, *args)) for script, (_, args) in zip(scripts, cases, strict=True)]
-        worlds, references = run_on(4, runs), run_on(1, runs)
+        ending = [run for run, (bug, _) in zip(runs, cases, strict=True) if not (bug and bug.hangs)]
+        ended = dict(zip(ending, zip(run_on(4, ending), run_on(1, ending), strict=True), strict=True))
         verdicts = _verdicts(cases, scripts)
-        return [
-            _row(bug, args, ranks, reference, said, script.parent)
-            for (bug, args), ranks, (reference,), said, script in zip(
-                cases, worlds, references, verdicts, scripts, strict=True
-            )
-        ]
+        rows = []
+        for (bug, args), run, said in zip(cases, runs, verdicts, strict=True):
+            if run in ended:
+                ranks, (reference,) = ended[run]
+                rows.append(_verified(_row(bug, args, ranks, reference, said, run.script.parent), run))
+            else:
+                rows.append(_hanging_row(bug, args, hangs(run), said, run.script.parent))
+        return rows
+
+
+def _verified(row: Row, job: Job) -> Row:
+    """The row, with what ``shardwise verify`` says where nothing else says anything."""
+    if row.bug is None or row.bug.caught_by != "verify":
+        return row
+    verdict = verify(job)
+    problems = () if verdict.caught else (f"verify: expected wrong numbers, got {verdict}",)
+    return replace(row, wrong_numbers=verdict.first, problems=(*row.problems, *problems))
+
+
+def _hanging_row(bug: Bug, args: tuple[str, ...], hang: str, verdicts: dict[str, Verdict], directory: Path) -> Row:
+    problems = ["" if hang else "no proof: its ranks run to their ends"]
+    problems += [_saying(bug, mode, verdict, directory) for mode, verdict in verdicts.items()]
+    return Row(bug, args, None, verdicts, tuple(problem for problem in problems if problem), hang)
 
 
 def _verdicts(cases: list[tuple[Bug | None, tuple[str, ...]]], scripts: list[Path]) -> list[dict[str, Verdict]]:
-    asked = [
-        (number, mode)
-        for number, (bug, _) in enumerate(cases)
-        for mode in (MODES if bug is None else ("local", "global"))
-    ]
+    asked = [(number, mode) for number, (bug, _) in enumerate(cases) for mode in _modes(bug)]
     answers = check([(Job(scripts[number], cases[number][1]), mode) for number, mode in asked])
     by_case: list[dict[str, Verdict]] = [{} for _ in cases]
     for (number, mode), verdict in zip(asked, answers, strict=True):
         by_case[number][mode] = verdict
     return by_case
+
+
+def _modes(bug: Bug | None) -> tuple[str, ...]:
+    if bug is None:
+        return tuple(MODES)
+    return ("local", "global", "ranks") if bug.hangs else ("local", "global")
 
 
 def _row(

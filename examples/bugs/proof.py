@@ -11,13 +11,15 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardwise.simulator.world import run_processes
+from shardwise.simulator.world import CollectiveMismatch, Deadlock, InProcessWorld, run_processes
 
 DP, TP = 2, 2
 SIZES = {"layers": 2, "width": 32, "heads": 4, "kv-heads": 2, "hidden": 48, "vocab": 128, "batch": 8, "length": 16}
@@ -65,6 +67,20 @@ def run_on(world_size: int, jobs: list[Job], timeout_s: float = 120) -> list[lis
     return [list(ranks) for ranks in zip(*by_rank, strict=True)]
 
 
+def hangs(job: Job) -> str:
+    """How four ranks come to a stop, in one line; empty if they do not.
+
+    All ranks run in one process, which sees that they wait for each other; real ones would just stand.
+    """
+    with _imported(job) as train, contextlib.redirect_stdout(io.StringIO()):
+        args = train.parse([*(f"--{name}={size}" for name, size in SIZES.items()), *job.args])
+        try:
+            InProcessWorld(DP * TP).run(train.train, args)
+        except (Deadlock, CollectiveMismatch) as error:
+            return str(error).splitlines()[0]
+    return ""
+
+
 def compare(ranks: list[Outcome], reference: Outcome) -> Difference:
     """The difference between a dp x tp run and the run on one rank."""
     losses = tuple(
@@ -95,16 +111,21 @@ def _run_jobs(jobs: list[Job]) -> list[Outcome]:
 
 
 def _run_job(job: Job) -> Outcome:
-    # The programs are copies of each other, so each one needs its own imports.
+    try:
+        with _imported(job) as train, contextlib.redirect_stdout(io.StringIO()):
+            model, losses = train.train(train.parse([*(f"--{name}={size}" for name, size in SIZES.items()), *job.args]))
+    except Exception:
+        return Outcome(crash=traceback.format_exc())
+    return Outcome(losses, {name: parameter.grad.detach().clone() for name, parameter in model.named_parameters()})
+
+
+@contextlib.contextmanager
+def _imported(job: Job) -> Iterator[Any]:
+    """The program's module ``train``. The programs are copies of each other, so each one needs its own imports."""
     for name in MODULES:
         sys.modules.pop(name, None)
     sys.path.insert(0, os.fspath(job.script.parent))
     try:
-        train = importlib.import_module("train")
-        with contextlib.redirect_stdout(io.StringIO()):
-            model, losses = train.train(train.parse([*(f"--{name}={size}" for name, size in SIZES.items()), *job.args]))
-    except Exception:
-        return Outcome(crash=traceback.format_exc())
+        yield importlib.import_module("train")
     finally:
         sys.path.pop(0)
-    return Outcome(losses, {name: parameter.grad.detach().clone() for name, parameter in model.named_parameters()})

@@ -15,17 +15,19 @@ def short_table(rows: list[Row]) -> str:
     bugs = [row for row in rows if row.bug]
     local = sum(row.bug.expect is not None for row in bugs)
     seen = sum(row.bug.expected("global") is not None for row in bugs)
+    across = sum(row.bug.caught_by == "uniformity" for row in bugs)
     lines = [
         f"{len(bugs)} silent bugs, each one change to `examples/gpt` that runs, trains and is wrong on four processes. "
-        f"`shardwise check` names the guilty line of {local}, with `--global` of {seen}; for the others the table says "
-        "why types cannot, yet.",
+        f"`shardwise check` names the guilty line of {local}, with `--global` of {seen}, and with `--ranks all` of "
+        f"{across} more, in which ranks diverge; "
+        f"the other {len(bugs) - seen - across} are seen in the numbers, by `shardwise verify`.",
         "",
-        "| the bug | first loss off by | worst gradient off by | types that see it | `shardwise check` |",
+        "| the bug | first loss off by | worst gradient off by | caught by | what it says |",
         "| --- | ---: | ---: | --- | --- |",
     ]
     for row in bugs:
         lines.append(
-            f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {_seen_by(row)} | {_said(row, width=48)} |"
+            f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {row.bug.caught_by} | {_said(row, width=48)} |"
         )
     return "\n".join(lines)
 
@@ -69,10 +71,14 @@ def _entry(row: Row) -> list[str]:
         verdict = f"**`shardwise check` says** {_said(row)}."
     elif bug.expect_global:
         verdict = f"**`shardwise check --global` says** {_said(row)}. Not seen by local types: {bug.unseen}."
+    elif bug.expect_ranks:
+        verdict = f"**`shardwise check --ranks all` says** {_said(row)}. Not seen by types: {bug.unseen}."
     else:
-        verdict = f"**Not seen by types:** {bug.unseen}."
+        verdict = f"**`shardwise verify` says** {_said(row)}. Not seen by types: {bug.unseen}."
     numbers = f"First loss off by {_loss(row)}, worst gradient by {_gradient(row)}"
-    where = f" (`{row.difference.parameter}`)" if not row.random else ""
+    where = "" if row.random or row.hang else f" (`{row.difference.parameter}`)"
+    if row.hang:
+        numbers = f"It hangs: {row.hang}"
     return [
         f"### {bug.title[0].upper()}{bug.title[1:]}",
         "",
@@ -93,27 +99,25 @@ def _diff(bug: Bug) -> list[str]:
     return [line for line in diff if not line.startswith(("---", "+++", "@@"))]
 
 
-def _seen_by(row: Row) -> str:
-    if row.bug.expect:
-        return "local"
-    return "global" if row.bug.expect_global else ""
-
-
 def _said(row: Row, width: int = 120) -> str:
-    mode = "local" if row.bug.expect else "global"
+    mode = {"types": "local", "types (global)": "global"}.get(row.bug.caught_by, "ranks")
     expected = row.bug.expected(mode)
     if expected is None:
-        return f"not seen: {row.bug.unseen}"
+        return row.wrong_numbers
     line = next((error.text for error in row.verdicts[mode].errors if error.code == expected.code), expected.line)
     line = line if len(line) <= width else f"{line[: width - 1]}…"
     return f"`{expected.code}` at `{line}` in {expected.file}"
 
 
 def _loss(row: Row) -> str:
+    if row.hang:
+        return "hangs"
     return "-" if row.random else _percent(row.difference.losses[0])
 
 
 def _gradient(row: Row) -> str:
+    if row.hang:
+        return "hangs"
     if row.random:
         return f"{_percent(row.difference.replicas)} between ranks"
     return _percent(row.difference.gradient)

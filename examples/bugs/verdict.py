@@ -6,6 +6,8 @@ import io
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,14 @@ from proof import DP, TP, Job
 WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
 TIMEOUT_S = 300
 SIZES = ["--layers", "1", "--steps", "1"]
-MODES = {"local": [], "global": ["--global"], "explicit": ["--global", "--partials", "explicit"]}
-"""What the checker can be asked about: which values vary, which dims are sharded, and that sums are asked for."""
+MODES = {
+    "local": [],
+    "global": ["--global"],
+    "explicit": ["--global", "--partials", "explicit"],
+    "ranks": ["--ranks", "all"],
+}
+"""What the checker can be asked about: which values vary, which dims are sharded, that sums are asked for, and that all
+ranks issue the same collectives."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,21 @@ def check(asked: list[tuple[Job, str]], mesh: str = f"dp={DP},tp={TP}") -> list[
     # Forked, so that all but the program is imported once; one task each, so that programs do not share their imports.
     for name in WARM:
         importlib.import_module(name)
+    alone = [(job, mode, mesh) for job, mode in asked if mode != "ranks"]
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        return pool.starmap_async(_check, [(job, mode, mesh) for job, mode in asked], chunksize=1).get(
-            timeout=TIMEOUT_S
-        )
+        said = iter(pool.starmap_async(_check, alone, chunksize=1).get(timeout=TIMEOUT_S))
+    return [_check_ranks(job, mesh) if mode == "ranks" else next(said) for job, mode in asked]
+
+
+def _check_ranks(job: Job, mesh: str) -> Verdict:
+    """The verdict on all ranks: processes of its own, which a worker of a pool may not start."""
+    command = [sys.executable, "-m", "shardwise", *_arguments(job, "ranks", mesh)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return _verdict(done.stdout, done.stderr, done.returncode)
+
+
+def _arguments(job: Job, mode: str, mesh: str) -> list[str]:
+    return ["check", str(job.script), "--mesh", mesh, *MODES[mode], "--format", "json", "--", *SIZES, *job.args]
 
 
 def _check(job: Job, mode: str, mesh: str) -> Verdict:
@@ -54,21 +73,22 @@ def _check(job: Job, mode: str, mesh: str) -> Verdict:
     from shardwise.cli.main import main
 
     torch.set_num_threads(1)
-    options = ["--mesh", mesh, *MODES[mode], "--format", "json"]
-    command = ["check", str(job.script), *options, "--", *SIZES, *job.args]
     output, complaints = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaints):
         try:
-            code = main(command)
+            code = main(_arguments(job, mode, mesh))
         except SystemExit as stop:
             code = stop.code
-    text = output.getvalue()
+    return _verdict(output.getvalue(), complaints.getvalue(), int(code or 0))
+
+
+def _verdict(output: str, complaints: str, exit_code: int) -> Verdict:
     try:
-        report = json.loads(text)
+        report = json.loads(output)
     except json.JSONDecodeError:
-        return Verdict((), int(code or 0), text + complaints.getvalue())
+        return Verdict((), exit_code, output + complaints)
     errors = (_said(finding) for finding in report["findings"] if finding["severity"] == "error")
-    return Verdict(tuple(errors), int(code or 0), text)
+    return Verdict(tuple(errors), exit_code, output)
 
 
 def _said(finding: dict) -> Said:

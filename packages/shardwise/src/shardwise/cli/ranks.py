@@ -35,6 +35,7 @@ def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_
         result = check_program(program, own, recorded(link, rank))
         return _end(result), to_json(result)
 
+    _load_what_all_need(options)
     mesh = options.mesh
     coordinator = Coordinator(
         run,
@@ -53,6 +54,20 @@ def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_
     calls = [event for trace in traces for event in trace.events if isinstance(event, Call)]
     merged = merge(results, found, collectives=sum(call.kind != "new_group" for call in calls))
     return replace(merged, stopped=Stop(StopReason.INTERRUPTED)) if coordinator.interrupted else merged
+
+
+def _load_what_all_need(options: Options) -> None:
+    """Once, before the processes part: tensors without storage bring hundreds of modules with them."""
+    import torch
+
+    import shardwise.simulator.collective_trace  # noqa: F401
+    from shardwise.interop.torch_compat import fake_tensor_mode
+
+    if options.fake:
+        with fake_tensor_mode():
+            torch.ones(1).add(1)
+    if options.device == "meta":
+        torch.ones(1, device="meta").add(1)
 
 
 def _end(result: RunResult) -> End:
