@@ -43,7 +43,8 @@ def page(rows: list[Row]) -> str:
         "and computes something else than on one. *First loss* compares the loss of the first step; *worst gradient* "
         "is that of the parameter whose gradient is off most in the second step, relative to its norm. The unchanged "
         "program agrees to twelve digits, with and without sequence parallelism, and `shardwise check` finds nothing "
-        "wrong with it, nor does it with `--global`, nor with `--partials explicit` as well.",
+        "wrong with it, nor does it with `--global`, nor with `--partials explicit` as well, nor with `--ranks all`. "
+        "Bugs in which ranks diverge come to no numbers: they hang, and are proven in one process that sees it.",
         "",
         short_table(rows),
     ]
