@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.rules.algebra import Given, Weak
-from shardwise.types.placement import Placement
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.placement import Placement, V
+from shardwise.types.tensor_type import Ground, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,23 @@ def givens_along(
     axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
 ) -> tuple[list[Given], list[int]]:
     """The operands as the local rule sees them along ``axis``, and their positions; untyped ones are left out."""
-    givens, positions = [], []
+    givens: list[Given] = []
+    positions: list[int] = []
+    constants: list[int] = []
     for position, (operand, type) in enumerate(zip(operands, types, strict=True)):
         if isinstance(type, Weak):
             place: Placement | Weak = type
         elif axis in type:
             place = type.get(axis)
+            if place is not V and not operand.grad and type.ground.is_constant:
+                constants.append(len(givens))
         else:
             continue
         givens.append(Given(operand.param, place, operand.index, operand.grad))
         positions.append(position)
+    # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
+    if len(constants) < sum(not isinstance(given.place, Weak) for given in givens):
+        for at in constants:
+            zero = types[positions[at]].ground is Ground.ZERO  # type: ignore[union-attr]
+            givens[at] = replace(givens[at], place=Weak.ZERO if zero else Weak.CONSTANT)
     return givens, positions

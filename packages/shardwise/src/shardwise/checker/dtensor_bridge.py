@@ -56,9 +56,8 @@ def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
         return
     dtensor, grads = args[0], args[1] if len(args) > 1 else None
     held = tag_of(dtensor._local_tensor)
-    if (
-        held is not None and gradient_origin(held) is not None
-    ):  # its placements say nothing of the other axes, its history does
+    if held is not None and gradient_origin(held) is not None:
+        # Its placements say nothing of the other axes, its history does.
         alias(result, dtensor._local_tensor, held.current(), held.origin)
         return
     placements = dtensor.placements

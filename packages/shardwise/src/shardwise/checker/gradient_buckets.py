@@ -29,11 +29,11 @@ def joining(usual: Handler) -> Handler:
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensors = args[0] if args else kwargs.get("tensors")
-        if not isinstance(tensors, (list, tuple)) or not _is_mixed_bucket(tensors):
+        if not isinstance(tensors, (list, tuple)) or not _is_mixed_bucket(tensors, session.local):
             return usual(session, func, args, kwargs)
         result = func(*args, **kwargs)
         session.checked += 1
-        _tag(result, tensors)
+        _tag(result, tensors, session.local)
         return result
 
     return handle
@@ -43,7 +43,7 @@ def flatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mappi
     """``torch._utils._flatten_dense_tensors``."""
     result = func(*args, **kwargs)
     if not is_dtensor_call(args, kwargs):
-        _tag(result, args[0])
+        _tag(result, args[0], session.local)
     return result
 
 
@@ -57,20 +57,25 @@ def unflatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Map
     return results
 
 
-def _is_mixed_bucket(tensors: Sequence[Any]) -> bool:
+def _is_mixed_bucket(tensors: Sequence[Any], local: bool) -> bool:
     types = []
     for tensor in tensors:
         tag = tag_of(tensor) if isinstance(tensor, torch.Tensor) else None
         if tag is None or not (tag.current().ground.is_constant or gradient_origin(tag) is not None):
             return False
         types.append(tag.current())
+    if not local and any(type.spec is not None for type in types):
+        return True
     return any(P in type.placements for type in types) and any(
         _joined([type.get(axis) for type in types if axis in type]) is UNKNOWN for axis in types[0].axes
     )
 
 
-def _tag(bucket: Any, tensors: Sequence[Any]) -> None:
-    """Type ``bucket`` by what is in it; zeros between the gradients are any of them."""
+def _tag(bucket: Any, tensors: Sequence[Any], local: bool) -> None:
+    """Type ``bucket`` by what is in it; zeros between the gradients are any of them.
+
+    With global types nothing is known along an axis that shards a gradient: the bucket is no tensor of the program.
+    """
     types = [type_of(tensor) for tensor in tensors if not type_of(tensor).ground.is_constant]
     if not isinstance(bucket, torch.Tensor) or not types or any(type is UNTYPED for type in types):
         return
@@ -79,7 +84,10 @@ def _tag(bucket: Any, tensors: Sequence[Any]) -> None:
         return
     axes = [axis for axis in types[0].axes if all(axis in type for type in types)]
     origin = next((found for tensor in tensors if (found := gradient_origin(tag_of(tensor))) is not None), None)
-    set_tag(bucket, Tag(TensorType.of({axis: _joined([type.get(axis) for type in types]) for axis in axes}), origin))
+    places = {axis: _joined([type.get(axis) for type in types]) for axis in axes}
+    if not local:
+        places = {axis: UNKNOWN if place is V else place for axis, place in places.items()}
+    set_tag(bucket, Tag(TensorType.of(places), origin))
 
 
 def _joined(places: Sequence[Placement]) -> Placement:

@@ -26,8 +26,8 @@ class GradientOrigin(Origin):
 
     __slots__ = ("_parameter",)
 
-    def __init__(self, site: Site | None, parameter: torch.Tensor) -> None:
-        super().__init__(site, "the gradient that arrived by this call")
+    def __init__(self, site: Site | None, parameter: torch.Tensor, parent: Origin | None = None) -> None:
+        super().__init__(site, "the gradient that arrived by this call", parent)
         self._parameter = weakref.ref(parameter)
 
     @property
@@ -54,9 +54,18 @@ def beginning(origin: Any) -> GradientOrigin | None:
 
 
 def inherit(tensor: Any, origin: Any) -> Any:
-    """``origin``, or one that also says that ``tensor``, which is written into, was a gradient and stays one."""
+    """``origin``, or one that also says that ``tensor``, which is written into, was a gradient and stays that one."""
     own = gradient_origin(tag_of(tensor))
-    return origin if own is None or beginning(origin) is not None else Origin(None, "", own)
+    if own is None or beginning(origin) is own:
+        return origin
+    parameter = own.parameter
+    return Origin(None, "", own) if parameter is None else gradient_now(parameter, origin)
+
+
+def gradient_now(parameter: torch.Tensor, origin: Any) -> GradientOrigin:
+    """The origin of what became the gradient of ``parameter``, and came about as ``origin`` says."""
+    first = next((one for one in origin if one is not None), None) if isinstance(origin, tuple) else origin
+    return GradientOrigin(None, parameter, first)
 
 
 def origin_after(tensor: Any, site: Site | None, text: str) -> Origin:

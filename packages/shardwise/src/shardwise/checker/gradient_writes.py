@@ -41,12 +41,16 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
     varies though the parameter does not. Nothing has been done along those axes, so the gradient is there what it was.
     """
     own = UNTYPED if parameter is None else type_of(parameter)
-    unclear = [
+    unclear = {
         axis
         for axis in written.axes
         if written.get(axis) is UNKNOWN or (written.get(axis) is V and axis in own and own.get(axis) is not V)
-    ]
-    return written.with_placements({axis: before.get(axis, UNKNOWN) for axis in unclear}) if unclear else written
+    }
+    if not unclear or written.ground is not Ground.ABSENT:
+        return written
+    if before.ground is not Ground.ABSENT:
+        return written.with_placements(dict.fromkeys(unclear, UNKNOWN))
+    return before.with_placements({axis: written.get(axis) for axis in written.axes if axis not in unclear})
 
 
 def gathers_gradients(tensor: torch.Tensor, origin: Any) -> bool:

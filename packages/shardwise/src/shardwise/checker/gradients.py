@@ -27,7 +27,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from .classes import is_dtensor
 from .destination import write
-from .gradient_origin import GradientOrigin, gradient_origin, local_part
+from .gradient_origin import GradientOrigin, gradient_now, gradient_origin, local_part
 from .gradient_writes import into_gradient
 from .session import CheckSession
 
@@ -158,6 +158,7 @@ def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor)
         return
     type = tag.current()
     believed = into_gradient(variable, before, type)
-    if gradient_origin(tag) is None or believed is not type:
+    origin = gradient_origin(tag)
+    if origin is None or origin.parameter is not variable or believed is not type:
         cell = tag.cell if believed is type else None
-        set_tag(gradient, Tag(believed, GradientOrigin(user_site(), variable), cell))
+        set_tag(gradient, Tag(believed, gradient_now(variable, tag.origin), cell))

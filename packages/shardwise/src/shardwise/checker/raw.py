@@ -161,7 +161,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         if place is UNKNOWN or (average and place in EQUAL):
             continue
         if "P" in row.admits and place is not P and gradient_sum_not_owed(session, name, one, tensor, type):
-            continue
+            return UNKNOWN_TYPE
         if repr(place) in row.admits:
             continue
         located = Located(name, [(row.sent, tensor)])

@@ -24,6 +24,7 @@ from shardwise.types.placement import P
 from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
+from .gradient_origin import gradient_origin
 from .infer import AxisRefusal, Outcome
 from .repair import repairs
 from .sharding_report import SHARDING, sharding_advice, sharding_help, sharding_refused
@@ -144,7 +145,11 @@ def _finding(
     axis = axis_text(at.axis) if at.axis is not None else ""
     message, facts = _tell(op, row, operands, located, at, culprits, others, axis)
     help_lines = []
-    for repair in repairs(row, at.givens, blocked=blocked) if at.givens else ():
+    gradient = _pending_gradient(operands, located, at.axis, [*culprits, *others])
+    if gradient is not None:
+        facts.append(f"{gradient} is a gradient, or made of one, and nobody has summed it over {axis}")
+        help_lines.append(f"dist.all_reduce({gradient}, group=mesh.get_group({axis_argument(at.axis)})) before {op}")
+    for repair in repairs(row, at.givens, blocked=blocked) if at.givens and gradient is None else ():
         step = repair.transition
         names = [located.name(spots[position]) for position in repair.positions]
         along = axis_argument(at.axis)
@@ -173,6 +178,16 @@ def _finding(
         facts=tuple(facts),
         help=tuple(help_lines),
     )
+
+
+def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, positions: Sequence[int]) -> str | None:
+    """The first of these operands that is a gradient whose sum over ``axis`` is pending, by name."""
+    for position in positions:
+        type = operands[position].type
+        pending = isinstance(type, TensorType) and type.get(axis) is P
+        if pending and gradient_origin(tag_of(located.values[position])) is not None:
+            return located.name(position)
+    return None
 
 
 def _axes_of(operands: Sequence[Bound]) -> list[Any]:
