@@ -91,3 +91,12 @@ def test_placements_and_specs_say_which_dim_is_sharded_by_the_same_word(mesh: An
         assert str(spmd.typeof(made.to_local())) == "f32[8@(dp,tp), 4]"
         with refused("SW130", "Shard(dim=1)", "S(0)", "tp"):
             DTensor.from_local(x, mesh, [Shard(0), Shard(1)], run_check=False)
+
+
+@pytest.mark.parametrize(("rows", "typed"), [(8, "f32[2@tp, 3]"), (9, "f32[3@~tp, 3]")])
+def test_a_dim_that_the_ranks_do_not_divide_has_uneven_shards(tp_mesh: Any, rows: int, typed: str) -> None:
+    shape = torch.Size((rows, 3))
+    piece = torch.ones(-(-rows // 4), 3)
+    x = DTensor.from_local(piece, tp_mesh, [Shard(0)], run_check=False, shape=shape, stride=(3, 1))
+    with typecheck(local=False):
+        assert str(spmd.typeof(x.to_local())) == typed

@@ -56,6 +56,11 @@ def test_a_page_shows_law_dims_placements_gradients_and_two_ranks(name):
     assert "  linear  [2, 6, 6]         [2, 6, 6]         [4, 6, 6], pieces along dim 0\n" in text
 
 
+@pytest.mark.parametrize(("name", "need"), [("squeeze", "one length, or even=True"), ("pixel_shuffle", "whole groups")])
+def test_a_page_says_what_lengths_shards_must_have(name, need):
+    assert f"\n  d0: shards of {need}\n" in rules(name).stdout
+
+
 def test_an_unknown_operator_names_its_neighbours():
     result = rules("matmull")
     assert result.exit_code == 2

@@ -6,6 +6,7 @@ be that; ``to_local`` gives what the placements say. Source: api section 4.15.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
-from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
+from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .gradient_origin import gradient_origin
@@ -73,7 +74,8 @@ def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
         mesh = current_entry()
         spec = None if session.local else _spec(dtensor, result.ndim)
         places = {**dict.fromkeys(mesh.axes if mesh is not None else (), UNKNOWN), **places}
-        set_tag(result, Tag(TensorType.of(places, spec), Origin(user_site(), "as its placements say, since to_local")))
+        type = TensorType.of(places, spec, uneven=() if spec is None else _uneven(dtensor, spec))
+        set_tag(result, Tag(type, Origin(user_site(), "as its placements say, since to_local")))
 
 
 def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
@@ -83,6 +85,12 @@ def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
         if axis.size() > 1 and placement.is_shard():
             spec = landed(spec, ndim, (axis,), Shard(placement.dim))
     return spec
+
+
+def _uneven(dtensor: Any, spec: PartitionSpec) -> set[Any]:
+    """The axes that cut a dim whose size they do not divide: DTensor's last shards are shorter, or empty."""
+    cuts = zip(dtensor.shape, map(entry_axes, spec), strict=True)
+    return {axis for size, axes in cuts if size % math.prod(axis.size() for axis in axes) for axis in axes}
 
 
 def _axes(mesh: Any) -> list[MeshAxis]:

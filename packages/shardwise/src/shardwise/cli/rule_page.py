@@ -214,6 +214,10 @@ def _dims(example: Example) -> str:
         f"  {'result':<11}{_list(_extents(example, dims)):<18}{_words(dims)}" for dims in example.labelling.results
     ]
     lines += [f"  {label}: {fate.value}" for label, fate in example.labelling.fates.items() if label in example.sizes]
+    lengths = {"shards of one length, or even=True": example.labelling.even}
+    lengths["shards of whole groups"] = example.labelling.grouped
+    for need, labels in lengths.items():
+        lines += [f"  {label}: {need}" for label in sorted(labels) if label in example.sizes]
     return "\n".join(lines)
 
 
