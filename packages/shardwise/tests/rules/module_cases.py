@@ -158,7 +158,7 @@ RANDOM_AT_REST = [
     c("dropout3d", F.dropout3d, real(1, 2, 2, 2, 2), training=False),
     c("feature_dropout", torch.feature_dropout, A, 0.5, False),
     c("torch.dropout", torch.dropout, A, 0.5, False),
-    c("native_dropout", lambda *a: torch.native_dropout(*a)[0], A, 0.5, False),
+    c("native_dropout", torch.native_dropout, A, 0.5, False),
     c("alpha_dropout", F.alpha_dropout, A),
     c("feature_alpha_dropout", F.feature_alpha_dropout, IMAGE),
     c("torch.alpha_dropout", torch.alpha_dropout, A, 0.5, False),

@@ -38,7 +38,7 @@ def random_op(op: Op) -> Handler:
         if draws and template.axes:
             operands = [Bound("input", template, label="input")]
             values = [args[0]]
-            outcome = _like_numbers(session, template)
+            outcome = _like_numbers(session, template, overwrites=op.in_place)
         elif draws and not operands and not op.in_place:
             return _numbers(session, func, args, kwargs)
         elif draws:
@@ -62,9 +62,13 @@ def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
     return made
 
 
-def _like_numbers(session: CheckSession, template: TensorType) -> Outcome:
+def _like_numbers(session: CheckSession, template: TensorType, *, overwrites: bool) -> Outcome:
     """Numbers in the shape of a typed tensor: they vary where it varies, and must be equal where it is equal."""
-    if P in template.placements:
+    pending = [axis for axis in template.axes if template.get(axis) is P]
+    if pending and overwrites:  # equal numbers would be counted once per rank, and others are no sum of anything
+        refused = tuple(AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending)
+        return Outcome(template.with_placements(dict.fromkeys(pending, UNKNOWN)), refused)
+    if pending:
         return Outcome(UNTYPED, checked=False)  # what noise for a pending sum is to be, nobody has said
     type = template.with_ground(Ground.ABSENT)
     source = Bound("input", type, label="input")
