@@ -77,6 +77,15 @@ def test_uneven_pieces_are_exchanged_with_split_sizes_only(mesh: Any) -> None:
         assert str(spmd.typeof(spmd.all_gather(even, "tp", src=S(0), dst=R))) == "f32[20, 8] {dp: R, tp: R}"
 
 
+def test_local_types_do_not_ask_which_dim_is_exchanged(mesh: Any) -> None:
+    x = typed({"dp": R, "tp": S(1)})
+    with typecheck():
+        y = spmd.all_to_all(x, "tp", input_split_sizes=[5, 1, 1, 1], output_split_sizes=[2, 2, 2, 2])
+        assert str(spmd.typeof(y)) == "f32[8, 8] {dp: R, tp: V}"
+    with typecheck(local=False), refused("SW212", "x", "dim 0", "dim 1"):
+        spmd.all_to_all(x, "tp", input_split_sizes=[5, 1, 1, 1], output_split_sizes=[2, 2, 2, 2])
+
+
 def test_other_axes_stay_where_they_are(mesh: Any) -> None:
     x = typed({"dp": S(0), "tp": P})
     with typecheck(local=False):

@@ -42,7 +42,7 @@ def collective(op: str) -> Handler:
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
-        call = _Call(op, args, kwargs)
+        call = _Call(op, args, kwargs, session.local)
         if call.move is None or not isinstance(call.x, torch.Tensor):
             return _illegal(session, call, func, args, kwargs)
         axis = normalize_axis(call.axis)
@@ -67,7 +67,7 @@ def collective(op: str) -> Handler:
 class _Call:
     """The arguments of one call that matter to its type."""
 
-    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], local: bool) -> None:
         defaults = DEFAULTS.get(op, DEFAULTS.get(ALIASES.get(op, op), {}))
         self.op = op
         self.x: Any = args[0] if args else kwargs.get("x")
@@ -76,8 +76,8 @@ class _Call:
         self.dst = kwargs.get("dst", defaults.get("dst"))
         self.sizes = [sizes for name in _SIZES if (sizes := kwargs.get(name)) is not None]
         """Split sizes; one list per side of an exchange."""
-        if op == "all_to_all" and self.sizes and self.src is V and self.dst is V:
-            # Pieces of different sizes are pieces and no entries: the dims are kept.
+        if not local and op == "all_to_all" and self.sizes and self.src is V and self.dst is V:
+            # Pieces of different sizes are pieces and no entries: the dims are kept, and a spec can follow.
             self.src, self.dst = Shard(kwargs.get("concat_dim") or 0), Shard(kwargs.get("split_dim") or 0)
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if op == "redistribute" else op
         self.move = find_move(route, self.src, self.dst)
