@@ -16,7 +16,7 @@ import pytest
 from shardwise.cli.run import check_program
 from shardwise.simulator.program import Program
 
-from .test_programs import RIGHT, options_of
+from .test_programs import _UNSEEN, RIGHT, WRONG, options_of
 
 MEAN = "SW403", "the mean of a rank's own samples is no term of the global mean: shardwise.mean, or a sum by the count"
 OPEN = "SW408", "an input is annotated V, and nothing says which of its dims is cut"
@@ -63,6 +63,8 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "vocab_parallel": [NUMBER, OWN_EXTREMUM],
     "zero_optimizer": [MEAN],
 }
+BLIND = {"rank_as_plain_number", "same_seed_for_pieces"}
+"""Bugs in plain numbers, whose value is a rank's own or should be: no type sees them."""
 UNASKED = {"megatron_mlp"}
 """Clean programs that sum over a sharded dim without asking for a pending sum by name."""
 
@@ -89,5 +91,14 @@ def test_a_clean_program_stays_so_where_sums_must_be_asked_for(path):
     assert codes(path, "explicit") == ({"SW407"} if path.stem in UNASKED else set())
 
 
+UNSEEN = [path for path in WRONG if _UNSEEN.search(path.read_text())]
+
+
+@pytest.mark.parametrize("path", UNSEEN, ids=lambda path: path.stem)
+def test_what_local_types_cannot_see_global_ones_do(path):
+    assert bool(codes(path, "infer")) == (path.stem not in BLIND)
+
+
 def test_what_is_listed_exists():
     assert FINDINGS.keys() | UNASKED <= {path.stem for path in RIGHT}
+    assert {path.stem for path in UNSEEN} >= BLIND

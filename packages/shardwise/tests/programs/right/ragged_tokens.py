@@ -1,4 +1,4 @@
-"""Experts on shards of different lengths: cut by split sizes, exchanged and brought back, a mean by the global count."""
+"""Experts on shards of different lengths: cut by split sizes, exchanged and brought back; a mean by global count."""
 
 import torch
 import torch.distributed as dist
