@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 import shardwise as spmd
 from shardwise import R, V
-from shardwise.checker import typecheck
+from shardwise.checker import checking, typecheck
+from shardwise.diagnostics.result import Collector
 
 from .helpers import make, place, refused
 
@@ -181,6 +182,39 @@ def test_reading_the_value_of_a_partial_sum_is_an_error(tp_mesh: Any, read: Call
 def test_branching_on_a_varying_value_warns(tp_mesh: Any) -> None:
     with typecheck(), pytest.warns(UserWarning, match=r"SW116.*tp"):
         bool(make("V", 1)[0])
+
+
+def _in_a_test(x: Any) -> None:
+    if x.item() > 0:
+        pass
+
+
+def _in_a_loop(x: Any) -> None:
+    for _ in range(int(x)):
+        pass
+
+
+def _by_a_name(x: Any) -> None:
+    total = float(x)
+    assert total < 1e9
+
+
+@pytest.mark.parametrize("read", [_in_a_test, _in_a_loop, _by_a_name, lambda x: 1 in x.reshape(1)])
+def test_a_number_that_decides_is_told_with_the_axis_and_a_way_out(tp_mesh: Any, read: Callable[[Any], Any]) -> None:
+    collector = Collector()
+    with checking(collect=collector):
+        read(make("V", 1)[0])
+    (finding,) = collector.result().findings
+    assert (finding.code, finding.axis) == ("SW116", "tp")
+    assert "all_reduce(x" in finding.help[0]
+    assert '"tp", src=V, dst=R) first' in finding.help[0]
+
+
+@pytest.mark.parametrize("read", [lambda x: x.item(), float, lambda x: x.reshape(1).tolist(), lambda x: f"{x:.2f}"])
+def test_a_number_that_is_only_logged_is_silent(tp_mesh: Any, read: Callable[[Any], Any], recwarn: Any) -> None:
+    with typecheck():
+        read(make("V", 1)[0])
+    assert not [one for one in recwarn if "SW116" in str(one.message)]
 
 
 @pytest.mark.parametrize("letter", "RI")

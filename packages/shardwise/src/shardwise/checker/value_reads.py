@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.deciding import decides
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.source import is_library_calling
+from shardwise.diagnostics.source import is_library_calling, user_place
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -23,14 +24,15 @@ from .ordinary import Handler
 from .report import Located, axis_text
 from .session import CheckSession
 
-_BRANCHING = {"__bool__", "is_nonzero", "__index__", "equal", "allclose"}
+_BRANCHING = {"__bool__", "is_nonzero", "__index__", "__contains__", "equal", "allclose"}
+_NUMBERS = {"item", "tolist", "__int__", "__float__"}
+"""What gives a number, on which the program branches or not: that is for the source to tell."""
 _COMPARISONS = {"equal", "allclose"}
 """Comparing local tensors is how a type error is hunted down, so it is allowed on a pending sum."""
 
 
 def value_read(op: Op) -> Handler:
     """The handler for what hands a tensor's value to Python."""
-    branching = op.name in _BRANCHING
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
@@ -43,7 +45,7 @@ def value_read(op: Op) -> Handler:
                 if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
                     told.add(axis)
                     report_read(session, op.name, "SW115", tensor, axis)
-                elif place is V and branching and not type.ground.is_constant and not is_library_calling():
+                elif place is V and not type.ground.is_constant and _decides(op):
                     told.add(axis)
                     report_read(session, op.name, "SW116", tensor, axis)
         if any(type_of(tensor).axes for tensor in tensors):
@@ -53,6 +55,15 @@ def value_read(op: Op) -> Handler:
         return func(*args, **kwargs)
 
     return handle
+
+
+def _decides(op: Op) -> bool:
+    """Does the program, and not torch for it, go on in one way or another by what is read?"""
+    if op.name in _NUMBERS:
+        place = user_place(2)
+        return place is not None and not is_library_calling(2) and decides(place)
+    # torch's own method ``__contains__`` stands between the program and this call, which is the program's all the same.
+    return op.name in _BRANCHING and (op.name == "__contains__" or not is_library_calling(2))
 
 
 def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor, axis: Any) -> None:
@@ -69,6 +80,6 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
         if op in _COMPARISONS:
             message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
-        help_lines = ()
+        help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
     finding = Finding(code, message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
     session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
