@@ -245,6 +245,31 @@ def test_random_numbers_that_are_equal_in_both_runs_are_compared():
     assert verdict.numbers.equal == 2
 
 
+def local_sizes(mesh: Any, *, seeded: bool, claim: Any) -> torch.Tensor:
+    """Every rank draws four rows, and one rank alone draws four rows too."""
+    if seeded:
+        torch.manual_seed(1)
+    rows = assert_type(torch.stack([torch.randn(3) for _ in range(4)]), {"dp": claim})
+    return all_reduce(reinterpret(rows.sum(0), "dp", src=V, dst=P), "dp", src=P, dst=R)
+
+
+@pytest.mark.parametrize("claim", [S(0), V])
+def test_a_program_of_local_sizes_with_unseeded_numbers_is_not_called_wrong(claim):
+    verdict = verify(lambda mesh: local_sizes(mesh, seeded=False, claim=claim), DP)
+    assert verdict.numbers.disagreements == ()
+    assert verdict.numbers.parting is not None
+    assert verdict.numbers.replicas == 1
+    assert verdict.exit_code is ExitCode.CLEAN
+
+
+@pytest.mark.parametrize("claim", [S(0), V])
+def test_numbers_that_are_seeded_alike_are_no_shards(claim):
+    verdict = verify(lambda mesh: local_sizes(mesh, seeded=True, claim=claim), DP, narrow=False)
+    assert verdict.exit_code is ExitCode.FINDINGS
+    assert verdict.numbers.parting is None
+    assert verdict.numbers.disagreements[-1].hint == "2 times as much, the size of dp: summed once too often over dp?"
+
+
 def gradients_without_an_optimizer(mesh: Any, *, twice: bool = False) -> None:
     model = nn.Linear(4, 1, bias=False).double()
     with torch.no_grad():

@@ -25,6 +25,7 @@ from .record import Draw, Key, RankRun, Record
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")
 """Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
+GROWS = "its size does not shrink as the mesh grows"
 GRADIENTS = ("gradient", "left")
 _GRADIENT_FLOOR = 1e-2
 """A gradient is compared relative to the largest of its step if that is larger by more than this: one that is zero but
@@ -52,6 +53,10 @@ class _Comparison:
         self.layouts = Layouts()
         self.floors = _gradient_sizes(alone)
         self.parting: Parting | None = None
+        self.accidents: set[tuple[int, ...]] = set()
+        """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
+        self.just_drawn = False
+        """There were such numbers since the last declared tensor, which is likely made of them."""
 
     def numbers(self) -> Numbers:
         equal = replicas = 0
@@ -64,6 +69,8 @@ class _Comparison:
             if key.kind == "result" and not any(key in run for run in self.ranks):
                 continue
             verdict = self._record(key)
+            if key.kind == "declared":
+                self.just_drawn = False
             if isinstance(verdict, Disagreement):
                 disagreements.append(verdict)
             elif isinstance(verdict, NotCompared):
@@ -93,6 +100,9 @@ class _Comparison:
                 self._part(key, f"{key.name} draws {list(first.shape)} random numbers here, {list(draw.shape)} there")
             elif draw.state != first.state:
                 self._part(key, f"{key.name} draws from generators that are in different states")
+            elif not draw.seeded:
+                self.accidents.add(draw.shape)
+                self.just_drawn = True
 
     def _part(self, key: Key, reason: str) -> None:
         if self.parting is None:
@@ -141,12 +151,17 @@ class _Comparison:
         checked = "replicas" if replicated and len(values) < len(pieces) else None
         if len(values) > 1:
             loose = loose_axes(type)
+            if loose and key.kind == "declared" and expected is not None and self._grows(pieces, expected):
+                self._part(key, f"{list(expected.shape)} random numbers are drawn on every rank, and on one rank too")
+                return checked or NotCompared(key, first.claim, GROWS)
             if loose and expected is not None:
                 return self._guess(first, pieces, type, expected, checked)
             if loose or key.kind not in PARAMETERS:
                 return checked or self._unsaid(first, loose)
+            there = self.alone.get(key)
+            whole = there.value if isinstance(there, Record) else None
             shapes = {value.shape for value in values.values()}
-            if len(shapes) > 1 or (expected is not None and shapes != {expected.shape}):
+            if len(shapes) > 1 or (whole is not None and shapes != {whole.shape}):
                 return checked or self._unsaid(first, ())
             base, *others = values
             wrong = next((rank for rank in others if not _same(values[rank], values[base])), None)
@@ -156,6 +171,12 @@ class _Comparison:
         if expected is None:
             return checked or NotCompared(key, first.claim, reason)
         return self._against(first, pieces, type, values[min(values)], expected)
+
+    def _grows(self, pieces: Mapping[int, torch.Tensor], expected: torch.Tensor) -> bool:
+        """True if every rank has drawn the numbers that one rank alone draws, by accident: the program's size is its
+        own, and has nothing to do with the mesh."""
+        drawn = self.just_drawn or tuple(expected.shape) in self.accidents
+        return drawn and all(_same(piece, expected) for piece in pieces.values())
 
     def _expected(self, key: Key) -> tuple[torch.Tensor | None, str]:
         """The value of the run on one rank, or why there is none."""
@@ -221,9 +242,9 @@ class _Comparison:
         key = first.key
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
-            if not all(_same(piece, expected) for piece in pieces.values()):
+            if self._grows(pieces, expected) or not all(_same(piece, expected) for piece in pieces.values()):
                 self._part(key, f"on every rank the tensor is as large as on one: {together}")
-                return NotCompared(key, first.claim, "its size does not shrink as the mesh grows")
+                return NotCompared(key, first.claim, GROWS)
             said = f"is {together}: every rank has the whole, and not a shard of it"
         else:
             said = f"is {together}"

@@ -74,11 +74,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Random numbers were drawn: equal draws have equal ``state`` of the generator before, and equal ``shape``."""
+    """Random numbers were drawn: equal draws have equal ``state`` of the generator before, and equal ``shape``.
+
+    ``seeded``  somebody has seeded the generator; else its numbers are equal on all ranks by accident.
+    """
 
     key: Key
     state: bytes
     shape: tuple[int, ...]
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +155,9 @@ class Recorder:
             self.run.axes.setdefault(axis, repr(axis))
         self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
 
-    def drawn(self, place: Place | None, op: str, state: bytes, shape: tuple[int, ...]) -> None:
+    def drawn(self, place: Place | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool) -> None:
         """``op`` has drawn random numbers from a generator that was in ``state``."""
-        self.run.entries.append(Draw(self._numbered(Key("drawn", op, place)), state, shape))
+        self.run.entries.append(Draw(self._numbered(Key("drawn", op, place)), state, shape, seeded))
 
     def _numbered(self, key: Key) -> Key:
         self._counts[key] += 1

@@ -38,7 +38,7 @@ from .record import RankRun, Recorder
 from .subject import Function, Subject
 from .verdict import Failure, Verdict
 from .warming import warm_up
-from .watch import watching
+from .watch import UNSEEDED, watching
 
 TIMEOUT_S = 300.0
 
@@ -178,6 +178,7 @@ def _run_rank(run: Callable[[Any], Any], sizes: Mapping[str, int], options: Opti
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()
+    torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
     if options.double:
         torch.set_default_dtype(torch.float64)
     with contextlib.ExitStack() as stack:

@@ -29,6 +29,9 @@ from .local_form import local_form, local_tensor
 from .naming import Names
 from .record import Recorder
 
+UNSEEDED = 67280421310721
+"""The seed that torch gives a generator of which nobody has said anything."""
+
 
 @contextlib.contextmanager
 def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) -> Iterator[None]:
@@ -100,7 +103,8 @@ class _Watch(TorchFunctionMode):
         if _state(generator) != before:
             shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
             shape = () if shaped is None else tuple(shaped.shape)
-            self.recorder.drawn(user_place(), op_name(func).shown, before, shape)
+            seeded = generator.initial_seed() != UNSEEDED
+            self.recorder.drawn(user_place(), op_name(func).shown, before, shape, seeded)
         return result
 
 
