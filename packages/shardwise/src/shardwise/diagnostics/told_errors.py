@@ -25,6 +25,15 @@ def place_of(error: BaseException) -> Place | None:
     return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).place() if own else None
 
 
+def syntax_place(error: SyntaxError) -> Place | None:
+    """Where a file does not parse; None if the error is about the file as a whole."""
+    if error.filename is None or not error.lineno:
+        return None
+    column = error.offset - 1 if error.offset else None
+    end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None
+    return Place(error.filename, error.lineno, error.end_lineno, column, max(end or 0, (column or 0) + 1))
+
+
 def own_traceback(error: BaseException) -> tuple[str, int]:
     """The traceback with the frames of the program, its causes with theirs; and how many frames are left out."""
     told = traceback.TracebackException.from_exception(error, compact=True)

@@ -8,8 +8,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-from shardwise.diagnostics.finding import Place
-from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of
+from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
 from shardwise.simulator.failures import RankFailure, RankTimeout
 from shardwise.simulator.program import NoProgram
 from shardwise.simulator.waiting import told
@@ -60,9 +59,4 @@ def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
 
 def unreadable(error: SyntaxError) -> Failure:
     """A script that does not parse."""
-    place = None
-    if error.filename is not None and error.lineno:
-        column = error.offset - 1 if error.offset else None
-        end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None
-        place = Place(error.filename, error.lineno, error.lineno, column, max(end or 0, (column or 0) + 1))
-    return Failure("on one rank", in_one_line(error), place)
+    return Failure("on one rank", in_one_line(error), syntax_place(error))
