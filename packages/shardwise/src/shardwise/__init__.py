@@ -48,6 +48,8 @@ _NAMES = {
     **listed("shardwise.interop.tracing", "trace"),
     **listed("shardwise.checker.randomness", "synchronised_rng"),
     **listed("shardwise.interop.tracebacks", "traceback_filtering"),
+    # the step around the model
+    **listed("shardwise.train.rng", "rng"),
 }
 
 __version__ = "0.1.0"

@@ -160,7 +160,11 @@ def _finding(
         if call is not None and refusal.code not in ("SW408", "SW418"):
             help_lines += sharding_help(op, row, call, operands, located, at.axis)
     if refusal.code == "SW121" and not help_lines:
-        help_lines.append(f"with synchronised_rng({axis_argument(at.axis)}): if the generators are seeded alike there")
+        along = axis_argument(at.axis)
+        help_lines.append(f"with shardwise.rng(seed, synchronised={along}): a stream that draws alike there")
+        help_lines.append(f"with synchronised_rng({along}): if the generators are seeded alike there")
+    if refusal.code == "SW620":
+        help_lines.append(f"with shardwise.rng(seed, distinct={axis_argument(at.axis)}): for what differs per rank")
     if refusal.code in ("SW102", "SW103"):
         axes = [at.axis] if at.axis is not None else _axes_of([operands[position] for position in others])
         types = ", ".join(f"{axis_argument(one)}: R" for one in axes)
@@ -258,6 +262,11 @@ def _tell(
         return sharding_refused(op, operands, located, at, culprits, others, axis)
     if code == "SW121":
         return f"{op} draws different random numbers on each rank of {axis} for {name}, which must be equal there", []
+    if code == "SW620":
+        return (
+            f"{op} draws the same random numbers on every rank of {axis} for {name}, which varies there",
+            ["the stream in use is synchronised there, so every rank's piece gets the same noise"],
+        )
     return f"{op}: {at.refusal.reason}", []
 
 

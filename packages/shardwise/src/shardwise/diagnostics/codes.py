@@ -95,6 +95,9 @@ _TABLE = (
     Code("SW607", "backward-not-as-declared", "the backward of an autograd function contradicts its declaration"),
     Code("SW608", "gradient-not-summed", "a gradient enters the optimizer while its sum over a mesh axis is pending"),
     Code("SW609", "local-gradient-norm", "gradients are scaled by a norm of one rank's pieces"),
+    Code(
+        "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
+    ),
     Code("SW901", "axes-not-orthogonal", "mesh axes overlap: they share ranks along more than one point"),
     Code("SW902", "unknown-axis", "no mesh axis has this name"),
     Code("SW903", "bad-mesh", "a mesh cannot be built from these arguments"),
