@@ -29,6 +29,7 @@ OWN_EXTREMUM = "SW404", "a rank finds the extremum of its own elements, and the 
 GUIDED = "SW405", "a batch is doubled and halved again: the doubled one is laid out per rank"
 FUNCTION = "SW411", "an autograd function says what it does to types, and nothing of dims"
 SLICED = "SW402", "a whole operand is cut by hand, alike on every rank, for a weight that is a piece"
+BUFFER = "SW402", "a flat buffer holds pieces of sharded gradients, and is no shard of anything itself"
 PENDING = "SW115", "the printed loss is a sum that global types know to be pending"
 
 FINDINGS: dict[str, list[tuple[str, str]]] = {
@@ -44,6 +45,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "fsdp": [MEAN],
     "fsdp_wrapper": [MEAN],
     "functional_transforms": [MEAN],
+    "gradient_buckets": [BUFFER],
     "hooks": [MEAN, OWN_ROWS],
     "kv_cache": [FUSED],
     "losses": [MEAN, NUMBER, PENDING],
