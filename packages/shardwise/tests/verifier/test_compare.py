@@ -301,6 +301,19 @@ def test_records_of_a_loop_that_runs_more_often_on_the_mesh_are_not_mixed_up():
     assert (numbers.equal, numbers.replicas, numbers.disagreements) == (0, 2, ())
 
 
+def test_runs_that_take_different_numbers_of_steps_part_there():
+    claim = type_of({"dp": R, "tp": R})
+
+    def steps(values: Sequence[float], type: TensorType) -> RankRun:
+        gradients = [record(WHOLE * value, type, "gradient", nth=nth) for nth, value in enumerate(values, 1)]
+        return run(*gradients, record(WHOLE * values[0], type, name="after"))
+
+    numbers = compare([steps([2.0], claim)] * 4, steps([1.0, 1.0], UNTYPED))
+    assert (numbers.equal, numbers.replicas, numbers.disagreements) == (0, 2, ())
+    assert numbers.parting is not None
+    assert numbers.parting.reason == "it happens 1 time here and 2 times on one rank"
+
+
 def test_disagreements_come_in_program_order():
     claim = type_of({"dp": R, "tp": R})
     names = ["b", "a", "c"]

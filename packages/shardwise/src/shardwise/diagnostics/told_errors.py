@@ -1,4 +1,4 @@
-"""How is an exception of the user's program told? In one line, where it came from, and a traceback with its own frames."""
+"""How is an exception of the user's program told? In a line, with its place, and as a traceback of its own frames."""
 
 from __future__ import annotations
 

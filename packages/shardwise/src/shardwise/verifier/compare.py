@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.limits import counted
 from shardwise.simulator.reassemble import Unequal, Unreadable, fold
 from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import Ground, TensorType
@@ -57,6 +58,8 @@ class _Comparison:
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
         self.just_drawn = False
         """There were such numbers since the last declared tensor, which is likely made of them."""
+        self.out_of_step = False
+        """A loop of one run had more turns than in the other: which results belong together is no longer sure."""
 
     def numbers(self) -> Numbers:
         equal = replicas = 0
@@ -187,7 +190,13 @@ class _Comparison:
             return None, "the run on one rank does not have it"
         if self.counts[-1][key.source] != self.counts[0][key.source]:
             here, there = self.counts[0][key.source], self.counts[-1][key.source]
-            return None, f"it happens {here} times here and {there} times on one rank, so there is no telling which"
+            self.out_of_step = True
+            times = f"it happens {counted(here, 'time')} here and {counted(there, 'time')} on one rank"
+            if key.kind == "gradient":
+                self._part(key, times)
+            return None, f"{times}, so there is no telling which"
+        if self.out_of_step and key.kind == "result":
+            return None, "it comes after a loop that runs more often in one run than in the other"
         return record.value, f"on one rank it {record.missing}"
 
     def _against(

@@ -164,14 +164,15 @@ class Recorder:
         return Key(key.kind, key.name, key.place, self._counts[key])
 
     def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
-        if is_transformed(x):
-            return None, "made inside a transform of torch.func"
-        if x.is_meta or is_fake(x):
-            return None, "has no values"
-        if x.layout is not torch.strided or x.is_nested:
-            return None, "is not a dense tensor"
+        if not has_values(x):
+            return None, "is not a dense tensor of values"
         self._bytes += x.numel() * x.element_size()
         if self._bytes > LIMIT_BYTES:
             return None, f"comes after the first {LIMIT_BYTES >> 20} MiB"
         with no_torch_function(), torch.no_grad():
             return x.detach().clone().resolve_conj().resolve_neg().cpu(), ""
+
+
+def has_values(x: torch.Tensor) -> bool:
+    """False for stand-ins of ``torch.func``, tensors without storage, and those that are not dense."""
+    return not (is_transformed(x) or x.is_meta or is_fake(x) or x.layout is not torch.strided or x.is_nested)

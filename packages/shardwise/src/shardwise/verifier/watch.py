@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import user_place
+from shardwise.interop.asserting import is_dtensor
 from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import heard_by
 from shardwise.interop.tagging import tag_of, type_of
@@ -27,8 +28,10 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 from .difference import scale_of
 from .local_form import local_form, local_tensor
 from .naming import Names
-from .record import Recorder
+from .record import Recorder, has_values
 
+PENDING = "_c10d_functional."
+"""Collectives whose results are not there before ``wait_tensor``."""
 UNSEEDED = 67280421310721
 """The seed that torch gives a generator of which nobody has said anything."""
 
@@ -78,11 +81,14 @@ class _Watch(TorchFunctionMode):
         """What an operation has made, if its type says anything; integers may tip over with the last bit of a float."""
         made = result if isinstance(result, (list, tuple)) else (result,)
         with no_torch_function():
-            floats = [x for x in made if isinstance(x, torch.Tensor) and x.is_floating_point()]
+            floats = [x for x in made if _is_plain(x)]
             if not floats or _is_attribute(func):
                 return
-            place, name = user_place(), getattr(func, "__shardwise_op__", None) or op_name(func).shown
-            size = scale_of(*(x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()))
+            name = getattr(func, "__shardwise_op__", None) or op_name(func).shown
+            if name.startswith(PENDING) and not name.endswith("wait_tensor"):
+                return
+            place = user_place()
+            size = scale_of(*(x for x in args if _is_plain(x)))
             for x in floats:
                 type = type_of(x)
                 # A constant's type is nobody's word: which part of it a rank takes may follow from the rank's number.
@@ -106,6 +112,11 @@ class _Watch(TorchFunctionMode):
             seeded = generator.initial_seed() != UNSEEDED
             self.recorder.drawn(user_place(), op_name(func).shown, before, shape, seeded)
         return result
+
+
+def _is_plain(x: Any) -> bool:
+    """True for a tensor of floating-point values that can be looked at without any rank but this one."""
+    return isinstance(x, torch.Tensor) and not is_dtensor(x) and x.is_floating_point() and has_values(x)
 
 
 def _is_attribute(func: Any) -> bool:
