@@ -56,6 +56,15 @@ def test_a_page_shows_law_dims_placements_gradients_and_two_ranks(name):
     assert "  linear  [2, 6, 6]         [2, 6, 6]         [4, 6, 6], pieces along dim 0\n" in text
 
 
+def test_a_page_shows_laws_and_placements_of_each_result():
+    text = rules("linalg.solve_ex").stdout
+    assert "  linear     B\n  result 1   in nothing: no operand may be a pending sum; follows from A\n" in text
+    assert "  R     P     ->  P, R     R, P              P     R\n" in text
+    assert "  results    one per tensor, in a shape that follows from all\n" in rules("meshgrid").stdout
+    assert "  P         R         ->  P, R    R, P" in rules("meshgrid").stdout
+    assert "  results    one per tensor, each as if alone\n" in rules("atleast_2d").stdout
+
+
 @pytest.mark.parametrize(("name", "need"), [("squeeze", "one length, or even=True"), ("pixel_shuffle", "whole groups")])
 def test_a_page_says_what_lengths_shards_must_have(name, need):
     assert f"\n  d0: shards of {need}\n" in rules(name).stdout

@@ -18,6 +18,7 @@ CASES: list[Case] = [
     *linear_cases.CONTRACTION,
     *linear_cases.REDUCTION,
     *linear_cases.LOSSES,
+    *linear_cases.BACKWARD,
     *shaping_cases.VIEWS,
     *shaping_cases.REARRANGED,
     *shaping_cases.JOINED,

@@ -190,3 +190,9 @@ LOSSES = [
     c("multi_margin_loss", F.multi_margin_loss, real(4, 3), index(3, 4), weight=positive(3), differentiable=False),
     c("multilabel_soft_margin_loss", F.multilabel_soft_margin_loss, A, unit(2, 3), positive(3), differentiable=False),
 ]
+ATEN = torch.ops.aten
+BACKWARD = [
+    c("_softmax_backward_data", ATEN._softmax_backward_data, A, unit(2, 3), 1, torch.float64),
+    c("_log_softmax_backward_data", ATEN._log_softmax_backward_data, A, real(2, 3), 1, torch.float64),
+    c("native_dropout_backward", ATEN.native_dropout_backward, A, mask(2, 3), 2.0),
+]

@@ -117,6 +117,7 @@ JOINED = [
     c("dstack", torch.dstack, [A, A]),
     c("column_stack", torch.column_stack, [A, A]),
     c("block_diag", torch.block_diag, A, A),
+    c("_chunk_cat", torch.ops.aten._chunk_cat, [A, real(4, 3)], 0, 2, differentiable=False),
     c("cartesian_prod", torch.cartesian_prod, real(2), real(3)),
     c("broadcast_tensors", torch.broadcast_tensors, A, real(3)),
     c("meshgrid", lambda *xs: torch.meshgrid(*xs, indexing="ij"), real(2), real(3)),

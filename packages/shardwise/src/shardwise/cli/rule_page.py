@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwise.rules.algebra import Given, Refusal, local_rule, products
+from shardwise.rules.algebra import Given, Refusal, local_rules, products
 from shardwise.rules.labels import Call, Labelling, Shape
 from shardwise.rules.placing import Sharded, sharded_rule
-from shardwise.rules.row import Kind, Row
-from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V, to_local_type
+from shardwise.rules.row import Each, Kind, Result, Row
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
 from .joining_page import joining
 
@@ -31,6 +31,10 @@ _ARGUMENTS = {
     "dims": (0, 2, 1),
 }
 """What an example gives for parameters that dims depend on."""
+_EACH = {
+    Each.APART: "one per tensor, each as if alone",
+    Each.SHAPED: "one per tensor, in a shape that follows from all",
+}
 _MOST = 4
 _NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dtype", "shape", "size", "dims"})
 """Parameters that may hold a tensor and hardly ever do."""
@@ -90,12 +94,23 @@ def _head(row: Row) -> str:
         ("parameters", row.params),
         ("kind", row.kind.value),
         ("law", row.law),
-        ("linear", row.linear or "in nothing: no operand may be a pending sum"),
+        ("linear", _polynomial(row.linear)),
+        *((f"result {number}", _of(other)) for number, other in enumerate(row.others, start=1)),
+        ("results", _EACH.get(row.each, "")),
         ("labels", signature(row)),
         ("source", row.source),
         ("view", "shares memory with its first operand" if row.view else ""),
     ]
     return "\n".join([row.op, *(f"  {name:<11}{text}" for name, text in facts if text)])
+
+
+def _polynomial(linear: str) -> str:
+    return linear or "in nothing: no operand may be a pending sum"
+
+
+def _of(result: Result) -> str:
+    """A result with a law of its own."""
+    return f"{_polynomial(result.linear)}; follows from {' and '.join(result.of.split()) or 'all operands'}"
 
 
 def signature(row: Row) -> str:
@@ -114,7 +129,7 @@ def example_of(row: Row) -> Example | None:
     factors = [factor.lstrip("*^") for term in row.terms for factor in term.factors]
     linear = [name for name in names if name == names[0] or name.lstrip("*") in factors]
     fewer = [linear[:-1], names[:2], names[:1], names[:3], names[:4]]
-    candidates = [_tensors(one) for one in (linear, *fewer)]
+    candidates = [_tensors(one) for one in (linear, *fewer)] if row.each is not Each.APART else [["tensors0"]]
     for complete in (True, False):
         for given in dict.fromkeys(tuple(one) for one in candidates if one):
             for shapes in _shapes(len(given)):
@@ -182,9 +197,9 @@ def placements(row: Row, example: Example) -> Iterator[Line]:
     for size in range(1, len(example.names) + 1):
         for pending in itertools.combinations(everyone, size):
             places = tuple(P if at in pending else R for at in everyone)
-            verdict = _locally(row, example.names, places)
-            if verdict is P:
-                yield Line(places, _pending(example))
+            results = _locally(row, example, places)
+            if P in results:
+                yield Line(places, results)
 
 
 def _pending(example: Example) -> Places:
@@ -201,9 +216,19 @@ def _not_pending(row: Row, example: Example, operands: Places) -> str:
     return "" if whole is None else f"SW113: {example.names[whole[0]]} would be added once per rank"
 
 
-def _locally(row: Row, names: Sequence[str], places: Sequence[PerMeshAxisSpmdType]) -> object:
+def _locally(row: Row, example: Example, places: Sequence[PerMeshAxisSpmdType]) -> Places:
+    """The placement of every result by the local rule alone, empty if the row refuses."""
+    found = _verdict(row, example.names, places)
+    return found * len(example.labelling.results) if len(found) == 1 else found
+
+
+def _verdict(row: Row, names: Sequence[str], places: Sequence[PerMeshAxisSpmdType]) -> Places:
     givens = [Given(_parameter(row, name), to_local_type(place)) for name, place in zip(names, places, strict=True)]
-    return local_rule(row, givens)
+    verdict = local_rules(row, givens)
+    if isinstance(verdict, Refusal):
+        return ()
+    # Known operands make known results; one made of constants alone is the same on every rank.
+    return tuple(place if isinstance(place, PerMeshAxisLocalSpmdType) else R for place in verdict)
 
 
 def _dims(example: Example) -> str:
@@ -295,7 +320,7 @@ def _local_only(row: Row) -> str:
     pending = [
         ", ".join(name for name, place in zip(names, places, strict=True) if place is P)
         for places in itertools.product((R, P), repeat=len(names))
-        if P in places and _locally(row, names, places) is P
+        if P in places and P in _verdict(row, names, places)
     ]
     lines = ["locally", "  replicate operands give a replicate result, a varying one makes it varying"]
     lines += [f"  pending sum in {text}: the result is one too" for text in pending]

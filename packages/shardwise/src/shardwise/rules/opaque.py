@@ -115,8 +115,7 @@ FAMILIES: dict[str, str] = {
         sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor
     """,
     "calls a Python function on each element": "map_ map2_",
-    "is a backward kernel": "_softmax_backward_data _log_softmax_backward_data native_dropout_backward",
-    "masks or joins inside compiled code": "_unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat",
+    "masks inside compiled code": "_unsafe_masked_index _unsafe_masked_index_put_accumulate",
     "is internal to functionalisation": "slice_inverse values_copy _values_copy",
 }
 

@@ -12,7 +12,6 @@ _BY_PARAMS: dict[str, str] = {
         special.softmax special.log_softmax count_nonzero
     """,
     "input mask dim": "_masked_softmax",
-    "grad_output output dim": "_softmax_backward_data _log_softmax_backward_data",
     "input dim keepdim": """
         logsumexp special.logsumexp amax amin argmax argmin median nanmedian mode prod all any nansum nanmean
         nuclear_norm frobenius_norm

@@ -72,6 +72,7 @@ _JOINED = (
     ("dstack",),
     ("column_stack",),
     ("block_diag",),
+    ("_chunk_cat",),
     ("cartesian_prod",),
     ("broadcast_tensors",),
     ("meshgrid",),
@@ -80,6 +81,8 @@ _JOINED = (
     ("atleast_3d",),
 )
 
+# Other joins take the tensors one by one, or nothing but the list.
+_BESIDE = {"cat": "dim", "stack": "dim", "_chunk_cat": "dim num_chunks"}
 _EACH = {
     "broadcast_tensors": Each.SHAPED,
     "meshgrid": Each.SHAPED,
@@ -96,10 +99,10 @@ def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
 
 def _joined(op: str, *spellings: str) -> Row:
     view = op.startswith("atleast")
-    # Only these two take a dim after the list; the others take the tensors one by one, or nothing more.
-    params = "*tensors dim" if op in ("cat", "stack") else "*tensors"
+    params = f"*tensors {_BESIDE.get(op, '')}".strip()
     each = _EACH.get(op)
-    return Row(op, params, "tensors", each=each, law=_JOINS, source=f"torch.{op}", view=view, spellings=spellings)
+    law = _JOINS if each is None else "every result has the elements of one tensor of the list, moved or repeated"
+    return Row(op, params, "tensors", each=each, law=law, source=f"torch.{op}", view=view, spellings=spellings)
 
 
 ROWS = (

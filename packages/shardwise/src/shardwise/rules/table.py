@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from . import (
     attention,
+    backward,
     casting,
     contraction,
     control_flow,
@@ -52,6 +53,7 @@ _MODULES: tuple[types.ModuleType, ...] = (
     normalisation,
     fourier,
     linear_algebra,
+    backward,
     factory,
     random,
     value_reads,

@@ -160,9 +160,21 @@ def _reading(call: Call, index: Any) -> Labelling | None:
     rows = [plan.source, *(row for _, row in _tensors(plan))]
     if len(rows) != len(call.tensors):
         return None
-    return Labelling(
-        tuple(rows), (plan.result,), dict.fromkeys(plan.why, Fate.OPAQUE), plan.why, spread=_spread(plan, rows, call)
-    )
+    result, why, order = plan.result, plan.why, _in_order(plan)
+    if order is not None:
+        result = (*result[: plan.place], order, *result[plan.place + 1 :])
+        why = {label: reason for label, reason in why.items() if label != order}
+    ragged = frozenset(filter(None, [order]))
+    fates = dict.fromkeys(why, Fate.OPAQUE)
+    return Labelling(tuple(rows), (result,), fates, why, ragged=ragged, spread=_spread(plan, rows, call))
+
+
+def _in_order(plan: _Plan) -> Label | None:
+    """The outermost dim of a mask that picks alone: shards along it have the elements picked in their order."""
+    if len(plan.indices) != 1:
+        return None
+    mask, row = plan.indices[0]
+    return row[0] if isinstance(mask, Shape) and _is_mask(mask) and row else None
 
 
 def _tensors(plan: _Plan) -> list[tuple[Shape, Dims]]:
