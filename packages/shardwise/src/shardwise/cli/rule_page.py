@@ -96,7 +96,7 @@ def _head(row: Row) -> str:
         ("law", row.law),
         ("linear", _polynomial(row.linear)),
         *((f"result {number}", _of(other)) for number, other in enumerate(row.others, start=1)),
-        ("results", _EACH.get(row.each, "")),
+        ("results", "" if row.each is None else _EACH[row.each]),
         ("labels", signature(row)),
         ("source", row.source),
         ("view", "shares memory with its first operand" if row.view else ""),
