@@ -417,3 +417,46 @@ def test_without_checking_torch_runs_its_own_operator(tp_mesh):
 def test_branches_of_different_shapes_fail_as_they_do_in_torch(tp_mesh):
     with typecheck(), pytest.raises(RuntimeError, match="results of different form"):
         torch.cond(true(), lambda x: x * 2, lambda x: x[:2] * 2, (make("R"),))
+
+
+def test_under_autocast_no_cast_of_the_dry_run_is_left_in_its_cache(tp_mesh):
+    weight = make("R", grad=True)
+    with typecheck(), torch.autocast("cpu", dtype=torch.bfloat16):
+        out = torch.cond(true(), lambda x: x @ weight, lambda x: x @ (weight * 2), (make("V"),))
+    assert place(out) == "V"
+    assert type(out) is torch.Tensor
+    assert torch.equal(out, torch.full((4, 4), 4.0, dtype=torch.bfloat16))
+
+
+def test_a_module_that_is_not_taken_keeps_its_buffers(tp_mesh):
+    norm = torch.nn.BatchNorm1d(4, affine=False)
+    for buffer in norm.buffers():
+        spmd.assert_type(buffer, {"tp": R})
+    with typecheck():
+        assert place(torch.cond(true(), double, norm, (make("R"),))) == "R"
+    assert int(norm.num_batches_tracked) == 0
+    assert torch.equal(norm.running_mean, torch.zeros(4))
+
+
+def test_an_index_that_only_the_other_branch_allows_is_not_looked_up(tp_mesh):
+    rows = spmd.assert_type(torch.arange(9), {"tp": R})
+    with typecheck():
+        beyond = torch.cond(true(), lambda x: x[0] * 2, lambda x: x[rows][8], (make("V"),))
+    assert place(beyond) == "V"
+
+
+def test_branches_inside_the_transforms_of_torch_func_are_checked(tp_mesh):
+    x = make("V")
+    with typecheck():
+        assert place(torch.vmap(lambda x: torch.cond(true(), double, torch.cos, (x,)))(x)) == "V"
+        gradient = torch.func.grad(lambda x: torch.cond(true(), torch.sin, torch.cos, (x,)).sum())(x)
+        assert place(gradient) == "V"
+        with refused("SW112", "relu"):
+            torch.vmap(lambda x: torch.cond(true(), double, torch.relu, (x,)))(make("P"))
+    torch.testing.assert_close(gradient, x.cos())
+
+
+def test_a_program_on_tensors_without_data_is_checked_too(tp_mesh):
+    with typecheck():
+        out = torch.cond(true(), double, triple, (make("V").to("meta"),))
+        assert (place(out), out.device.type) == ("V", "meta")

@@ -14,7 +14,7 @@ import torch
 from shardwise.diagnostics.source import user_place
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import is_fake, tree_leaves, tree_map
+from shardwise.interop.torch_compat import is_batched, is_fake, tree_leaves, tree_map
 from shardwise.rules.table import lookup
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
@@ -23,7 +23,7 @@ from .calls import Op
 from .classes import is_dtensor_call
 from .control_flow_report import BRANCHES, CARRIES, disagree
 from .divergence import diverging, pending_axes
-from .dry_run import Laboratory, NotDry, can_stand_in
+from .dry_run import Laboratory, NotDry
 from .interpreting import RUNS, Interpreting
 from .ordinary import Handler, judge
 from .pausing import paused
@@ -38,10 +38,19 @@ _ROUNDS = 8
 """A type only moves from a constant over replicate to varying, so a loop settles much earlier."""
 
 
-def can_handle(operands: Any) -> bool:
-    """False for a call that torch must run in its own way."""
-    leaves = tree_leaves(operands)
-    return can_stand_in(leaves) and not is_dtensor_call(leaves, {})
+def can_handle(arguments: Sequence[Any]) -> bool:
+    """False for a call that torch must run in its own way: on DTensors, and where vmap has one decision per element.
+
+    ``arguments``  of ``cond``, which decides by the first of them; of ``while_loop``, which decides by any; of others.
+    """
+    first, *rest = arguments
+    decides = [first] if isinstance(first, torch.Tensor) else tree_leaves(rest) if _decides_by_any(arguments) else []
+    return not any(map(is_batched, decides)) and not is_dtensor_call(tree_leaves(list(arguments)), {})
+
+
+def _decides_by_any(arguments: Sequence[Any]) -> bool:
+    """True for ``while_loop``, alone in taking two functions first."""
+    return len(arguments) > 1 and callable(arguments[0]) and callable(arguments[1])
 
 
 def _op(name: str) -> Op:
@@ -154,8 +163,8 @@ def _cond(session: CheckSession, pred: Any, true_fn: Function, false_fn: Functio
     for at, pair in enumerate(_same_form("cond", *results)):
         what = "" if len(tree_leaves(results[0])) == 1 else f"result {at}"
         if isinstance(pair[0], torch.Tensor):
-            result = call.lab.stand_in(pair[0], call.join(BRANCHES, pair, what, (true_fn, false_fn)))
-            result.requires_grad_(any(one.requires_grad for one in pair))
+            tag = call.join(BRANCHES, pair, what, (true_fn, false_fn))
+            result = call.lab.stand_in(pair[0], tag, grad=pair[1].requires_grad)
             joined.append(_retagged(result, call.decided(pred, BRANCHES, result)))
         else:
             joined.append(pair[0])
@@ -215,8 +224,7 @@ def _settled(
         for at, pair in enumerate(_same_form(call.op.name, carried, tree_leaves(carry_of(out)))):
             if isinstance(pair[0], torch.Tensor):
                 tag = call.join(functions, pair, f"{functions[0]}[{at}]", (None, source))
-                grown = call.lab.stand_in(pair[0], tag)
-                after.append(grown.requires_grad_(any(one.requires_grad for one in pair)))
+                after.append(call.lab.stand_in(pair[0], tag, grad=pair[1].requires_grad))
             else:
                 after.append(pair[0])
         settled = all(type_of(a) is type_of(b) for a, b in zip(carried, after, strict=True))
@@ -298,7 +306,7 @@ def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_arg
 
 def _handler(check: Function) -> Handler:
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if not can_handle((args, kwargs)):
+        if not can_handle((*args, *kwargs.values())):
             return func(*args, **kwargs)
         return check(session, *args, **kwargs)
 

@@ -16,8 +16,9 @@ from shardwise.interop.torch_compat import (
     fake_mode_of,
     fake_tensor_mode,
     forget_fakes,
+    is_batched,
     is_fake,
-    is_transformed,
+    outside_transforms,
     tree_leaves,
     tree_map,
     without_data,
@@ -46,16 +47,24 @@ class Laboratory:
         """Operands have no values, so there is nothing to run but this."""
         self.mode = session.dry or (fake_mode_of(fakes[0]) if fakes else fake_tensor_mode())
 
-    def stand_in(self, value: Any, like: Tag | None = None) -> Any:
-        """A tensor without data in place of ``value``, of its type or tagged ``like``; other values as they are."""
+    def stand_in(self, value: Any, like: Tag | None = None, *, grad: bool = False, rows: int | None = None) -> Any:
+        """A tensor without data in place of ``value``, of its type or tagged ``like``; other values as they are.
+
+        ``grad``  it takes a gradient also if ``value`` does not. ``rows``: of another dim in front.
+        """
         if not isinstance(value, torch.Tensor):
             return value
-        with paused(self.session), self.mode:
-            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        kind: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        with paused(self.session), outside_transforms(), self.mode:
+            if rows is None and not is_batched(value):  # what vmap wraps has no strides of its own
+                made = torch.empty_strided(value.shape, value.stride(), **kind)
+            else:
+                made = torch.empty((*(() if rows is None else (rows,)), *value.shape), **kind)
+            made.requires_grad_(value.requires_grad or grad)
         tag = tag_of(value) if like is None else like
         if tag is not None:
             set_tag(made, Tag(tag.current(), tag.origin))
-        return made.requires_grad_(value.requires_grad)
+        return made
 
     def retype(self, made: torch.Tensor, type: TensorType, origin: Any = None) -> None:
         """Give a tensor that was made here another type."""
@@ -71,7 +80,7 @@ class Laboratory:
         before = self.session.dry
         self.session.dry = self.mode
         try:
-            with without_data(self.mode), self.session.again():
+            with outside_transforms(), without_data(self.mode), self.session.again():
                 return function(*operands)
         except SpmdTypeError:
             raise
@@ -81,8 +90,3 @@ class Laboratory:
             self.session.dry = before
             if before is None and not self.is_dry:
                 forget_fakes(self.mode)
-
-
-def can_stand_in(values: Any) -> bool:
-    """False where torch computes with stand-ins of its own (vmap, derivatives): those it must handle itself."""
-    return not any(isinstance(leaf, torch.Tensor) and is_transformed(leaf) for leaf in tree_leaves(values))

@@ -106,8 +106,7 @@ class Slices:
         return tree_map(lambda leaf: self._stack(lab, leaf) if isinstance(leaf, torch.Tensor) else leaf, results)
 
     def _stack(self, lab: Laboratory, leaf: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = lab.stand_in(leaf.expand(len(self.xs[0]), *leaf.shape))
-        made.requires_grad_(leaf.requires_grad)
+        made: torch.Tensor = lab.stand_in(leaf, rows=len(self.xs[0]))
         tag = tag_of(leaf)
         if tag is None:
             return made

@@ -204,11 +204,35 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
         return self.fake_mode.from_tensor(value) if real else value
 
 
+def outside_transforms() -> contextlib.AbstractContextManager[Any]:
+    """Inside, no vmap and no derivative of ``torch.func`` is at work: plain tensors are plain tensors. (2.13)"""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    cleared: contextlib.AbstractContextManager[Any] = temporarily_clear_interpreter_stack()
+    return cleared
+
+
 @contextlib.contextmanager
 def without_data(fake_mode: Any) -> Iterator[None]:
     """Inside, operators run on shapes alone; real tensors are read as such and never written to. (2.13)"""
-    with fake_mode, _Shielded(fake_mode):
-        yield
+    keeps_casts = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # or a weight cast in here would be found again outside, without data
+    try:
+        with fake_mode, _Shielded(fake_mode):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(keeps_casts)
+
+
+def is_batched(x: Any) -> bool:
+    """True if vmap computes with ``x``, at any depth of transforms: it has a value per element, and none of its own.
+    (2.13)"""
+    functorch = torch._C._functorch
+    while isinstance(x, torch.Tensor) and functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def fake_mode_of(x: Any) -> Any:
