@@ -14,7 +14,7 @@ from shardwise.checker import typecheck
 from shardwise.checker.activation import checking
 from shardwise.diagnostics.result import Collector
 
-from .helpers import place, refused
+from .helpers import operand, place, refused
 
 
 def operands() -> tuple[torch.Tensor, torch.Tensor]:
@@ -195,3 +195,12 @@ def test_a_number_per_rank_is_an_addend_where_global_types_do_not_know_better(tp
     with typecheck(local=False):
         own = spmd.assert_type(torch.tensor(3.0), {"tp": V})
         assert place(spmd.all_reduce(own, "tp", src=V, dst=R)) == "R"
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_sum_of_ones_over_the_ranks_counts(tp_mesh: Any, local: bool) -> None:
+    """A constant in the shape of a shard is cut as the shard is."""
+    x = operand("f32[4@tp, 3]")
+    with typecheck(local=local):
+        count = spmd.sum(torch.ones_like(x), out_partial_axes="tp")
+        assert str(spmd.typeof(count)) == "f32[] {tp: P}"

@@ -135,7 +135,8 @@ def _keeps_shards(op: Op, axis: Any, bound: Sequence[Bound], call: Call) -> bool
     """True if it is known which dims are sharded over the axis, and that the result still has them."""
     cut = [(operand.type, sharded_dim(operand.type, axis)) for operand in bound if operand.shape is not None]
     varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.get(axis) is V]
-    labelling = None if None in varying or op.row.labels is None else op.row.labels(call)
+    known = varying and None not in varying
+    labelling = op.row.labels(call) if known and op.row.labels is not None else None
     if labelling is None:
         return False
     sharded = [Sharded(type.get(axis) if isinstance(type, TensorType) else None, dim, dim is None) for type, dim in cut]

@@ -1,0 +1,12 @@
+"""The step around the model: who owes which gradient its sum, what a loss is divided by, how large gradients are, and
+whose random numbers agree.
+"""
+
+from shardwise._doors import door, listed
+
+_NAMES = {
+    **listed("shardwise.train.normalise", "token_count token_mean auxiliary"),
+    **listed("shardwise.train.rng", "rng RandomStream"),
+}
+
+__getattr__, __dir__, __all__ = door(__name__, _NAMES)

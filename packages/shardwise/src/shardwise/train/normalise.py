@@ -1,0 +1,117 @@
+"""What is a loss divided by? By the number of tokens that count on all ranks together, which no rank knows alone.
+
+A mean over a rank's own tokens is a term of the mean over all only if every rank has equally many of them: with
+padding, packed sequences or uneven shards it is another loss. Here the sum is over a rank's tokens and the count is
+global, so a rank's loss is a term of the whole one (P), and its gradients add up to the gradient of the mean.
+Source: semantics section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardwise.collectives.coerce import convert, reinterpret
+from shardwise.collectives.communicate import all_reduce
+from shardwise.collectives.partial import sum as partial_sum
+from shardwise.interop.boundary import boundary
+from shardwise.interop.process_groups import communicator
+from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.types.placement import P, R, V
+
+
+@boundary
+def token_count(mask: Tensor, *axes: Any) -> Tensor:
+    """How many tokens count, on all ranks along ``axes`` together: int64, no dims.
+
+    ``mask``  of any shape; true, or not zero, where a token counts.
+    ``axes``  the mesh axes that split the tokens, such as "dp" and "cp".
+
+    Types: V or S(i) along ``axes`` -> R. Communicates one number per axis.
+    For gradient accumulation add up the counts of all micro-batches of a step and give the sum to ``token_mean``.
+    Errors: SW905 for a mask that is no tensor and without axes; those of ``sum`` and ``all_reduce``.
+    """
+    _tensor("mask", mask)
+    _some("token_count", axes)
+    count = partial_sum((mask != 0).long(), out_partial_axes=axes)
+    for axis in axes:
+        count = all_reduce(count, axis, src=P, dst=R)
+    return count
+
+
+@boundary
+def token_mean(losses: Tensor, *axes: Any, mask: Tensor | None = None, count: Tensor | int | None = None) -> Tensor:
+    """This rank's term of the mean loss over all tokens that count, on all ranks along ``axes`` together: no dims.
+
+    ``losses``  one for each token of this rank, not reduced.
+    ``mask``    of a shape that broadcasts against ``losses``; true where a token counts. Left out, all count.
+    ``count``   the global number of tokens, equal on all ranks: of all micro-batches if gradients are accumulated, or
+                otherwise known. Left out, it is counted, which communicates one number per axis.
+
+    Call ``backward`` on the result: the gradients of parameters that are R along ``axes`` are then P and owe one sum.
+    The ``all_reduce`` of the detached result is the mean for the log. If no token counts anywhere the loss is 0.
+
+    Types: V or S(i) along ``axes`` -> P. Formula: sum(losses * mask) / max(count, 1).
+    Errors: SW905 for what is no tensor and without axes; those of ``sum`` and ``all_reduce``; SW110 or SW114 for a
+    count that is not equal on all ranks.
+    """
+    _tensor("losses", losses)
+    _some("token_mean", axes)
+    if mask is not None:
+        _tensor("mask", mask)
+        # A loss that does not count may be anything, infinity too: it is replaced, not multiplied by 0.
+        losses = torch.where(mask != 0, losses, 0.0)
+    if count is None:
+        counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else (mask != 0).expand(losses.shape)
+        count = token_count(counted, *axes)
+    least = count.clamp(min=1) if isinstance(count, Tensor) else max(_number(count), 1)
+    return partial_sum(losses, out_partial_axes=axes) / least
+
+
+@boundary
+def auxiliary(loss: Tensor, *axes: Any, src: Any) -> Tensor:
+    """A further loss as a term of the whole, to be added to what ``token_mean`` gives.
+
+    ``loss``  without dims: a router's balance, a penalty on weights.
+    ``axes``  those along which the loss that it is added to is P.
+    ``src``   R: equal on the ranks along ``axes``, and counted once, not once per rank; V: each rank has its own, and
+              the mean over the ranks is meant.
+
+    Types: ``src`` -> P along ``axes``.
+    Errors: SW905 for another ``src``, for what is no tensor and without axes; SW201 if the loss is not ``src``.
+    """
+    _tensor("loss", loss)
+    _some("auxiliary", axes)
+    if src not in (R, V):
+        raise SpmdValueError(
+            f"src of auxiliary is R (equal on all ranks) or V (each rank's own), got {shown(src)}", code="SW905"
+        )
+    ranks = 1
+    for axis in axes:
+        if src is R:
+            loss = convert(loss, axis, src=R, dst=P)
+        else:
+            loss = reinterpret(loss, axis, src=V, dst=P)
+            ranks *= communicator(axis).size
+    return loss if ranks == 1 else loss / ranks
+
+
+def _tensor(name: str, given: Any) -> None:
+    if not isinstance(given, Tensor):
+        raise SpmdArgumentError(f"{name} is a tensor, got {shown(given)} of type {type(given).__name__}", code="SW905")
+
+
+def _number(count: Any) -> int | float:
+    if isinstance(count, bool) or not isinstance(count, int | float):
+        what = f"count is a number or a tensor, got {shown(count)} of type {type(count).__name__}"
+        raise SpmdArgumentError(what, code="SW905")
+    return count
+
+
+def _some(name: str, axes: tuple[Any, ...]) -> None:
+    if not axes:
+        raise SpmdArgumentError(
+            f"{name} needs the mesh axes that split the tokens", code="SW905", help=(f'{name}(..., "dp", "cp")',)
+        )
