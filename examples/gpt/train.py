@@ -75,6 +75,7 @@ def train(args: argparse.Namespace) -> tuple[GPT, list[float]]:
             sum_gradients(model, parallel)
             optimizer.step()
             total = spmd.all_reduce(loss.detach(), "dp", src=P, dst=R)
+            spmd.checkpoint_value("mean loss", total)
             losses.append(float("nan") if total.is_meta else total.item())
             if dist.get_rank() == 0:
                 print(f"step {step:3d}  loss {losses[-1]:.4f}")

@@ -16,10 +16,11 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.simulator.program import Program
 from shardwise.simulator.world import RankFailure, RankTimeout
+from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.crash import crash_among, lost
 from shardwise.verifier.numbers import Disagreement
-from shardwise.verifier.record import RankRun, Record
+from shardwise.verifier.record import Draw, RankRun, Record
 from shardwise.verifier.run import Options, run_ranks
 
 from .explained import Explained, reason_for
@@ -36,6 +37,9 @@ class Unfit(RuntimeError):
     """The program itself does not pass, so that its mutants would teach nothing."""
 
 
+Claims = Mapping[tuple[str, str, int], TensorType]
+
+
 @dataclass(frozen=True)
 class Bench:
     """A program that its mutants are compared with.
@@ -43,12 +47,14 @@ class Bench:
     ``mesh``    axes and their sizes.
     ``rtol``    how far values may be apart; None takes it from the dtypes.
     ``values``  for every rank of the mesh, what the program computes there, in program order.
+    ``claims``  the types that the checker finds for losses and named values, for every rank: plain runs have none.
     """
 
     program: Program
     mesh: Mapping[str, int]
     rtol: float | None
     values: tuple[tuple[torch.Tensor, ...], ...]
+    claims: tuple[Claims, ...]
 
     @staticmethod
     def of(program: Program, mesh: Mapping[str, int], *, rtol: float | None = None) -> Bench:
@@ -63,14 +69,15 @@ class Bench:
             found = [finding for rank in ranks for finding in _errors(rank)]
             if found:
                 raise Unfit(f"the checker rejects it with {mode} types: {shown(found[0])} {found[0].message}")
-        numbers = compare(plain, alone, rtol=rtol)
+        claims = tuple(map(_claims, runs["local"]))
+        numbers = compare(_claimed(plain, claims), alone, rtol=rtol)
         if numbers.parting is not None:
             raise Unfit(f"{numbers.parting.reason}, so it does not compute on the mesh what it does on one rank")
         if numbers.disagreements:
             raise Unfit(f"its numbers are wrong: {_told(numbers.disagreements[0])}")
         if not numbers.equal:
             raise Unfit("nothing in it can be compared: it declares no types and takes no optimizer step")
-        return Bench(program, mesh, rtol, tuple(_values(rank) for rank in plain))
+        return Bench(program, mesh, rtol, tuple(map(_values, plain)), claims)
 
     def judge(self, mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
         """What running ``mutant`` shows, and what the checker says of it."""
@@ -86,7 +93,7 @@ class Bench:
         values = [_values(rank) for rank in ranks]
         if all(map(_identical, values, self.values)):
             return Measured(Numbers.EQUAL, unchanged=True)
-        numbers = compare(ranks, alone, rtol=self.rtol)
+        numbers = compare(_claimed(ranks, self.claims), alone, rtol=self.rtol)
         if numbers.disagreements:
             return Measured(Numbers.DIFFERENT, _told(numbers.disagreements[0]))
         return Measured(Numbers.EQUAL)
@@ -157,6 +164,30 @@ def _values(run: RankRun) -> tuple[torch.Tensor, ...]:
     """Everything of a rank's run that was copied and is no promise: promises may be renamed."""
     records = [entry for entry in run.entries if isinstance(entry, Record)]
     return tuple(one.value for one in records if one.value is not None and one.key.kind != "declared")
+
+
+def _claims(run: RankRun) -> Claims:
+    records = [entry for entry in run.entries if isinstance(entry, Record)]
+    return {_name(one): one.type for one in records if one.key.kind in ("loss", "value")}
+
+
+def _claimed(ranks: Sequence[RankRun], claims: Sequence[Claims]) -> list[RankRun]:
+    """The runs, with the types that the same losses and values have in the program without the mistake."""
+    return [
+        replace(run, entries=[_typed(entry, known) for entry in run.entries], axes=run.axes)
+        for run, known in zip(ranks, claims, strict=True)
+    ]
+
+
+def _typed(entry: Record | Draw, claims: Claims) -> Record | Draw:
+    if isinstance(entry, Draw) or (type := claims.get(_name(entry))) is None:
+        return entry
+    return replace(entry, type=type)
+
+
+def _name(record: Record) -> tuple[str, str, int]:
+    """What it is called whatever line it stands on."""
+    return record.key.kind, record.key.name, record.key.nth
 
 
 def _identical(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
