@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.session import current, this_thread
 from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_compat import same_memory
 from shardwise.types.placement import EQUAL, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
@@ -66,8 +68,24 @@ def running(session: CheckSession, reached: Sequence[torch.Tensor]) -> Iterator[
     type_sharded(this.arrivals)
     for key, arrival in this.arrivals.items():
         arrive(arrival)
+        gradient = gradient_of(arrival.variable)
+        if gradient is not None and any(same_memory(gradient, tensor) for tensor in this.reduced):
+            waive(arrival.variable)
         if key in reduced:
             _reduce(arrival.variable, reduced[key])
+
+
+def wrap_allreduce(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``ProcessGroup.allreduce``: what hooks reduce that no function mode shows has no known type afterwards."""
+
+    @functools.wraps(plain)
+    def allreduce(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        session = current()
+        if isinstance(session, CheckSession) and session.passes and not session.in_typed_code:
+            session.passes[-1].reduced += [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        return plain(self, tensors, *args, **kwargs)
+
+    return allreduce
 
 
 def _refuse_conflicts(session: CheckSession, arrivals: Iterable[Arrival]) -> None:

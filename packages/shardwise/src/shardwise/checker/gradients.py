@@ -52,10 +52,12 @@ class BackwardPass:
     """One run of the autograd engine: what it accumulates into, by the id of the tensor, and from where it was started.
 
     ``returned``  types that tensor hooks have given to gradients in this pass, by the id of their tensor.
+    ``reduced``   what was all-reduced in code that nobody could check, such as a hook on a node of the graph.
     """
 
     arrivals: dict[int, Arrival] = field(default_factory=dict)
     returned: dict[int, TensorType] = field(default_factory=dict)
+    reduced: list[torch.Tensor] = field(default_factory=list)
 
 
 def gradient_type(parameter: torch.Tensor) -> TensorType:
@@ -69,6 +71,12 @@ def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
     """The mesh axes along which ``parameter.grad`` is still a pending sum, each mapped to P; outermost first."""
     type = gradient_type(parameter)
     return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place is P}
+
+
+def varying(parameter: torch.Tensor) -> list[Any]:
+    """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
+    type, own = gradient_type(parameter), type_of(parameter)
+    return [axis for axis in type.axes if type.get(axis) is V and own.get(axis) in EQUAL]
 
 
 def waive(parameter: torch.Tensor) -> None:

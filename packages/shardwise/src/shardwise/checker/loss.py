@@ -37,7 +37,7 @@ def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
 def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
-    check_roots(session, given.get("outputs"), given.get("grad_outputs"))
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"), derivative=True)
     results = func(*args, **kwargs)
     type_gradients(given.get("inputs"), results)
     return results
@@ -57,15 +57,21 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def check_roots(session: CheckSession, roots: Any, seeds: Any, *, lists: bool = False) -> None:
-    """Report roots that are no losses; ``lists``: a varying one is a list of losses, each with its own derivative."""
+def check_roots(
+    session: CheckSession, roots: Any, seeds: Any, *, lists: bool = False, derivative: bool = False
+) -> None:
+    """Report roots that are no losses, and gradients given for roots that are none of theirs.
+
+    ``lists``       a varying root is a list of losses, each with its own derivative.
+    ``derivative``  a constant may be given as the direction in which to differentiate.
+    """
     seeds = _as_list(seeds)
     for position, root in enumerate(_as_list(roots)):
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
             _check_root(session, root, lists)
         elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
-            _check_seed(session, root, seed)
+            _check_seed(session, root, seed, constants=not derivative)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
@@ -105,10 +111,12 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
             _report(session, located, "SW602", axis, message, (fact,), help_lines)
 
 
-def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor) -> None:
+def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *, constants: bool) -> None:
     """A gradient given for ``root`` must be of the dual type. Errors: SW606."""
     own, given = type_of(root), type_of(seed)
     if own.ground is not Ground.ABSENT or given.ground in (Ground.ZERO, Ground.UNKNOWN, Ground.EMPTY):
+        return
+    if given.ground.is_constant and not constants:
         return
     located = Located("backward", [("tensor", root), ("gradient", seed)])
     for axis, place in zip(own.axes, own.placements, strict=True):

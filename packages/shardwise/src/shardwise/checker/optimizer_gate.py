@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from shardwise.mesh.normalize import axis_argument
 
 from .gradient_report import gradients_as_operands, tell
-from .gradients import gradient_of, undischarged, waive
+from .gradients import gradient_of, undischarged, varying, waive
 from .parameter_names import listed, names_of
 from .report import axis_text
 from .session import CheckSession
@@ -52,18 +52,21 @@ def stand(find: FindSession) -> Callable[[], None]:
 
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608."""
-    owing: dict[Any, list[torch.Tensor]] = {}
+    owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str] = {}
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
             if isinstance(name, str):
                 names[id(parameter)] = name
-            for axis in undischarged(parameter) if gradient_of(parameter) is not None else ():
-                owing.setdefault(axis, []).append(parameter)
+            if gradient_of(parameter) is not None:
+                for axis in undischarged(parameter):
+                    owing.setdefault((axis, True), []).append(parameter)
+                for axis in varying(parameter):
+                    owing.setdefault((axis, False), []).append(parameter)
     session.checked += 1
     try:
-        for axis, parameters in sorted(owing.items(), key=lambda item: item[0].sort_key):
-            _refuse(session, optimizer, axis, parameters, names)
+        for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
+            _refuse(session, optimizer, axis, parameters, names, pending)
     finally:
         for parameter in (parameter for parameters in owing.values() for parameter in parameters):
             waive(parameter)
@@ -75,20 +78,25 @@ def _refuse(
     axis: Any,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
+    pending: bool,
 ) -> None:
+    """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
     names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
     where, size, op = axis_text(axis), axis.size(), f"{type(optimizer).__name__}.step"
-    what = (
-        f"the gradient of {names[0]}, which is" if len(names) == 1 else f"the gradients of {listed(names)}, which are"
-    )
+    one = len(names) == 1
+    what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
+    state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
+    fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
+    if not pending:
+        fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
     tell(
         session,
         "SW608",
         "step",
         axis,
-        f"{op} takes {what} not summed over {where}",
+        f"{op} takes {what} {state} {where}",
         operands=gradients_as_operands(parameters, names, axis),
-        facts=(f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart",),
+        facts=(fact,),
         help=(
             f"for p in parameters: dist.all_reduce(p.grad, group=mesh.get_group({axis_argument(axis)})) before it",
             "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",

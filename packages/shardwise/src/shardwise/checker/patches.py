@@ -89,6 +89,7 @@ def _install() -> None:
     _replace(transforms, "_autograd_grad", functools.partial(differentiating.wrap_derivative, _session))
     _replace(torch.autograd, "_engine_run_backward", backward_pass.wrap_engine)
     _replace(torch.autograd.function.BackwardCFunction, "apply", function_backward.wrap_apply)
+    _replace(torch.distributed.ProcessGroup, "allreduce", backward_pass.wrap_allreduce)
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", functools.partial(replicas.wrap_forward, _session))
     rearranging.watch(_replace, _session)
     _undo.append(optimizer_gate.stand(_session))

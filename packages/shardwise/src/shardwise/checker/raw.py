@@ -39,6 +39,8 @@ from .tracelog import log_result, typed_shape
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
+_MOVING = ("gather", "all_to_all", "send")
+"""Words in the names of rows that take addends as they are."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 _AVERAGES = (dist.ReduceOp.AVG, "avg")
 
@@ -164,6 +166,8 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
             return UNKNOWN_TYPE
         if repr(place) in row.admits:
             continue
+        if place is P and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
+            continue  # addends are exchanged as they are, to be summed afterwards
         located = Located(name, [(row.sent, tensor)])
         words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
         text = (

@@ -51,7 +51,7 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, Any]) -> dict[i
 
 
 def _outcome(wrapper: DistributedDataParallel) -> Placement:
-    """R after the reducer's own average or a hook of torch; what a hook of the program does is not known."""
+    """R after the reducer's own average, a hook of torch or a stand-in of ours; what the program's do is not known."""
     hooks = [hook for hook, _ in wrapper._comm_hooks]
-    torchs_own = [str(getattr(hook, "__module__", "")).startswith("torch.") for hook in hooks]
-    return R if all(torchs_own) and not any("noop" in getattr(hook, "__name__", "") for hook in hooks) else UNKNOWN
+    known = [str(getattr(hook, "__module__", "")).startswith(("torch.", "shardwise.")) for hook in hooks]
+    return R if all(known) and not any("noop" in getattr(hook, "__name__", "") for hook in hooks) else UNKNOWN

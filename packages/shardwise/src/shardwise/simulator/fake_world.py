@@ -105,5 +105,7 @@ def _reducing_nothing(original: Any) -> Any:
     def init(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
         self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
+        # A reducer takes one hook. The program's own is noted and not run: it would wait for other ranks' buckets.
+        self.register_comm_hook = lambda state, hook: self._comm_hooks.append((hook, state))
 
     return init

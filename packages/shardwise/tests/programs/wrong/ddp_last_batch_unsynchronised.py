@@ -1,4 +1,5 @@
-"""The last micro-batch runs inside no_sync() too, so DDP never averages; and a parameter that DDP does not know of."""
+"""The last micro-batch runs inside no_sync() too, so DDP never averages; then by hand what DDP has done; then a
+parameter that DDP does not know of."""
 
 import torch
 import torch.distributed as dist
@@ -33,6 +34,11 @@ with spmd.set_current_mesh(mesh):
     backward()
     backward()
     optimizer.step()
+    optimizer.zero_grad()
+
+    backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)  # SW605
     optimizer.zero_grad()
 
     temperature = spmd.assert_type(nn.Parameter(torch.ones(())), {"dp": R})

@@ -1,0 +1,217 @@
+"""Section 6 of the semantics: what may enter an optimizer, for gradients of every origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import shardwise as spmd
+from shardwise import I, P, R, S, V
+from shardwise.checker import typecheck
+from shardwise.checker.activation import checking
+from shardwise.checker.gradients import undischarged
+from shardwise.diagnostics.result import Collector
+
+from .helpers import make, place, refused
+
+
+@pytest.fixture
+def dp(mesh: Any) -> Any:
+    with spmd.set_current_mesh(mesh["dp"]):
+        yield mesh["dp"]
+
+
+def linear() -> nn.Linear:
+    model = nn.Linear(4, 4)
+    spmd.assert_type(list(model.parameters()), {"dp": R})
+    return model
+
+
+def backward(model: nn.Module) -> None:
+    x = spmd.assert_type(torch.randn(2, 4), {"dp": S(0)})
+    spmd.reinterpret(model(x).square().mean(), "dp", src=V, dst=P).backward()
+
+
+OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
+    lambda parameters: torch.optim.SGD(parameters, 0.1),
+    lambda parameters: torch.optim.AdamW(parameters, foreach=False),
+    lambda parameters: torch.optim.AdamW(parameters, fused=True),
+    lambda parameters: torch.optim.Adafactor(parameters),
+]
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS)
+def test_a_pending_sum_does_not_enter(dp: Any, make_optimizer: Any) -> None:
+    model = linear()
+    optimizer = make_optimizer(model.parameters())
+    before = model.weight.detach().clone()
+    with typecheck():
+        backward(model)
+        with refused("SW608", "weight, bias", "dp", "dist.all_reduce"):
+            optimizer.step()
+        assert torch.equal(model.weight, before)
+        optimizer.zero_grad()
+        backward(model)
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=dp.get_group())
+        optimizer.step()
+    assert not torch.equal(model.weight, before)
+
+
+def test_many_parameters_are_one_finding(dp: Any) -> None:
+    model = nn.Sequential(*(linear() for _ in range(3)))
+    collector = Collector()
+    with checking(collect=collector):
+        backward(model)
+        torch.optim.AdamW(model.parameters()).step()
+    (finding,) = collector.result().findings
+    assert finding.code == "SW608"
+    assert "0.weight, 0.bias, 1.weight and 3 more" in finding.message
+
+
+def test_every_axis_is_a_finding_of_its_own(mesh: Any) -> None:
+    x = spmd.assert_type(nn.Parameter(torch.randn(4)), {"dp": R, "tp": R})
+    collector = Collector()
+    with checking(collect=collector):
+        data = spmd.assert_type(torch.randn(4), {"dp": V, "tp": V})
+        loss = spmd.all_reduce((x * data).sum(), "tp", src=V, dst=I)
+        spmd.reinterpret(loss, "dp", src=V, dst=P).backward()
+        torch.optim.SGD([x], 0.1).step()
+    assert [(finding.code, finding.axis) for finding in collector.result().findings] == [
+        ("SW608", "dp"),
+        ("SW608", "tp"),
+    ]
+
+
+def test_a_gradient_that_only_one_rank_has_summed_does_not_enter(dp: Any) -> None:
+    model = linear()
+    with typecheck():
+        backward(model)
+        for parameter in model.parameters():
+            dist.reduce(parameter.grad, dst=0, group=dp.get_group())
+        with refused("SW608", "differ over dp"):
+            torch.optim.SGD(model.parameters(), 0.1).step()
+
+
+def test_names_that_the_optimizer_knows_are_used(dp: Any) -> None:
+    weight = spmd.assert_type(nn.Parameter(torch.randn(4, 4)), {"dp": R})
+    optimizer = torch.optim.SGD([("encoder.weight", weight)], 0.1)
+    with typecheck():
+        x = spmd.assert_type(torch.randn(2, 4), {"dp": S(0)})
+        spmd.reinterpret((x @ weight).sum(), "dp", src=V, dst=P).backward()
+        with refused("SW608", "encoder.weight"):
+            optimizer.step()
+
+
+def test_the_programs_own_hooks_come_first(dp: Any) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def reduce(*_: Any) -> None:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=dp.get_group())
+
+    with typecheck():
+        backward(model)
+        handle = optimizer.register_step_pre_hook(reduce)
+        optimizer.step()
+        handle.remove()
+        optimizer.zero_grad()
+        backward(model)
+        with refused("SW608"):
+            optimizer.step()
+
+
+def test_a_closure_makes_its_gradients_inside(dp: Any) -> None:
+    model = linear()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        backward(model)
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=dp.get_group())
+        return make_loss(model)
+
+    def make_loss(model: nn.Module) -> torch.Tensor:
+        return model.weight.detach().square().sum()
+
+    with typecheck():
+        optimizer.step(closure)
+
+
+def test_the_gate_is_gone_when_nobody_checks(dp: Any) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with typecheck():
+        backward(model)
+    optimizer.step()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert undischarged(model.weight)
+
+
+def test_the_addend_of_a_hand_written_step_is_called_a_gradient(dp: Any) -> None:
+    model = linear()
+    with typecheck():
+        backward(model)
+        with refused("SW113", "model.weight.grad is a gradient", "dist.all_reduce(model.weight.grad"):
+            model.weight.data.add_(model.weight.grad, alpha=-0.1)
+
+
+def test_fully_shard_sums_over_its_own_axis_only(mesh: Any) -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    with typecheck():
+        model = nn.Linear(4, 4, bias=False)
+        spmd.assert_type(model.weight, {"tp": R})
+        fsdp.fully_shard(model, mesh=mesh["dp"])
+        optimizer = torch.optim.AdamW(model.parameters())
+        for summed in (True, False):
+            x = spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": V})
+            loss = spmd.all_reduce(model(x).square().sum(), "tp", src=V, dst=I)
+            spmd.reinterpret(loss, "dp", src=V, dst=P).backward()
+            assert [str(axis) for axis in undischarged(model.weight)] == ["tp"]
+            if summed:
+                dist.all_reduce(model.weight.grad.to_local(), group=mesh.get_group("tp"))
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            else:
+                with refused("SW608", "weight", "tp"):
+                    optimizer.step()
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("letters", ["VI", "VV"])
+def test_torchs_clipping_counts_one_ranks_pieces(tp_mesh: Any, foreach: bool, letters: str) -> None:
+    x, y = (make(letter, grad=True) for letter in letters)
+    with typecheck():
+        for tensor, letter in ((x, letters[0]), (y, letters[1])):
+            loss = tensor.square().sum()
+            (spmd.all_reduce(loss, "tp", src=V, dst=I) if letter == "V" else loss).backward()
+        with refused("SW609", "tp", "shardwise.train.clip_grad_norm_"):
+            nn.utils.clip_grad_norm_([x, y], 1.0, foreach=foreach)
+
+
+def test_a_norm_that_counts_all_pieces_may_clip(tp_mesh: Any) -> None:
+    x, y = make("V", grad=True), make("I", grad=True)
+    with typecheck():
+        (spmd.all_reduce(x.square().sum(), "tp", src=V, dst=I) + y.square().sum()).backward()
+        squares = spmd.all_reduce(x.grad.square().sum(), "tp", src=V, dst=R) + y.grad.square().sum()
+        nn.utils.clip_grads_with_norm_([x, y], 1.0, squares.sqrt())
+        assert [place(x.grad), place(y.grad)] == ["V", "R"]
+        torch.optim.SGD([x, y], 0.1).step()
+
+
+def test_each_addend_may_be_searched_for_infinities(dp: Any) -> None:
+    model = linear()
+    with typecheck():
+        backward(model)
+        found = torch.stack([parameter.grad.isinf().any() for parameter in model.parameters()]).any()
+        assert place(found, "dp") == "V"
+        with refused("SW112"):
+            model.weight.grad.abs()
