@@ -193,6 +193,13 @@ def test_a_program_that_fails_exits_2_and_says_where(verifying, source, said):
     assert result.stdout.splitlines()[-1] == "no verdict; train.py on mesh dp=2"
 
 
+def test_the_last_words_of_a_program_that_exits_are_told(verifying):
+    source = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args(['--unknown'])\n"
+    result = verifying.source(source)
+    assert result.exit_code == 2
+    assert "error: unrecognized arguments: --unknown" in result.stdout
+
+
 def test_a_failure_as_json(verifying):
     result = verifying.source("1 / 0\n", "--format", "json")
     failure = json.loads(result.stdout)["failure"]

@@ -5,6 +5,7 @@ place where every rank waits.
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Iterator, Sequence
 
@@ -16,15 +17,22 @@ from shardwise.simulator.waiting import told
 from .record import Crash, RankRun
 from .verdict import Failure
 
+LAST_WORDS = 8
+"""Lines of its output that are told of a program that exits with a failure: they say why."""
+
 
 @contextlib.contextmanager
-def crash_caught(run: RankRun) -> Iterator[None]:
-    """However the program ends inside the block, ``run`` knows; ``sys.exit(0)`` is an end like any other."""
+def crash_caught(run: RankRun, printed: io.StringIO) -> Iterator[None]:
+    """However the program ends inside the block, ``run`` knows; ``sys.exit(0)`` is an end like any other.
+
+    ``printed``  what it has printed that nobody has seen.
+    """
     try:
         yield
     except SystemExit as ending:
         if ending.code not in (None, 0):
-            run.crash = Crash(f"ended with sys.exit({ending.code!r})", place_of(ending), "", _now_s())
+            said = "\n".join(printed.getvalue().splitlines()[-LAST_WORDS:])
+            run.crash = Crash(f"ended with sys.exit({ending.code!r})", place_of(ending), said, _now_s())
     except NoProgram:
         raise
     except Exception as error:

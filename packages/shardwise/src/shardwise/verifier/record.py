@@ -89,7 +89,7 @@ class Draw:
 class Crash:
     """The program raised on this rank.
 
-    ``text``   what it did, in one line; ``traceback`` with the program's own frames.
+    ``text``   what it did, in one line; ``traceback`` with the program's own frames, or what it said.
     ``at_s``   when, on a clock that all ranks share: the others fail because the first one is gone.
     """
 

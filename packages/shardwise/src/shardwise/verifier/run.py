@@ -5,6 +5,7 @@ checker; then the two are compared.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import os
 import socket
@@ -182,13 +183,16 @@ def _run_rank(run: Callable[[Any], Any], sizes: Mapping[str, int], options: Opti
     if options.double:
         torch.set_default_dtype(torch.float64)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
+        printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
         mesh = stack.enter_context(_current(sizes, port))
         own_axes = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
-        with crash_caught(recorder.run), watching(recorder, every=options.every, alone=dist.get_world_size() == 1):
+        with (
+            crash_caught(recorder.run, printed),
+            watching(recorder, every=options.every, alone=dist.get_world_size() == 1),
+        ):
             outputs = run(mesh)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
             for at, leaf in enumerate(leaves):
@@ -219,14 +223,15 @@ def _current(sizes: Mapping[str, int], port: int) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _output(shown: bool) -> Iterator[None]:
-    """What the program prints goes to stderr, or nowhere."""
+def _output(shown: bool) -> Iterator[io.StringIO]:
+    """What the program prints goes to stderr, or into the buffer that is given: the last words of a crash."""
+    printed = io.StringIO()
     if shown:
         with output_to_stderr():
-            yield
+            yield printed
         return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        yield
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        yield printed
 
 
 def _shown(mesh: Mapping[str, int]) -> str:
