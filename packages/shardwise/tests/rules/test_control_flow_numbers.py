@@ -6,15 +6,20 @@ import itertools
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_slices
+from torch.distributed.device_mesh import init_device_mesh
 
+import shardwise as spmd
+from shardwise.checker import typecheck
 from shardwise.checker.interpreting import Interpreting
 from shardwise.checker.patches import acquire, release
 from shardwise.cli.asking import books
 from shardwise.simulator.global_oracle import check_book
 from shardwise.simulator.oracle import check_claim
-from shardwise.types.placement import I, P, R, V
+from shardwise.simulator.world import run_processes
+from shardwise.types.placement import I, P, R, S, V
 
 torch.set_num_threads(1)
 FIRST = torch.tensor(True)
@@ -126,3 +131,37 @@ OF_ONE_COURSE = {
     "loop that is not run",
 }
 """What is true of these because of the branch that is taken, or because the body is not run, is not known."""
+
+
+def recurrence(x, w, flag, close):
+    """A branch, a scan over features and a loop, summed; ``close`` is what turns a rank's sum into the loss."""
+    h = torch.cond(flag, lambda x, w: torch.tanh(x @ w), lambda x, w: x @ w, (x, w))
+    _, states = scan(lambda c, t: (torch.sin(c + t), c * t), torch.zeros(len(h), dtype=h.dtype), h.t())
+    _, out = while_loop(lambda i, z: i < 2, lambda i, z: (i + 1, (z @ w).tanh()), (torch.tensor(0), states.t()))
+    return close(out.sum())
+
+
+def on_two_ranks():
+    """The loss and the gradients on this rank, and whether they are those of one device."""
+    rank = dist.get_rank()
+    generator = torch.Generator().manual_seed(3)
+    rows, weight = (torch.randn(shape, dtype=torch.float64, generator=generator) for shape in ((8, 4), (4, 4)))
+    whole = [rows.clone().requires_grad_(), weight.clone().requires_grad_()]
+    with Interpreting():
+        wanted = recurrence(*whole, torch.tensor(True), lambda total: total)
+    wanted_rows, wanted_weight = torch.autograd.grad(wanted, whole)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    with spmd.set_current_mesh(mesh), typecheck(local=False):
+        x = spmd.assert_type(rows.chunk(2)[rank].clone().requires_grad_(), {"dp": S(0)})
+        w = spmd.assert_type(weight.clone().requires_grad_(), {"dp": R})
+        loss = recurrence(x, w, torch.tensor(True), lambda total: spmd.all_reduce(total, "dp", src=P, dst=I))
+    found_rows, found_weight = torch.autograd.grad(loss, (x, w))
+    dist.all_reduce(found_weight)  # R in forward, so its gradient is a pending sum
+    torch.testing.assert_close(loss.detach(), wanted.detach())
+    torch.testing.assert_close(found_rows, wanted_rows.chunk(2)[rank])
+    torch.testing.assert_close(found_weight, wanted_weight)
+    return spmd.get_axis_local_type(loss, mesh.get_group("dp"))
+
+
+def test_a_program_that_checks_clean_computes_on_two_processes_what_one_device_computes():
+    assert run_processes(on_two_ranks, 2) == [I, I]
