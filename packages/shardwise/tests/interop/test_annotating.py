@@ -124,6 +124,12 @@ WRONG_KINDS = [
 ]
 
 
+def test_what_is_remembered_of_a_dict_is_not_known_of_its_items():
+    assert asserted_type(({TP: R},), 2).get(TP) is R
+    with pytest.raises(TypeError, match="is not a type"):
+        asserted_type(((TP, R),), 2)
+
+
 @pytest.mark.parametrize(("words", "types"), WRONG_KINDS)
 def test_arguments_of_the_wrong_kind_are_type_errors_too(words, types):
     with pytest.raises(TypeError) as raised:

@@ -59,7 +59,7 @@ def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
     known: TensorType | None = None
     try:
         if len(types) == 1 and types[0].__class__ is dict:
-            key = (ndim, *types[0].items())
+            key = (ndim, dict, *types[0].items())
         else:
             key = (ndim, *map(_key, types))
         known = memo.get(key)
