@@ -18,7 +18,7 @@ from shardwise.interop.tagging import forget_memory, set_type, type_of
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .gradient_origin import inherit
 from .gradient_writes import gathers_gradients, overwritten
@@ -58,7 +58,7 @@ def settle(
 def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
     """Give the destination's tensors their types, after the op has run."""
     for tensor, type in settled:
-        if gathers_gradients(tensor, origin):
+        if type is UNKNOWN_TYPE or gathers_gradients(tensor, origin):
             forget_memory(tensor)
         elif type_of(tensor) is not type:
             set_type(tensor, type, inherit(tensor, origin))
