@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import traceback
@@ -15,13 +14,11 @@ import click
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
-from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, steps, syntax_place
+from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
+from shardwise.simulator.blame import is_ours
 from shardwise.simulator.calls import CutOff
-from shardwise.simulator.program import NoProgram, StartsProcesses
+from shardwise.simulator.program import NoProgram
 from shardwise.types.errors import SpmdTypeError
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-CALLS_FOR_THE_PROGRAM = os.path.join("simulator", "accelerator.py")
 
 
 @contextlib.contextmanager
@@ -47,7 +44,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     except (click.ClickException, NoProgram):
         raise
     except BaseException as error:
-        ours = _is_ours(error)
+        ours = is_ours(error)
         print(_traceback(error, whole or ours), file=sys.stderr, end="", flush=True)
         said = f"{in_one_line(error)} (a failure of shardwise itself)" if ours else in_one_line(error)
         collector.stop(StopReason.SCRIPT_ERROR, said, place_of(error))
@@ -57,19 +54,6 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
 
 def _is_success(code: Any) -> bool:
     return code is None or (isinstance(code, int) and code == 0)
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Was this raised by a mistake in shardwise, and not by the program or by torch?
-
-    Torch's own functions have no frame, so the mode that calls them for the program does not count; nor does what
-    refuses on purpose, nor a TypeError, which is as likely a call of the program with the wrong arguments, nor what
-    runs out wherever it happens to be used last.
-    """
-    frames = [step.tb_frame.f_code.co_filename for step in steps(error.__traceback__)]
-    if not frames or isinstance(error, TypeError | StartsProcesses | RecursionError | MemoryError):
-        return False
-    return frames[-1].startswith(PACKAGE) and not frames[-1].endswith(CALLS_FOR_THE_PROGRAM)
 
 
 def _traceback(error: BaseException, whole: bool) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 
 from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
+from shardwise.simulator.blame import is_ours
 from shardwise.simulator.failures import RankFailure, RankTimeout
 from shardwise.simulator.program import NoProgram
 from shardwise.simulator.waiting import told
@@ -36,7 +38,10 @@ def crash_caught(run: RankRun, printed: io.StringIO) -> Iterator[None]:
     except NoProgram:
         raise
     except Exception as error:
-        run.crash = Crash(f"raised {in_one_line(error)}", place_of(error), own_traceback(error)[0], _now_s())
+        ours = is_ours(error)
+        text = f"raised {in_one_line(error)}{' (a failure of shardwise itself)' if ours else ''}"
+        trace = "".join(traceback.format_exception(error)) if ours else own_traceback(error)[0]
+        run.crash = Crash(text, place_of(error), trace, _now_s())
 
 
 def _now_s() -> float:
