@@ -77,6 +77,37 @@ def test_uneven_pieces_are_exchanged_with_split_sizes_only(mesh: Any) -> None:
         assert str(spmd.typeof(spmd.all_gather(even, "tp", src=S(0), dst=R))) == "f32[20, 8] {dp: R, tp: R}"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.zeros_like,
+        torch.ones_like,
+        lambda x: torch.full_like(x, 2.0),
+        lambda x: torch.zeros_like(x) + x,
+        lambda x: torch.empty_like(x).copy_(x),
+        lambda x: x.clone().mul_(2),
+        lambda x: torch.where(x > 0, x, 0.0),
+        lambda x: x.new_ones(1, 8).expand_as(x) * x,
+        lambda x: x[:, None].movedim(0, 1).squeeze(0),
+        lambda x: torch.stack([x, x], 1).unbind(1)[0],
+        lambda x: x.chunk(2, 1)[0].repeat(1, 2),
+    ],
+)
+def test_what_has_the_shape_of_an_uneven_shard_is_one(mesh: Any, call: Any) -> None:
+    with typecheck(local=False):
+        assert str(spmd.typeof(call(operand("f32[5@~tp, 8] {dp: R}")))).startswith("f32[5@~tp, 8]")
+
+
+@pytest.mark.parametrize(("grad", "typed"), [(True, "f32[5@~tp, 8] {dp: P}"), (False, "f32[5@~tp, 8] {dp: R}")])
+def test_a_gradient_has_the_shards_of_its_tensor(mesh: Any, grad: bool, typed: str) -> None:
+    x = operand("f32[5@~tp, 8] {dp: R}").requires_grad_()
+    with typecheck(local=False):
+        if grad:
+            loss = spmd.reinterpret(x.sum(), "dp", src=R, dst=P, expert_mode=True)
+            (x,) = torch.autograd.grad(loss, x)
+        assert str(spmd.typeof(x)) == typed
+
+
 def test_local_types_do_not_ask_which_dim_is_exchanged(mesh: Any) -> None:
     x = typed({"dp": R, "tp": S(1)})
     with typecheck():

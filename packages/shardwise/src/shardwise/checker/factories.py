@@ -89,7 +89,8 @@ def _cut_like(template: TensorType, outcome: Outcome) -> Outcome:
         refusals = [AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending]
         return replace(outcome, type=UNKNOWN_TYPE, refusals=(*outcome.refusals, *refusals))
     places = {axis: V for axis in outcome.type.axes if axis in cut}
-    return replace(outcome, type=outcome.type.with_placements(places).with_spec(template.spec))
+    type = outcome.type.with_placements(places).with_spec(template.spec)
+    return replace(outcome, type=type.with_uneven(template.uneven) if template.uneven else type)
 
 
 def _like(template: TensorType, ground: Ground) -> TensorType:
@@ -97,4 +98,4 @@ def _like(template: TensorType, ground: Ground) -> TensorType:
     places = {axis: template.get(axis) for axis in template.axes}
     if ground is Ground.UNIFORM:
         places |= {axis: R for axis, place in places.items() if place is P}
-    return TensorType.of(places, template.spec, ground)
+    return TensorType.of(places, template.spec, ground, template.uneven)

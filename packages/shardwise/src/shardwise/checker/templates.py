@@ -55,7 +55,8 @@ def shaped(
     if not changes:
         return outcome
     spec = None if refusals else PartitionSpec(*entries)
-    cut = TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, spec)
+    uneven = type.uneven | (template.uneven & changes.keys())
+    cut = TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, spec, uneven=uneven)
     sources = dict(zip(type.axes, outcome.sources, strict=False))
     return replace(
         outcome,
