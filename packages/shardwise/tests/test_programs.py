@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,10 @@ def options_of(path: Path) -> Options:
     return Options(world_size=sizes[0] if sizes else 8, strict="permissive" not in words, plain_progress=False)
 
 
-def run(path: Path) -> RunResult:
-    """The result of checking the program as ``shardwise check`` does."""
-    return check_program(Program(path=str(path)), options_of(path))
+def run(path: Path, *, last: bool = False) -> RunResult:
+    """The result of checking the program as ``shardwise check`` does, as the first rank or the last one."""
+    options = options_of(path)
+    return check_program(Program(path=str(path)), replace(options, rank=options.world_size - 1 if last else 0))
 
 
 def told(path: Path, result: RunResult) -> str:
@@ -73,8 +75,8 @@ def _line(path: Path, finding) -> int:
     return place.line if place is not None and Path(place.file).resolve() == path.resolve() else 0
 
 
-def assert_as_commented(path: Path) -> None:
-    result = run(path)
+def assert_as_commented(path: Path, *, last: bool = False) -> None:
+    result = run(path, last=last)
     found = defaultdict(set)
     for finding in result.findings:
         found[_line(path, finding)].add(finding.code)
@@ -82,10 +84,11 @@ def assert_as_commented(path: Path) -> None:
     assert dict(found) == expected_findings(path), told(path, result)
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["first rank", "last rank"])
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
-def test_a_right_program_is_clean(path):
+def test_a_right_program_is_clean(path, last):
     assert not expected_findings(path), "a program with expected findings belongs into programs/wrong"
-    assert_as_commented(path)
+    assert_as_commented(path, last=last)
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)

@@ -18,12 +18,13 @@ from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, ty
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .classes import is_dtensor_call
 from .divergence import check_arrival
@@ -203,6 +204,9 @@ def _arrived(
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
+    mesh = current_entry()
+    if not row.sent and base.ground is not Ground.ABSENT and mesh is not None and axis not in mesh.axes:
+        return UNTYPED  # a message by a group that is no axis: what arrives has the type that the program gives it
     place = PerMeshAxisLocalSpmdType(row.gives)
     placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):

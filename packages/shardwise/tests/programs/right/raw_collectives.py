@@ -79,6 +79,6 @@ with spmd.set_current_mesh(mesh):
     spare = torch.empty(4, 8)
     if dist.get_rank() == 0:
         dist.send(y.detach(), dst=1)
-    else:
+    elif dist.get_rank() == 1:
         dist.recv(spare, src=0)
     print(swapped.shape)
