@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.simulator.failures import RankFailure
 from shardwise.simulator.processes import run_processes
@@ -38,18 +39,45 @@ def test_a_script_for_gpus_joins_the_gloo_group_on_the_cpu():
     assert run_processes(inside, 2, joins) == [expected] * 2
 
 
-def mesh_sizes() -> tuple[Any, ...]:
-    mesh = device_mesh.init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
+def mesh_sizes(make: Callable[[], Any]) -> tuple[Any, ...]:
+    mesh = make()
     return tuple(mesh.shape), mesh.mesh_dim_names, mesh["tp"].size(), mesh.get_local_rank("dp")
 
 
-def test_alone_a_mesh_of_any_size_has_one_rank_along_every_axis():
-    assert run_processes(inside, 1, mesh_sizes) == [((1, 1), ("dp", "tp"), 1, 0)]
+def by_sizes() -> Any:
+    return device_mesh.init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
+
+
+MESHES = {
+    "by sizes": by_sizes,
+    "by a function imported before": lambda: init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp")),
+    "by ranks": lambda: device_mesh.DeviceMesh("cuda", torch.arange(8).view(2, 4), mesh_dim_names=("dp", "tp")),
+    "by a list": lambda: device_mesh.DeviceMesh("cuda", mesh=[[0, 1], [2, 3]], mesh_dim_names=("dp", "tp")),
+}
+
+
+@pytest.mark.parametrize("make", MESHES)
+def test_alone_a_mesh_of_any_size_has_one_rank_along_every_axis(make):
+    assert run_processes(inside, 1, lambda: mesh_sizes(MESHES[make])) == [((1, 1), ("dp", "tp"), 1, 0)]
+
+
+def test_the_first_mesh_of_the_script_is_told_and_its_parts_are_not():
+    def script() -> list[int]:
+        told: list[int] = []
+        with real_world(command="verify", port=1, on_mesh=lambda: told.append(1)):
+            mesh = (
+                by_sizes() if dist.get_world_size() == 1 else init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
+            )
+            mesh[mesh.mesh_dim_names[0]].size()
+        return told
+
+    for ranks in (1, 2):
+        assert run_processes(script, ranks) == [[1]] * ranks
 
 
 def test_a_mesh_that_is_too_large_for_several_ranks_is_refused_with_the_arithmetic():
     with pytest.raises(RankFailure) as caught:
-        run_processes(inside, 2, mesh_sizes)
+        run_processes(inside, 2, by_sizes)
     assert isinstance(caught.value.__cause__, SpmdValueError)
     assert "a mesh of 2 x 4 = 8 ranks does not fit into a world of 2" in str(caught.value)
     assert "shardwise verify --mesh with axes whose sizes multiply to 8" in str(caught.value)

@@ -162,6 +162,21 @@ def forget_groups() -> None:
         stack.mesh_stack.clear()
 
 
+def mesh_of_one_rank(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of ``DeviceMesh`` with one rank along every axis, rank 0. Meshes are given by their ranks, or, by
+    ``init_device_mesh``, by a layout. (2.13)"""
+    layout, ranks = options.get("_layout"), args[1] if len(args) > 1 else options.get("mesh")
+    if layout is not None and layout.numel() > 1:
+        ones = layout.from_sizes_strides((1,) * len(layout))
+        return args, {**options, "_layout": ones, "_rank_map": torch.zeros(1, dtype=torch.int, device="cpu")}
+    if ranks is None:
+        return args, options
+    zero = torch.zeros((1,) * torch.as_tensor(ranks, device="cpu").ndim, dtype=torch.int, device="cpu")
+    if len(args) > 1:
+        return (args[0], zero, *args[2:]), options
+    return args, {**options, "mesh": zero}
+
+
 def factories() -> frozenset[Any]:
     """The functions that make a tensor out of nothing and take a ``device``; torch has no public list. (2.13)"""
     from torch.utils._device import _device_constructors

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
-from shardwise.interop.torch_compat import default_backend_everywhere
+from shardwise.interop.torch_compat import default_backend_everywhere, mesh_of_one_rank
 
 from .accelerator import Target, accelerator_redirected
 from .patching import environment, patched
@@ -40,18 +40,28 @@ def real_world(*, command: str, port: int, on_mesh: Callable[[], None] = lambda:
         init = init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True)
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
-        for owner in (dist, device_mesh):
-            mesh = init_device_mesh_of(world, owner.init_device_mesh, on_mesh)
-            stack.enter_context(patched(owner, "init_device_mesh", mesh if world.size > 1 else _of_ones(mesh)))
+        if world.size > 1:
+            for owner in (dist, device_mesh):
+                mesh = init_device_mesh_of(world, owner.init_device_mesh, lambda: None)
+                stack.enter_context(patched(owner, "init_device_mesh", mesh))
+        kind = device_mesh.DeviceMesh
+        stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
         stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))
         yield world
 
 
-def _of_ones(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``init_device_mesh`` for one rank: as many axes as asked for, under the same names, each of one rank."""
+def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], None]) -> Callable[..., None]:
+    """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one.
+
+    ``alone``  a mesh has as many axes as asked for, under the same names, each of one rank.
+    """
 
     @functools.wraps(original)
-    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: Any, **options: Any) -> Any:
-        return original(device_type, (1,) * len(mesh_shape), *rest, **options)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if alone:
+            args, options = mesh_of_one_rank(args, options)
+        original(self, *args, **options)
+        if options.get("_root_mesh") is None:
+            on_mesh()
 
-    return init_device_mesh
+    return init
