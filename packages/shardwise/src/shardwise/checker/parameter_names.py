@@ -28,7 +28,7 @@ def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
                 if position is not None:
                     names.setdefault(position, name.removeprefix("module."))  # DDP calls what it wraps ``module``
     frame = user_frame()
-    for name, value in () if frame is None else [*frame.f_locals.items(), *frame.f_globals.items()]:
+    for name, value in () if frame is None else [*frame.f_globals.items(), *frame.f_locals.items()]:
         if id(value) in wanted:
             names.setdefault(wanted[id(value)], name)
     return [
