@@ -1,5 +1,7 @@
 """Tensor parallelism by DTensor inside, types outside: parallelize_module takes and gives typed local tensors."""
 
+# options: once    DTensor remembers process groups by mesh, those of an earlier run in the same process too
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
