@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, Tag, tag_of, type_of
+from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
@@ -129,7 +130,14 @@ def ordinary(op: Op) -> Handler:
         mesh = current_entry()
         key: list[Any] = [session.strict, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
         tags: list[Tag | None] = []
-        if _writes(kwargs) or not extend_fully((*args, *kwargs.items()), key, tags):
+        if _writes(kwargs):
+            return slow(session, func, args, kwargs)
+        if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape
+            with no_torch_function():
+                usual = extend_fully((*args, *kwargs.items()), key, tags)
+        else:
+            usual = extend_fully((*args, *kwargs.items()), key, tags)
+        if not usual:
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)

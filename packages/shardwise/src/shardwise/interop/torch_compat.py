@@ -276,6 +276,10 @@ parse_to: Any = torch._C._nn._parse_to
 no_torch_function = torch._C.DisableTorchFunction
 
 
+# How many function modes would see the next call; ``function_modes`` lists them, at ten times the cost. (2.13)
+count_function_modes = torch._C._len_torch_function_stack
+
+
 def tree_leaves(value: Any) -> list[Any]:
     """The leaves of nested containers, those registered by users too; None is a leaf. (2.13)"""
     from torch.utils import _pytree
