@@ -27,7 +27,8 @@ from shardwise import (
     verify,
 )
 from shardwise.diagnostics.result import ExitCode
-from shardwise.rules import register_rule
+from shardwise.rules import register_rule, table
+from shardwise.rules.row import Row
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.verifier.numbers import Against
 from shardwise.verifier.verdict import Verdict
@@ -171,6 +172,22 @@ def test_a_wrong_rule_declared_by_hand_is_caught_where_it_is_used():
     assert first.ranks == (0, 1)
 
 
+def test_an_unsound_row_of_the_rule_book_is_caught_at_the_operation(monkeypatch):
+    """log1p is not linear: the sum of logarithms is not the logarithm of the sum."""
+    unsound = Row("log1p", "input", "input", law="planted")
+    monkeypatch.setitem(table._table(), "log1p", unsound)
+
+    def program(mesh: Any) -> torch.Tensor:
+        x = assert_type(numbered(4).abs() / mesh.size(), {"tp": P})
+        return all_reduce(torch.log1p(x), "tp", src=P, dst=R)
+
+    verdict = verify(program, TP)
+    assert verdict.types.errors == ()
+    assert verdict.numbers.origin is not None
+    assert str(verdict.numbers.origin.key) == "result of log1p"
+    assert verdict.numbers.origin.ranks == (0, 1)
+
+
 @local_map(in_types=({"tp": S(0)},), out_types={"tp": R})
 def own_maximum(x: torch.Tensor) -> torch.Tensor:
     return reinterpret(x.amax(), "tp", src=V, dst=P) if False else x.amax()
@@ -302,6 +319,30 @@ def test_data_parallel_by_ddp_needs_no_types():
     verdict = verify(train, DP, strict=False)
     assert verdict.numbers.equal == 3 * 4
     assert verdict.numbers.disagreements == ()
+
+
+def with_a_bias_that_does_nothing(mesh: Any) -> None:
+    """Softmax does not see what is added to all keys: the gradient of their bias is zero but for rounding."""
+    torch.manual_seed(0)
+    query, key = nn.Linear(8, 8, bias=False), nn.Linear(8, 8)
+    parameters = [*query.parameters(), *key.parameters()]
+    assert_type(parameters, {"dp": R})
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    x = assert_type(piece(numbered(8, 6, 8).float(), mesh, "dp"), {"dp": S(0)})
+    for _ in range(2):
+        optimizer.zero_grad()
+        y = torch.softmax(query(x) @ key(x).mT, -1) @ x
+        reinterpret(y.square().sum() / 8, "dp", src=V, dst=P).backward()
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+
+
+def test_rounding_that_adam_magnifies_is_no_mistake():
+    verdict = verify(with_a_bias_that_does_nothing, DP)
+    assert_clean(verdict)
+    assert verdict.numbers.replicas == 1  # the bias after the last step
+    assert verdict.numbers.equal == 1 + 2 + 3 * (1 + 1 + 2) + 2
 
 
 def test_every_result_can_be_compared():

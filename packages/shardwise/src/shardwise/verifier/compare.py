@@ -53,6 +53,7 @@ class _Comparison:
         self.rtol = rtol
         self.layouts = Layouts()
         self.floors = _gradient_sizes(alone)
+        self.noise = self._noise(alone)
         self.parting: Parting | None = None
         self.accidents: set[tuple[int, ...]] = set()
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
@@ -83,6 +84,16 @@ class _Comparison:
                 equal += verdict == "equal"
                 replicas += verdict == "replicas"
         return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting)
+
+    def _noise(self, alone: RankRun) -> set[str]:
+        """The parameters whose gradients, in every step, are nothing beside the others of the step."""
+        noisy: dict[str, bool] = {}
+        for entry in alone.entries:
+            if isinstance(entry, Record) and entry.key.kind == "gradient" and entry.value is not None:
+                rtol = tolerance_of((entry.value.dtype, *self.dtypes)) if self.rtol is None else self.rtol
+                small = scale_of(entry.value) <= rtol * self.floors[entry.key.nth]
+                noisy[entry.key.name] = noisy.get(entry.key.name, True) and small
+        return {name for name, small in noisy.items() if small}
 
     def _keys(self) -> Iterator[Key]:
         """Of every record of any run: in the order of the first rank that has it."""
@@ -195,6 +206,8 @@ class _Comparison:
             if key.kind == "gradient":
                 self._part(key, times)
             return None, f"{times}, so there is no telling which"
+        if key.kind == "trained" and key.name in self.noise:
+            return None, "its gradients are zero but for rounding, which an adaptive optimizer magnifies"
         if self.out_of_step and key.kind == "result":
             return None, "it comes after a loop that runs more often in one run than in the other"
         return record.value, f"on one rank it {record.missing}"
