@@ -13,12 +13,13 @@ from shardwise.cli.main import main
 from shardwise.cli.rule_page import example_of, placements
 from shardwise.cli.rule_page import render as page_of
 from shardwise.rules.fingerprint import fingerprint, room_sources
+from shardwise.rules.known_gaps import GAPS
 from shardwise.rules.table import lookup, rows
 from shardwise.types.placement import P, R, S
 
 from ..documents import ROOT
 
-REACHED = {"global": 0.93, "local": 0.98}
+REACHED = {"global": 0.96, "local": 0.98}
 """What share of the facts the books cover; the target is 95 % in both, and this never goes down."""
 REPORT, DATA = ROOT / "docs/coverage.md", ROOT / "docs/coverage.json"
 
@@ -133,6 +134,13 @@ def test_the_committed_report_has_no_lie_and_knows_most_of_the_truth():
         total = count(ops, book)
         assert total.wrong == 0
         assert total.covered / (total.covered + total.missing) >= REACHED[book], book
+
+
+def test_every_reason_for_a_gap_is_met_in_the_report():
+    ops = json.loads(DATA.read_text())["ops"]
+    gaps = [(gap["book"], op["name"], gap["code"], gap["reason"]) for op in ops for gap in op["missing"]]
+    assert [(book, op, code) for book, op, code, reason in gaps if not reason] == []
+    assert {gap.reason for gap in GAPS} == {reason for *_, reason in gaps}
 
 
 def test_words_do_not_change_the_fingerprint_and_rows_do():

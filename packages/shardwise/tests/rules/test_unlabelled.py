@@ -27,7 +27,7 @@ REASONS: dict[str, str] = {
         _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _batch_norm_impl_index
         _thnn_fused_lstm_cell _thnn_fused_gru_cell _transformer_encoder_layer_fwd _native_multi_head_attention
         _flash_attention_forward _efficient_attention_forward nll_loss_forward nll_loss2d_forward
-        _unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat
+        _unsafe_masked_index_put_accumulate _chunk_cat
         slice_inverse values_copy _values_copy
     """,
     "part of synchronised batch norm, which communicates": """

@@ -90,3 +90,9 @@ def test_what_the_lie_is_about_is_found_in_both_precisions():
     for dtype in (SINGLE, DOUBLE):
         report = check_book(torch.mean, [drawn(dtype, 5)], mean_of_uneven_shards)
         assert {str(lie.fact) for lie in report.wrong} == {"S(0) -> P"}
+
+
+def test_truth_values_made_from_single_precision_are_compared_as_they_are():
+    yes, no = torch.tensor([True, False]), torch.tensor([True, True])
+    assert close(yes, yes.clone(), rough=torch.float32)
+    assert not close(yes, no, rough=torch.float32)

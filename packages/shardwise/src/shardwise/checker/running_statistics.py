@@ -39,7 +39,9 @@ def with_statistics(op: Op) -> Handler:
         buffers = [given[name] for name in _BUFFERS if isinstance(given.get(name), torch.Tensor)]
         if given.get(switch, _BY_DEFAULT[switch]) and buffers and isinstance(result, torch.Tensor):
             origin = Origin(user_site(), f"updated by {op.name} here")
-            write(settle(session, op.name, buffers, type_of(result).with_spec(None), ()), origin)
+            batch = type_of(given[op.params[0]])
+            kept = batch if batch.axes else type_of(result)  # weight and bias have no part in the statistics
+            write(settle(session, op.name, buffers, kept.with_spec(None), ()), origin)
         return result
 
     return handle

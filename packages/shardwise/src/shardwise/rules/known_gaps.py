@@ -35,58 +35,86 @@ def reason_for(book: str, op: str, code: str) -> str:
     return next((gap.reason for gap in GAPS if gap.covers(book, op, code)), "")
 
 
+_SUBSET = "which elements a write meets depends on positions: here each destination is hit once, or all are overwritten"
+_NEUTRAL = "this argument makes it the identity, or does not read the operand; no rule is about that one value"
+_KERNEL = "inside backward passes or compiled code; programs do not call it"
+_BY_VALUE = (
+    "true of these values only: nothing is NaN, nothing is found, a mask takes all or nothing, or every rank has the "
+    "extreme element"
+)
+
 GAPS = (
     Gap(
         "*", "SW110", "a pending sum beside a varying operand is refused locally (semantics section 3), and global "
         "types erase to local ones",
     ),
+    Gap("scatter_reduce (*, index_reduce (*", "SW112", _SUBSET),
+    Gap("index_copy, index_put, slice_scatter, as_strided_scatter", "SW113", _SUBSET),
     Gap(
-        "nonzero, nonzero_static, argwhere, masked_select, unique_consecutive, isin, masked_scatter", "",
-        "how many elements a rank finds depends on its values; true of these values only",
+        "split, unsafe_split, slice_scatter", "SW405",
+        "the range is all of the dim by its size: a rank knows the size of its shard, not of the dim",
+    ),
+    Gap("tensor_split", "SW405", "how many pieces there are is in a tensor, whose values no rule reads"),
+    Gap("diff", "", "with n=0 it gives its input back and reads nothing else; nobody appends to that"),
+    Gap("index_add", "SW113", "with alpha=0 nothing is added"),
+    Gap(
+        "nn.functional.softshrink, nn.functional.hardshrink, nn.functional.normalize, "
+        "nn.functional.adaptive_max_pool*, nn.functional.max_pool1d",
+        "SW112", _NEUTRAL,
+    ),
+    Gap("cdist", "SW402", "with p=0 any two rows have one distance: the number of their features"),
+    Gap("quantile, nanquantile", "SW112", "the middle of one or two elements is their mean"),
+    Gap("linalg.det", "SW112", "the determinant of a matrix of one element is that element"),
+    Gap("ceil, floor, trunc, round*, bitwise_left_shift", "SW112", "integers are whole as they are", "local"),
+    Gap("nextafter", "SW112", "the last bit is moved, which is less than the numbers are compared by"),
+    Gap(
+        "nan_to_num, nansum, nanmean, amax, amin, median, copysign, where, isin, masked_scatter, masked.*", "",
+        _BY_VALUE,
     ),
     Gap(
-        "atleast_1d, atleast_2d, atleast_3d, meshgrid*, broadcast_tensors", "",
-        "operands that do not meet: all results of one call have one type in the book",
+        "linalg.pinv, linalg.matrix_norm", "SW405",
+        "true of these values only: with this tolerance or these elements the result is zero, or one row's",
     ),
     Gap(
-        "histogram, histogramdd, nextafter, copysign, heaviside, nan_to_num, nansum, nanmean, nanquantile, quantile, "
-        "index_reduce (*, scatter_reduce (*, native_dropout_backward, linalg.det, linalg.pinv, cumprod, median, ceil, "
-        "floor, round*, trunc, nn.functional.hardshrink, nn.functional.softshrink, nn.functional.threshold, "
-        "nn.functional.hardtanh, nn.functional.normalize, nn.functional.max_pool*, nn.functional.adaptive_max_pool*, "
-        "nn.functional.relu*, bitwise_left_shift, where, index_put, max (*, min (*, aminmax, topk, kthvalue, mode, "
-        "nn.functional.pdist, unique, nn.functional.embedding, nn.functional.embedding_bag, roll, repeat, tile, "
-        "narrow_copy, split, unsafe_split, tensor_split, combinations, cartesian_prod, diff, masked.amin, masked.amax, "
-        "nn.functional.one_hot, slice_scatter, index_copy, as_strided_scatter, cdist",
-        "",
-        "true of these arguments only: nothing is read, moved or rounded, nothing is below a limit, or one element is "
-        "all there is",
+        "cartesian_prod", "SW405",
+        "parts of one element in front leave the next one outermost; whether they are shards, sizes do not say",
     ),
     Gap(
-        "nn.functional.layer_norm, nn.functional.rms_norm, native_layer_norm, native_group_norm, "
-        "nn.functional.batch_norm, nn.functional.instance_norm, nn.functional.multi_head_attention_forward", "",
-        "some result or statistic does not depend on the operand in this call; the book has one law for all results",
+        "histogram, histogramdd", "SW401",
+        "counts are summed and the edges beside them are not: what happens along a dim is one thing for all results",
     ),
     Gap(
-        "triangular_solve, linalg.lstsq*, linalg.solve_ex, linalg.lu_solve", "",
-        "linear in the right-hand side, but the results that come with it are not: one law for all results",
+        "histogram, histogramdd", "SW112",
+        "linear in the weights alone, beside edges whose number depends on the call; or no element falls into a bin",
     ),
     Gap(
-        "masked.*", "",
-        "a Python function that fills with a number or reads sizes; what is checked are the calls inside",
+        "nn.functional.one_hot", "SW405",
+        "without num_classes there are as many classes as the largest index says, which here every rank has",
     ),
     Gap(
-        "nn.functional.cross_entropy, nn.functional.linear_cross_entropy*, nn.functional.nll_loss, "
-        "nn.functional.binary_cross_entropy_with_logits, nn.functional.multilabel_soft_margin_loss", "",
-        "linear in targets or class weights, which nobody has as a pending sum",
+        "nn.functional.embedding, nn.functional.embedding_bag", "",
+        "max_norm rescales the rows of the table that a rank looks up, and scale_grad_by_freq counts its own ids",
     ),
     Gap(
-        "_softmax_backward_data, max_pool2d_with_indices_backward, _unsafe_masked_index*, _chunk_cat", "",
-        "inside backward passes or compiled code; programs do not call it",
+        "nn.functional.instance_norm", "SW405", "each rank would update the running statistics from its own samples"
     ),
     Gap(
-        "nn.functional.cosine_similarity, repeat_interleave", "SW402",
-        "a dim of size 1 that is stretched over shards counts as whole",
+        "native_batch_norm, _native_batch_norm_legit, _batch_norm_with_update", "",
+        "a kernel that batch_norm calls; programs call batch_norm, whose row has the law",
     ),
+    Gap(
+        "nn.functional.linear_cross_entropy*", "SW112",
+        "with class numbers to aim at it is linear in the weights for some reductions only, and refused for all",
+    ),
+    Gap(
+        "nn.functional.max_unpool*", "SW405",
+        "with output_size given, each rank fills in its own elements of the whole; without, it does not",
+    ),
+    Gap(
+        "nn.functional.multi_head_attention_forward", "SW121",
+        "draws random numbers, which are the same on every rank of the sweep and need not be in a program", "local",
+    ),
+    Gap("max_pool2d_with_indices_backward, _unsafe_masked_index*, _chunk_cat", "", _KERNEL),
 )  # fmt: skip
 
 _JITERATOR = "a kernel that the program writes itself, for GPUs only: it declares its own rule"

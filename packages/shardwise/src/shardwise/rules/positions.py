@@ -14,7 +14,7 @@ _BY_PARAMS: dict[str, str] = {
     "input mask dim": "_masked_softmax",
     "input dim keepdim": """
         logsumexp special.logsumexp amax amin argmax argmin median nanmedian mode prod all any nansum nanmean
-        nuclear_norm frobenius_norm
+        nuclear_norm frobenius_norm hash_tensor
     """,
     "input dim unbiased keepdim": "var std var_mean std_mean",
     "input other keepdim": "max min",
@@ -41,6 +41,7 @@ _BY_PARAMS: dict[str, str] = {
     "input size alpha beta k": "local_response_norm",
     "input weight bias running_mean running_var training": "native_batch_norm _native_batch_norm_legit",
     "input bins min max": "histc",
+    "input mask indices fill": "_unsafe_masked_index",
     "elements test_elements": "isin",
     "input weight": "prelu",
     "v g dim": "_weight_norm _weight_norm_interface",

@@ -39,7 +39,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, *, rough: torch.dtype | Non
     wanted = addable(wanted)
     dtypes = [dtype for dtype in (rough, wanted_dtype) if dtype in ROUGH]
     rtol, atol = max((ROUGH[dtype] for dtype in dtypes), default=_FINE)
-    if dtypes and wanted.numel():
+    if dtypes and wanted.numel() and wanted.dtype is not torch.bool:
         atol *= max(1.0, float(wanted.detach().abs().nan_to_num(nan=0.0, posinf=0.0).max()))
     return torch.allclose(found, wanted, rtol=rtol, atol=atol, equal_nan=True)
 

@@ -240,7 +240,19 @@ def _written(plan: _Plan, call: Call, value: Shape) -> Dims:
     )
 
 
+def _read_where(call: Call) -> Labelling | None:
+    """``_unsafe_masked_index``: a position for every dim, and a mask of the result that says where one counts."""
+    if len(call.tensors) != call.first.ndim + 2:
+        return None
+    rows, result = broadcast([tensor.shape for tensor in call.tensors[1:]])
+    source = numbered(call.first.ndim)
+    why = dict.fromkeys(source, _PICKED)
+    spread = frozenset((at + 1, label) for at, label in singles(rows, call.tensors[1:]))
+    return Labelling((source, *rows), (result,), dict.fromkeys(source, Fate.OPAQUE), why, spread=spread)
+
+
 LABELS: dict[str, Labeller] = {
+    "_unsafe_masked_index": _read_where,
     "getitem": _read,
     "index": _read_aten,
     "setitem": _write,

@@ -124,6 +124,15 @@ def _pairs(call: Call) -> Labelling | None:
     return Labelling(operands, ((*lead, "one", "other"),), {"features": fate}, spread=spread)
 
 
+def _pairs_of_rows(call: Call) -> Labelling | None:
+    """pdist: every row with every later one, along features."""
+    if call.first.ndim != 2:
+        return None
+    fates = {"row": Fate.OPAQUE, "feature": _powers(call.get("p", 2))}
+    why = {label: _WHY["norm"] for label, fate in fates.items() if fate is Fate.OPAQUE}
+    return Labelling((("row", "feature"),), ((None,),), fates, why)
+
+
 def _quantile(call: Call) -> Labelling | None:
     """Several quantiles make a new first dim."""
     inner = reduces(Fate.OPAQUE, _WHY["median"])(Call(call.tensors[:1], call.arguments))
@@ -199,12 +208,12 @@ LABELS: dict[str, Labeller] = {
     "pairwise_distance": _distance(lambda call, ndim: ndim - 1),
     "cosine_similarity": _distance(lambda call, ndim: call.get("dim", 1) % max(ndim, 1), order=""),
     "cdist": _pairs,
-    "pdist": _all_dims(Fate.OPAQUE),
+    "pdist": _pairs_of_rows,
     "sum_to_size": _to_size,
     "trace": _all_dims(Fate.OPAQUE),
     "histc": _binned,
     "bincount": _all_dims(Fate.OPAQUE),
-    "hash_tensor": _all_dims(Fate.OPAQUE),
+    "hash_tensor": reduces(Fate.OPAQUE),
     "cov": _all_dims(Fate.OPAQUE),
     "corrcoef": _all_dims(Fate.OPAQUE),
     "unique": _all_dims(Fate.OPAQUE),
