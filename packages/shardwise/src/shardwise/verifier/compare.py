@@ -7,7 +7,7 @@ Values that are claimed to be equal on several ranks must be equal bit by bit. W
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,21 +18,16 @@ from shardwise.simulator.reassemble import Unequal, Unreadable, fold
 from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import Ground, TensorType
 
-from .difference import difference, scale_of, tolerance_of
+from .difference import difference
 from .hints import hint_for
 from .layouts import Layouts, loose_axes
 from .numbers import Against, Disagreement, NotCompared, Numbers, Parting
 from .record import Draw, Key, RankRun, Record
+from .tolerance import Tolerance
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")
 """Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
 GROWS = "its size does not shrink as the mesh grows"
-GRADIENTS = ("gradient", "left")
-_GRADIENT_FLOOR = 1e-2
-"""A gradient is compared relative to the largest of its step if that is larger by more than this: one that is zero but
-for rounding has no size of its own."""
-_TRAINED = 100.0
-"""An adaptive optimizer divides by the gradient's size, and so magnifies rounding."""
 
 
 def compare(ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None) -> Numbers:
@@ -49,11 +44,9 @@ class _Comparison:
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
-        self.dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
-        self.rtol = rtol
+        dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
+        self.tolerance = Tolerance(alone, dtypes, rtol)
         self.layouts = Layouts()
-        self.floors = _gradient_sizes(alone)
-        self.noise = self._noise(alone)
         self.parting: Parting | None = None
         self.accidents: set[tuple[int, ...]] = set()
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
@@ -84,16 +77,6 @@ class _Comparison:
                 equal += verdict == "equal"
                 replicas += verdict == "replicas"
         return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting)
-
-    def _noise(self, alone: RankRun) -> set[str]:
-        """The parameters whose gradients, in every step, are nothing beside the others of the step."""
-        noisy: dict[str, bool] = {}
-        for entry in alone.entries:
-            if isinstance(entry, Record) and entry.key.kind == "gradient" and entry.value is not None:
-                rtol = tolerance_of((entry.value.dtype, *self.dtypes)) if self.rtol is None else self.rtol
-                small = scale_of(entry.value) <= rtol * self.floors[entry.key.nth]
-                noisy[entry.key.name] = noisy.get(entry.key.name, True) and small
-        return {name for name, small in noisy.items() if small}
 
     def _keys(self) -> Iterator[Key]:
         """Of every record of any run: in the order of the first rank that has it."""
@@ -180,7 +163,7 @@ class _Comparison:
             base, *others = values
             wrong = next((rank for rank in others if not _same(values[rank], values[base])), None)
             if wrong is not None:
-                return self._apart(first, values, base, wrong, "has no type, so it should be equal on all ranks")
+                return self._differ(first, values, base, wrong, "has no type, so it should be equal on all ranks")
             checked = "replicas"
         if expected is None:
             return checked or NotCompared(key, first.claim, reason)
@@ -206,7 +189,7 @@ class _Comparison:
             if key.kind == "gradient":
                 self._part(key, times)
             return None, f"{times}, so there is no telling which"
-        if key.kind == "trained" and key.name in self.noise:
+        if key.kind == "trained" and key.name in self.tolerance.noise:
             return None, "its gradients are zero but for rounding, which an adaptive optimizer magnifies"
         if self.out_of_step and key.kind == "result":
             return None, "it comes after a loop that runs more often in one run than in the other"
@@ -223,7 +206,7 @@ class _Comparison:
         key = first.key
         if whole.shape != expected.shape:
             return self._shapes(first, pieces, whole, expected)
-        found = difference(whole, expected, self._apart_by(key, pieces, whole, expected))
+        found = difference(whole, expected, self._apart(key, (whole, expected, *pieces.values())))
         if found is None:
             self.layouts.learn(key, type, expected)
             return "equal"
@@ -240,23 +223,10 @@ class _Comparison:
         said = "differs from the run on one rank"
         return Disagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
 
-    def _apart_by(
-        self, key: Key, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
-    ) -> float:
-        rtol = self.rtol
-        if rtol is None:
-            own = tolerance_of((whole.dtype, expected.dtype))
-            rtol = max(own, tolerance_of(self.dtypes)) if own else 0.0
-            if key.kind == "trained":
-                rtol = min(rtol * _TRAINED, 1.0)
-        size = max(scale_of(whole, expected, *pieces.values()), self._size_of_operands(key))
-        if key.kind in GRADIENTS:
-            size = max(size, _GRADIENT_FLOOR * self.floors[_step_of(key)])
-        return rtol * size
-
-    def _size_of_operands(self, key: Key) -> float:
+    def _apart(self, key: Key, tensors: Sequence[torch.Tensor]) -> float:
+        """How far the values of record ``key`` may be apart."""
         records = [run.get(key) for run in (*self.ranks, self.alone)]
-        return max(record.size for record in records if isinstance(record, Record))
+        return self.tolerance.apart(key, tensors, max(one.size for one in records if isinstance(one, Record)))
 
     def _shapes(
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
@@ -273,9 +243,9 @@ class _Comparison:
         return Disagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
 
     def _unequal(self, first: Record, pieces: Mapping[int, torch.Tensor], error: Unequal, place: str) -> Disagreement:
-        return self._apart(first, pieces, error.base, error.rank, f"is claimed to be {place}")
+        return self._differ(first, pieces, error.base, error.rank, f"is claimed to be {place}")
 
-    def _apart(
+    def _differ(
         self, first: Record, pieces: Mapping[int, torch.Tensor], base: int, rank: int, claim: str
     ) -> Disagreement:
         one, other = pieces[base], pieces[rank]
@@ -299,7 +269,7 @@ class _Comparison:
         key = first.key
         for candidate in self.layouts.candidates(type, pieces, expected):
             whole = _only(fold(pieces, candidate))
-            if difference(whole, expected, self._apart_by(key, pieces, whole, expected)) is None:
+            if difference(whole, expected, self._apart(key, (whole, expected, *pieces.values()))) is None:
                 self.layouts.learn(key, candidate, expected)
                 return "equal"
         return checked or self._unsaid(first, loose_axes(type))
@@ -318,20 +288,6 @@ def _by_key(run: RankRun) -> dict[Key, Record | Draw]:
 
 def _counts(run: RankRun) -> Counter[Key]:
     return Counter(entry.key.source for entry in run.entries)
-
-
-def _gradient_sizes(alone: RankRun) -> dict[int, float]:
-    """The largest element of any gradient, by step."""
-    sizes: defaultdict[int, float] = defaultdict(float)
-    for entry in alone.entries:
-        if isinstance(entry, Record) and entry.key.kind in GRADIENTS and entry.value is not None:
-            sizes[_step_of(entry.key)] = max(sizes[_step_of(entry.key)], scale_of(entry.value))
-    return sizes
-
-
-def _step_of(key: Key) -> int:
-    """The optimizer step that a gradient enters; 0 for those that are left at the end."""
-    return key.nth if key.kind == "gradient" else 0
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,0 +1,75 @@
+"""How far may a record be from the run on one rank? By its dtype and its size; a gradient has that of its step.
+
+A gradient that is zero in theory is rounding in practice, and has no size of its own. An adaptive optimizer divides by
+that, and makes of it a step like any other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from .difference import scale_of, tolerance_of
+from .record import Key, RankRun, Record
+
+GRADIENTS = ("gradient", "left")
+_FLOOR = 1e-2
+"""A gradient is at least this part of the largest of its step, for what its tolerance is relative to."""
+_TRAINED = 100.0
+"""How much an adaptive optimizer may magnify rounding."""
+
+
+class Tolerance:
+    """What is allowed, seeing the run on one rank.
+
+    ``dtypes``  what gradients were computed with, in any run.
+    ``rtol``    relative to the largest element; None takes it from the dtypes.
+    ``noise``   names of parameters whose gradients are nothing but rounding in every step.
+    """
+
+    def __init__(self, alone: RankRun, dtypes: Iterable[torch.dtype], rtol: float | None) -> None:
+        self.rtol = rtol
+        self.dtypes = tuple(dtypes)
+        self._largest: defaultdict[int, float] = defaultdict(float)
+        for key, gradient in _gradients(alone):
+            step = _step_of(key)
+            self._largest[step] = max(self._largest[step], scale_of(gradient))
+        self.noise = self._noise(alone)
+
+    def apart(self, key: Key, tensors: Iterable[torch.Tensor], size: float) -> float:
+        """How far two values of ``tensors`` may be apart, at a size of at least ``size``."""
+        tensors = list(tensors)
+        size = max(scale_of(*tensors), size)
+        if key.kind in GRADIENTS:
+            size = max(size, _FLOOR * self._largest[_step_of(key)])
+        rtol = self._relative({tensor.dtype for tensor in tensors})
+        if key.kind == "trained" and self.rtol is None:
+            rtol = min(rtol * _TRAINED, 1.0)
+        return rtol * size
+
+    def _relative(self, own: Iterable[torch.dtype]) -> float:
+        if self.rtol is not None:
+            return self.rtol
+        exact = tolerance_of(own)
+        return max(exact, tolerance_of(self.dtypes)) if exact else 0.0
+
+    def _noise(self, alone: RankRun) -> set[str]:
+        quiet: dict[str, bool] = {}
+        for key, gradient in _gradients(alone):
+            if key.kind == "gradient":
+                small = scale_of(gradient) <= self._relative([gradient.dtype]) * self._largest[key.nth]
+                quiet[key.name] = quiet.get(key.name, True) and small
+        return {name for name, small in quiet.items() if small}
+
+
+def _gradients(run: RankRun) -> Iterator[tuple[Key, torch.Tensor]]:
+    for entry in run.entries:
+        if isinstance(entry, Record) and entry.key.kind in GRADIENTS and entry.value is not None:
+            yield entry.key, entry.value
+
+
+def _step_of(key: Key) -> int:
+    """The optimizer step that a gradient enters; 0 for those that are left at the end."""
+    return key.nth if key.kind == "gradient" else 0
