@@ -280,3 +280,17 @@ def test_sizes_that_fit_nothing_are_refused_by_torch(mesh: Any, call: Any) -> No
     with typecheck(local=False), pytest.raises(RuntimeError) as caught:
         call(operand("f32[2@dp, 6, 32@tp]"))
     assert not isinstance(caught.value, spmd.SpmdTypeError)
+
+
+def test_running_statistics_are_cut_like_the_channels_and_unknown_where_the_norm_was_refused(mesh: Any) -> None:
+    collector = Collector(mesh="", script="", rank=0)
+    with checking(local=False, collect=collector):
+        norm = torch.nn.BatchNorm1d(4)
+        spmd.assert_type([*norm.parameters()], {"dp": R, "tp": S(0)})
+        spmd.assert_type([norm.running_mean, norm.running_var], {"dp": R, "tp": S(0)})
+        norm(operand("f32[6, 4@tp] {dp: R}"))
+        assert str(spmd.typeof(norm.running_mean)) == "f32[4@tp] {dp: R}"
+        assert not collector.result().findings
+        norm(operand("f32[6@dp, 4@tp]"))
+        norm(operand("f32[6, 4@tp] {dp: R}"))
+    assert [finding.code for finding in collector.result().findings] == ["SW405"]

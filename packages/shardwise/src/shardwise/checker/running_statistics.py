@@ -12,6 +12,9 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, type_of
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
 
 from .calls import Op
 from .destination import settle, write
@@ -41,7 +44,14 @@ def with_statistics(op: Op) -> Handler:
             origin = Origin(user_site(), f"updated by {op.name} here")
             batch = type_of(given[op.params[0]])
             kept = batch if batch.axes else type_of(result)  # weight and bias have no part in the statistics
-            write(settle(session, op.name, buffers, kept.with_spec(None), ()), origin)
+            write(settle(session, op.name, buffers, _of_channels(kept, type_of(result)), ()), origin)
         return result
 
     return handle
+
+
+def _of_channels(batch: TensorType, result: TensorType) -> TensorType:
+    """The type of one number per channel (dim 1), unknown where the norm itself was refused."""
+    cut = batch.spec[1] if batch.spec is not None and len(batch.spec) > 1 else None
+    refused = {axis: UNKNOWN for axis in batch.axes if result.get(axis) is UNKNOWN}
+    return batch.with_spec(None if cut is None else PartitionSpec(cut)).with_placements(refused)
