@@ -12,8 +12,9 @@ from shardwise.checker import typecheck
 from shardwise.interop.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.simulator.global_oracle import FAILURES, Answer, Placements, Report, check_book
+from shardwise.simulator.global_oracle import Report, check_book
 from shardwise.simulator.oracle import tensors_in
+from shardwise.simulator.truth import FAILURES, Answer, Placements
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType

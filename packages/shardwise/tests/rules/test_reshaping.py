@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardwise.rules.reshaping import reshape
-from shardwise.simulator.global_oracle import Truth
+from shardwise.simulator.truth import Truth
 from shardwise.types.placement import Shard
 
 

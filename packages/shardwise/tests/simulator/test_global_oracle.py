@@ -11,8 +11,9 @@ import torch
 from shardwise.rules.algebra import Refusal
 from shardwise.rules.labels import Call, Fate, Labeller, Labelling, Shape, pointwise, signature
 from shardwise.rules.placing import Sharded, sharded_rule
-from shardwise.simulator.global_oracle import Answer, Fact, Placements, check_book, refute_on_grid, true_placements
+from shardwise.simulator.global_oracle import check_book, refute_on_grid, true_placements
 from shardwise.simulator.reassemble import Grid
+from shardwise.simulator.truth import Answer, Fact, Placements
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.placement import Shard as S
 from shardwise.types.spec import PartitionSpec

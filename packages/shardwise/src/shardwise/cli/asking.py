@@ -18,10 +18,10 @@ from shardwise.mesh.current import set_current_mesh
 from shardwise.rules.algebra import Refusal
 from shardwise.rules.labels import Labelling
 from shardwise.rules.placing import Placed, Sharded, sharded_rule
-from shardwise.simulator.global_oracle import FAILURES, Answer, Placements
 from shardwise.simulator.oracle import leaf_of, tensors_in
 from shardwise.simulator.patching import patched
 from shardwise.simulator.sweep import Books
+from shardwise.simulator.truth import FAILURES, Answer, Placements
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard

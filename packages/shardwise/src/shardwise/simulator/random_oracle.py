@@ -19,8 +19,8 @@ import torch
 
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard
 
-from .global_oracle import FAILURES
 from .oracle import Tensors, tensors_in
+from .truth import FAILURES
 
 DRAWS = 1500
 SIGMAS = 6.5

@@ -24,11 +24,12 @@ from shardwise.types.placement import I, P, R, Shard, V
 
 from .apart import GivenUp, run_apart
 from .choices import global_choices, local_choices
-from .global_oracle import FAILURES, Answer, Ask, Fact, Placements, Truth
+from .global_oracle import Ask
 from .oracle import check_claim, tensors_in
 from .rounding import close
 from .samples import Case, cases_of, draws_numbers, full_name, row_of, seed_everything
 from .skips import SKIPS
+from .truth import FAILURES, Answer, Fact, Placements, Truth
 
 AskForeign = Callable[
     [Callable[..., Any], Sequence[torch.Tensor], Placements, Sequence[torch.Tensor]], tuple[Answer, list[torch.Tensor]]
