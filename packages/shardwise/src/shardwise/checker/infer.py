@@ -54,6 +54,7 @@ class Outcome:
     ``blockable``     the answer depends on the row's guard, because some operand is partial.
     ``checked``       some operand was typed, so this call was really checked.
     ``results``       one type per result tensor where they differ; empty: all have ``type``.
+    ``elsewhere``     judged on another mesh than the current one.
     ``call``          the call as its labels see it, in global mode; what repairs are tried on.
     """
 
@@ -66,6 +67,7 @@ class Outcome:
     results: tuple[TensorType, ...] = ()
     origins: tuple[tuple[int | None, ...], ...] = ()
     call: Call | None = None
+    elsewhere: bool = False
 
 
 def infer(

@@ -15,12 +15,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.mesh.normalize import axis_argument
-
 from .gradient_report import gradients_as_operands, tell
 from .gradients import gradient_of, undischarged, varying, waive
 from .parameter_names import listed, names_of
-from .report import axis_text
+from .report import axis_text, group_text
 from .session import CheckSession
 
 FindSession = Callable[[], CheckSession | None]
@@ -98,7 +96,7 @@ def _refuse(
         operands=gradients_as_operands(parameters, names, axis),
         facts=(fact,),
         help=(
-            f"for p in parameters: dist.all_reduce(p.grad, group=mesh.get_group({axis_argument(axis)})) before it",
+            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
             "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
         ),
     )

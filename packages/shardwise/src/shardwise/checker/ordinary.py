@@ -23,6 +23,7 @@ from .binding import Bound
 from .calls import Op, has_scalar, unwrap
 from .classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
 from .destination import settle, write
+from .elsewhere import judged_elsewhere
 from .globally import scope_of
 from .infer import Outcome, infer
 from .keys import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
@@ -182,7 +183,7 @@ def ordinary(op: Op) -> Handler:
 def _hand_on(result: Any, args: Sequence[Any], verdict: Verdict, tags: Tags, is_view: bool) -> None:
     """Give the results of a known call their types."""
     origin = origin_of_result(verdict.sources, tags)
-    origins = [origin_of_result(sources, tags) for sources in verdict.origins]
+    origins = [origin_of_result(sources, tags) for sources in verdict.origins] if verdict.origins else ()
     tag_results(result, args, verdict.type, origin, is_view, verdict.results, origins)
 
 
@@ -205,6 +206,8 @@ def judge(
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
+    if outcome.refusals:
+        outcome = judged_elsewhere(op.row, operands, values, strict, outcome)
     return operands, values, outcome, blocked
 
 
@@ -262,7 +265,12 @@ def _remember(
     kwargs: Mapping[str, Any],
 ) -> None:
     """Cache an outcome without refusals, unless it depends on more than the key can say."""
-    if is_tracing() or has_scalar(args, kwargs) or (outcome.blockable and op.row.guard is not None):
+    if (
+        outcome.elsewhere
+        or is_tracing()
+        or has_scalar(args, kwargs)
+        or (outcome.blockable and op.row.guard is not None)
+    ):
         return
     # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
     by_gradient = outcome.grad_matters or any(

@@ -201,6 +201,8 @@ def _arrived(
         base, sent_ndim = type_of(tensor), tensor.ndim
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
+    if base.axes and not base.local:
+        return None  # nothing is known along any axis: the result of a rejected call
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
     axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)

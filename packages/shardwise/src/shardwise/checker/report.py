@@ -38,6 +38,12 @@ def axis_text(axis: Any) -> str:
     return repr(axis)
 
 
+def group_text(axis: Any) -> str:
+    """The process group of an axis as a program may spell it; in words where only a layout is known."""
+    argument = axis_argument(axis)
+    return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
+
+
 class Located:
     """The call being made in the user's program, and the operands as the source writes them."""
 
@@ -148,7 +154,7 @@ def _finding(
     gradient = _pending_gradient(operands, located, at.axis, [*culprits, *others])
     if gradient is not None:
         facts.append(f"{gradient} is a gradient, or made of one, and nobody has summed it over {axis}")
-        help_lines.append(f"dist.all_reduce({gradient}, group=mesh.get_group({axis_argument(at.axis)})) before {op}")
+        help_lines.append(f"dist.all_reduce({gradient}, group={group_text(at.axis)}) before {op}")
     for repair in repairs(row, at.givens, blocked=blocked) if at.givens and gradient is None else ():
         step = repair.transition
         names = [located.name(spots[position]) for position in repair.positions]

@@ -47,4 +47,14 @@ with spmd.set_current_mesh(dense):
     x = spmd.assert_type(torch.randn(8, 16), {"dp": V, "tp": V})
     loss = block(x).square().mean() / 8
     loss = spmd.reinterpret(spmd.reinterpret(loss, "dp", src=V, dst=P), "tp", src=V, dst=P)
+    optimizer = torch.optim.AdamW(block.parameters())
     loss.backward()
+    for axis in ("dp", "tp"):
+        dist.all_reduce(block.norm.grad, group=dense.get_group(axis))
+    dist.all_reduce(block.experts.weight.grad, group=sparse.get_group("edp"))
+    squares = block.experts.weight.grad.square().sum()
+    dist.all_reduce(squares, group=sparse.get_group("ep"))
+    norm = (squares + block.norm.grad.square().sum()).sqrt()
+    for parameter in block.parameters():
+        parameter.grad.mul_((1.0 / norm).clamp(max=1.0))
+    optimizer.step()
