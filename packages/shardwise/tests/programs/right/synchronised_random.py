@@ -11,13 +11,14 @@ from shardwise import I, R, S, V
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(1234 + mesh.get_local_rank("dp"))
+torch.manual_seed(1234)  # one model for all
 
 with spmd.set_current_mesh(mesh):
     weight = nn.Parameter(torch.empty(16, 16))
     with torch.no_grad():
         weight.normal_(std=0.02)
     spmd.assert_type(weight, {"dp": R, "tp": I})
+    torch.manual_seed(1234 + mesh.get_local_rank("dp"))
     x = spmd.assert_type(torch.randn(4, 16), {"dp": S(0), "tp": I})
     with spmd.synchronised_rng("tp"):
         h = F.dropout(F.linear(x, weight), 0.1)
