@@ -5,6 +5,7 @@ A task that crashes its process (kernels that trust their indices do) or does no
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
@@ -72,6 +73,7 @@ def run_apart(
 
 
 def _send(sender: Any, run: Callable[[Task], Any], task: Task) -> None:
+    faulthandler.disable()  # a crash is a result here; its stack on stderr would only alarm
     try:
         result: Any = run(task)
     except Exception as error:
