@@ -5,6 +5,7 @@ loads neither torch nor the checker.
 """
 
 from . import rules as rules
+from . import train as train
 from ._doors import door, listed
 
 _NAMES = {
@@ -50,6 +51,7 @@ _NAMES = {
     **listed("shardwise.interop.tracebacks", "traceback_filtering"),
     # the step around the model
     **listed("shardwise.train.rng", "rng"),
+    **listed("shardwise.train.norm", "grad_norm clip_grad_norm_"),
 }
 
 __version__ = "0.1.0"

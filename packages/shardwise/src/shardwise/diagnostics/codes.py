@@ -36,6 +36,7 @@ _TABLE = (
     Code("SW114", "partial-in-nonlinear-argument", "a pending sum is a divisor, an index, a mask or a condition"),
     Code("SW115", "partial-value-read", "Python reads the value of a pending sum"),
     Code("SW116", "varying-value-read", "Python branches on a value that differs between ranks", Severity.WARNING),
+    Code("SW117", "varying-shape", "ranks hand tensors of different lengths to one collective", Severity.WARNING),
     Code("SW120", "in-place-retype", "an in-place or out= call would change its destination's type"),
     Code("SW121", "unsynchronised-random", "a random operator draws different numbers for values that must be equal"),
     Code("SW130", "annotation-conflict", "an annotation contradicts the type that the tensor has"),
@@ -95,6 +96,8 @@ _TABLE = (
     Code("SW607", "backward-not-as-declared", "the backward of an autograd function contradicts its declaration"),
     Code("SW608", "gradient-not-summed", "a gradient enters the optimizer while its sum over a mesh axis is pending"),
     Code("SW609", "local-gradient-norm", "gradients are scaled by a norm of one rank's pieces"),
+    Code("SW610", "gradient-not-summed-in-norm", "a norm is taken of gradients whose sum over a mesh axis is pending"),
+    Code("SW613", "undeclared-parameter", "nothing says whether a parameter is equal or split along a mesh axis"),
     Code(
         "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
     ),

@@ -11,7 +11,7 @@ import pickle
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -480,3 +480,13 @@ def preload() -> None:
     """Load what torch loads at its first optimizer step, so that processes forked from this one share it. (2.13)"""
     importlib.import_module("torch._dynamo")
     importlib.import_module("torch.distributed.tensor")
+
+
+def foreach_norm(tensors: list[torch.Tensor], power: float, dtype: torch.dtype) -> Sequence[torch.Tensor]:
+    """The norm of each tensor, computed in ``dtype``, in few kernels; ``torch.nn.utils`` calls the same. (2.4)"""
+    return torch._foreach_norm(tensors, power, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def foreach_scale_(tensors: list[torch.Tensor], factor: torch.Tensor) -> None:
+    """Multiply all tensors in place by ``factor``, which has no dims, in few kernels. (2.1)"""
+    torch._foreach_mul_(tensors, factor)
