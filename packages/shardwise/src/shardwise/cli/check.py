@@ -17,6 +17,7 @@ from shardwise.simulator.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import RankChoice, RanksParam
+from .type_options import color_option, type_options
 
 DEFAULT_WORLD_SIZE = 8
 """One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""
@@ -61,25 +62,7 @@ Examples:
     metavar="SECONDS",
     help="With --ranks: give up a rank after so long (default: when it takes ten times as long as the others).",
 )
-@click.option(
-    "--strict/--permissive",
-    default=True,
-    help="Whether tensors without a type are errors where typed ones "
-    "are in play, or are passed over (default: strict).",
-)
-@click.option(
-    "--local/--global",
-    "local",
-    default=True,
-    help="Local types only, or global ones too: which dims are sharded, through every operator (default: local).",
-)
-@click.option(
-    "--partials",
-    type=click.Choice(["infer", "explicit"]),
-    default="infer",
-    help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for it "
-    "(default: infer).",
-)
+@type_options
 @click.option("--fake", is_flag=True, help="Use fake tensors: nothing is allocated and nothing computed.")
 @click.option(
     "--device",
@@ -94,12 +77,7 @@ Examples:
     default="text",
     help="Form of the report (sarif: for code-scanning services; github: workflow annotations).",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
-)
+@color_option
 @click.option("--trace", is_flag=True, help="Log each typed operation to stderr.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 @click.pass_context

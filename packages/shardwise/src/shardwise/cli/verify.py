@@ -17,6 +17,7 @@ from shardwise.simulator.program import Program
 
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
+from .type_options import color_option, type_options
 
 EPILOG = """\b
 Examples:
@@ -37,24 +38,7 @@ Examples:
     help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started. "
     "They are the current mesh until the program makes its own.",
 )
-@click.option(
-    "--strict/--permissive",
-    default=True,
-    help="For the types: whether tensors without one are errors where typed ones are in play (default: strict).",
-)
-@click.option(
-    "--local/--global",
-    "local",
-    default=True,
-    help="For the types: local ones only, or global ones too (default: local).",
-)
-@click.option(
-    "--partials",
-    type=click.Choice(["infer", "explicit"]),
-    default="infer",
-    help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for it "
-    "(default: infer).",
-)
+@type_options
 @click.option(
     "--every", is_flag=True, help="Compare the result of every operation that has a type, not only what is declared."
 )
@@ -77,12 +61,7 @@ Examples:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
-)
+@color_option
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 def verify(
     words: tuple[str, ...],

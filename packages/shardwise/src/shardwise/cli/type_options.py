@@ -1,0 +1,46 @@
+"""Which options say how types are checked, and how a report is shown? The same ones for every command that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+
+
+def type_options(command: Command) -> Command:
+    """``strict``, ``local`` and ``partials``."""
+    for option in (
+        click.option(
+            "--partials",
+            type=click.Choice(["infer", "explicit"]),
+            default="infer",
+            help="With --global: whether a contraction over a sharded dim may leave a pending sum without asking for "
+            "it (default: infer).",
+        ),
+        click.option(
+            "--local/--global",
+            "local",
+            default=True,
+            help="Local types only, or global ones too: which dims are sharded, through every operator "
+            "(default: local).",
+        ),
+        click.option(
+            "--strict/--permissive",
+            default=True,
+            help="Whether tensors without a type are errors where typed ones are in play, or are passed over "
+            "(default: strict).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
+)
