@@ -5,6 +5,7 @@ whose random numbers agree.
 from shardwise._doors import door, listed
 
 _NAMES = {
+    **listed("shardwise.train.contract", "TrainingContract"),
     **listed("shardwise.train.norm", "grad_norm clip_grad_norm_"),
     **listed("shardwise.train.normalise", "token_count token_mean auxiliary"),
     **listed("shardwise.train.rng", "rng RandomStream"),
