@@ -81,11 +81,9 @@ def page(found: dict[str, list[Judged]]) -> str:
         tally = Tally(judged)
         lines.append(f"| {name} | " + " | ".join(str(tally.count(fate)) for fate in Fate) + " |")
     share = Tally(total)
-    lines += [
-        "",
-        f"Of {len(total)} mutants {share.silent} are silent mistakes, and {share.survival:.1%} of them survive.",
-        "",
-    ]
+    survived = share.count(Fate.SURVIVED)
+    lines += ["", f"Of {len(total)} mutants {share.silent} are silent mistakes; {survived} of them survive, which is"]
+    lines += [f"{survived / len(total):.1%} of all mutants and {share.survival:.1%} of the silent ones.", ""]
     for title, fate in (("Survivors", Fate.SURVIVED), ("False alarms", Fate.FALSE_ALARM)):
         rows = [(name, one) for name, judged in found.items() for one in judged if one.fate is fate]
         lines += [f"## {title}", ""]
