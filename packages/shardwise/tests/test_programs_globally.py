@@ -25,6 +25,7 @@ GRADIENT = "SW408", "a gradient that is not summed yet is looked at per rank"
 FUSED = "SW405", "a projection is laid out as every rank's own q, k and v: cutting these apart cuts every shard"
 STATISTICS = "SW405", "normalised by the statistics of a rank's own samples, or features"
 OWN_ROWS = "SW405", "a rank sorts, counts, indexes or measures its own rows"
+OWN_BUFFER = "SW402", "a rank writes its own rows into a buffer of its own"
 OWN_EXTREMUM = "SW404", "a rank finds the extremum of its own elements, and the ranks' are compared afterwards"
 GUIDED = "SW405", "a batch is doubled and halved again: the doubled one is laid out per rank"
 FUNCTION = "SW411", "an autograd function says what it does to types, and nothing of dims"
@@ -48,6 +49,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "hooks": [MEAN, OWN_ROWS],
     "hooks_on_nodes": [MEAN],
     "kv_cache": [FUSED],
+    "lengths_decided_by_values": [OWN_ROWS, MEAN, OWN_BUFFER],
     "losses": [MEAN, NUMBER, PENDING],
     "many_names": [OPEN],
     "metrics": [MEAN, OWN_ROWS],

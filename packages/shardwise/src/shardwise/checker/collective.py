@@ -17,7 +17,7 @@ from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.rules.comms import ALIASES, DEFAULTS, REDUCTIONS, ROUTES, find_move, letter
+from shardwise.rules.comms import ALIASES, DEFAULTS, MEETING, REDUCTIONS, ROUTES, find_move, letter
 from shardwise.types.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
@@ -25,6 +25,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from .classes import is_dtensor_call
 from .divergence import check_arrival
+from .lengths import check_shapes, same_shape
 from .ordinary import Handler
 from .report import Located, axis_text, placement_text
 from .session import CheckSession
@@ -33,6 +34,7 @@ from .sharding_report import sharded_dim
 from .tracelog import log_result, typed_shape
 
 _SIZES = ("split_sizes", "input_split_sizes", "output_split_sizes")
+_BY_SIZES = "all_gather the lengths of {name} first, and give them to the call as split sizes"
 _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
 
 
@@ -54,9 +56,13 @@ def collective(op: str) -> Handler:
         if changed.spec is not None and not session.local:
             changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
+        meets = call.move.op in MEETING
+        if meets and not call.sizes:
+            check_shapes(session, op, call.x, axis, _BY_SIZES)
         result = func(*args, **kwargs)
         session.checked += 1
         _give(result, call, changed, tag)
+        same_shape(result, call.x, axis if meets else None)
         if is_tracing():
             log_result(op, shown, result)
         return result

@@ -29,6 +29,7 @@ from .factories import factory
 from .foreach import foreach
 from .gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
 from .gradient_reads import SEARCHES, searching
+from .lengths import decides_lengths, deciding
 from .ordinary import Handler, ordinary
 from .partial import partial_contraction
 from .random_ops import random_op
@@ -115,7 +116,8 @@ def handler_of_row(name: OpName, row: Row) -> Handler:
     op = Op(name, row)
     if writes_statistics(op):
         return with_statistics(op)
-    return _BY_KIND.get(row.kind, ordinary)(op)
+    handler = _BY_KIND.get(row.kind, ordinary)(op)
+    return deciding(op, handler) if decides_lengths(op) else handler
 
 
 def _property(name: OpName) -> Handler:

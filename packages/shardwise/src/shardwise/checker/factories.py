@@ -22,6 +22,7 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Groun
 from .calls import Op, unwrap
 from .classes import is_dtensor_call
 from .infer import AxisRefusal, Outcome
+from .lengths import same_shape
 from .ordinary import Handler, judge, run
 from .report import refuse
 from .session import CheckSession
@@ -57,6 +58,8 @@ def factory(op: Op) -> Handler:
                 type = type.with_ground(Ground.ABSENT)  # a leaf of its own, which is replicate and no constant
             if type is not UNTYPED:
                 set_tag(made, Tag(type))
+            if template.axes:
+                same_shape(made, args[0])
         return made
 
     return handle

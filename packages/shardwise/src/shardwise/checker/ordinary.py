@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, Tag, tag_of, type_of
+from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
 from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
@@ -27,6 +27,7 @@ from .elsewhere import judged_elsewhere
 from .globally import scope_of
 from .infer import Outcome, infer
 from .keys import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
+from .lengths import carry
 from .report import refuse
 from .results import origin_of_result, tag_results
 from .session import CheckSession
@@ -249,6 +250,8 @@ def run(
         write(settled, origin)
     else:
         tag_results(result, args, outcome.type, origin, op.row.view, outcome.results, origins)
+        if any(tag.__class__ is RaggedTag for tag in tags):
+            carry(op, args, kwargs, result)
     if is_tracing():
         log_result(op.name, shown, result)
     return result

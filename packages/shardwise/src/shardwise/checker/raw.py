@@ -30,6 +30,7 @@ from .classes import is_dtensor_call
 from .divergence import check_arrival
 from .gradient_origin import gradient_origin, origin_after
 from .gradient_report import gradient_sum_not_owed
+from .lengths import check_raw_shapes
 from .ordinary import Handler
 from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
 from .rearranging import dim_meant
@@ -93,6 +94,7 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
         average = _reduction(given) in _AVERAGES
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
         types = [_check(session, exchange, tensor, average) for tensor in sent]
+        check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         result = func(*args, **kwargs)
         session.checked += 1

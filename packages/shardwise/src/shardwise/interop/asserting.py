@@ -24,7 +24,7 @@ from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 from .hook_run import see
 from .recording import declared
 from .session import current
-from .tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
+from .tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
 from .torch_compat import no_torch_function
 from .tracing import is_tracing, log_call
 
@@ -53,6 +53,8 @@ def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type", *, even: b
     for step in steps:
         _commit(*step, op)
         declared(step[0], op)
+        if even:
+            forget_lengths(step[0])
 
 
 def _no_claim(op: str) -> SpmdArgumentError:

@@ -7,6 +7,7 @@ in-place write that changes the local type of one changes it for all of them.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.diagnostics.source import Site
@@ -95,6 +96,44 @@ class Tag:
     def __copy__(self) -> Tag:
         return Tag(self.current(), self.origin, self.cell)
 
+    def of_type(self, type: TensorType, origin: Any) -> Tag:
+        """The same memory under another type."""
+        return Tag(type, origin, self.cell)
+
+    def in_cell(self, cell: Cell) -> Tag:
+        """The same with an alias cell."""
+        return Tag(self.type, self.origin, cell)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLength:
+    """The size of a dim that each rank of ``axis`` has found for itself, by values that vary there.
+
+    ``site``  of the call that did; ``text`` says what the size is, ``instead`` how to have one that is equal.
+    """
+
+    axis: MeshAxis
+    dim: int
+    site: Site | None
+    text: str
+    instead: str
+
+
+class RaggedTag(Tag):
+    """The tag of a tensor with dims of an ``OwnLength``. Nothing that only knows ``Tag`` may hand it on."""
+
+    __slots__ = ("lengths",)
+
+    def __init__(self, type: TensorType, origin: Any, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
+        super().__init__(type, origin, cell)
+        self.lengths = lengths
+
+    def of_type(self, type: TensorType, origin: Any) -> Tag:
+        return RaggedTag(type, origin, self.cell, self.lengths)
+
+    def in_cell(self, cell: Cell) -> Tag:
+        return RaggedTag(self.type, self.origin, cell, self.lengths)
+
 
 def _is_more(ground: Ground, before: Ground) -> bool:
     return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 3)
@@ -103,7 +142,7 @@ def _is_more(ground: Ground, before: Ground) -> bool:
 def tag_of(x: Any) -> Tag | None:
     """The tag of ``x``, or None if it carries none. Works on any object."""
     tag = getattr(x, ATTRIBUTE, None)
-    if tag is None or tag.__class__ is Tag:
+    if tag is None or tag.__class__ is Tag or isinstance(tag, Tag):
         return tag
     tag = Tag(_from_plain(tag))
     set_tag(x, tag)
@@ -128,7 +167,7 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
     """Give ``x`` the type ``type``; views that share its memory follow on the local placements."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
-        set_tag(x, Tag(type, origin))
+        set_tag(x, Tag(type, origin) if tag is None else tag.of_type(type, origin))
         return
     before = tag.current()
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
@@ -136,7 +175,14 @@ def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
     if _is_more(type.ground, before.ground):
         tag.cell.ground = type.ground
-    set_tag(x, Tag(type, origin, tag.cell))
+    set_tag(x, tag.of_type(type, origin))
+
+
+def forget_lengths(x: Any) -> None:
+    """No dim of ``x`` counts as one of an ``OwnLength`` from here on."""
+    tag = tag_of(x)
+    if isinstance(tag, RaggedTag):
+        set_tag(x, Tag(tag.type, tag.origin, tag.cell))
 
 
 def forget_memory(x: Any) -> None:
@@ -169,7 +215,7 @@ def alias(view: Any, base: Any, type: TensorType, origin: Any) -> None:
         tag = Tag(UNTYPED)
     if tag.cell is None:
         # A fresh tag, because a tag without a cell may be shared by unrelated tensors.
-        tag = Tag(tag.type, tag.origin, Cell())
+        tag = tag.in_cell(Cell())
         set_tag(base, tag)
     set_tag(view, Tag(type, origin, tag.cell))
 
