@@ -1,13 +1,16 @@
-"""Which bugs are there? Reads ``catalogue/*.toml``; a bug is one replacement in one file of examples/gpt.
+"""Which bugs are there? Reads ``catalogue/*.toml``; a bug is one replacement in one file of a program.
 
 id, title, story    its name; the change in a phrase; what goes wrong and where it is known from
-file, old, new      the replacement; ``old`` must occur exactly once, so a bug cannot outlive the code it is about
-args                options of train.py under which it bites
+program             what it is put into, of ``programs.py``; left out, the GPT
+file, old, new      the replacement; ``old`` must occur exactly once, so a bug cannot outlive the code it is about.
+                    ``file`` may be left out if it is the program's script
+args                options of the program under which it bites
 expect              {code, line[, file]}: what ``shardwise check`` must say first, and text of the line it must name
 expect_global       the same for ``shardwise check --global``; left out, it must say the same
 expect_ranks        the same for ``shardwise check --ranks all``, for a bug that is one of ranks that diverge: it hangs
 unseen              in place of ``expect``: why local types cannot see it; without ``expect_global``, why no types can.
                     What neither types nor several ranks show, ``shardwise verify`` must find in the numbers
+typical             true for those that the README shows
 """
 
 import shutil
@@ -15,9 +18,18 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from programs import PROGRAMS
+
 HERE = Path(__file__).resolve().parent
-PROGRAM = HERE.parent / "gpt"
-SECTIONS = ("tensor_parallel", "sequence_parallel", "vocabulary", "data_parallel", "uniformity")
+SECTIONS = (
+    "tensor_parallel",
+    "sequence_parallel",
+    "vocabulary",
+    "data_parallel",
+    "training_step",
+    "expert_parallel",
+    "uniformity",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class Bug:
     file: str
     old: str
     new: str
+    program: str = "gpt"
+    typical: bool = False
     args: tuple[str, ...] = ()
     expect: Expected | None = None
     expect_global: Expected | None = None
@@ -72,22 +86,28 @@ def load() -> list[Bug]:
     bugs = []
     for section in SECTIONS:
         for entry in tomllib.loads((HERE / "catalogue" / f"{section}.toml").read_text())["bug"]:
+            entry.setdefault("file", PROGRAMS[entry.get("program", "gpt")].script)
             for key in {"expect", "expect_global", "expect_ranks"} & set(entry):
                 entry[key] = Expected(**{"file": entry["file"], **entry[key]})
             bugs.append(Bug(section=section, **{**entry, "args": tuple(entry.get("args", ()))}))
     return bugs
 
 
-def apply(bug: Bug | None, directory: Path) -> Path:
-    """Copy the program to ``directory`` with ``bug`` in it, or with none; returns the path of train.py."""
-    shutil.copytree(PROGRAM, directory, ignore=shutil.ignore_patterns("__pycache__"))
+def apply(bug: Bug | None, directory: Path, program: str = "gpt") -> Path:
+    """Copy the bug's program, or ``program`` if there is no bug, to ``directory``; returns the path of its script."""
+    original = PROGRAMS[bug.program if bug else program]
+    shutil.copytree(original.folder, directory, ignore=shutil.ignore_patterns("__pycache__"))
     if bug is not None:
         path = directory / bug.file
-        source = path.read_text()
-        if (count := source.count(bug.old)) != 1:
-            raise ValueError(f"bug {bug.id!r}: its old text occurs {count} times in {bug.file}, not once")
-        path.write_text(source.replace(bug.old, bug.new))
-    return directory / "train.py"
+        path.write_text(changed(bug, path.read_text()))
+    return directory / original.script
+
+
+def changed(bug: Bug, source: str) -> str:
+    """The text of the bug's file with the bug in it."""
+    if (count := source.count(bug.old)) != 1:
+        raise ValueError(f"bug {bug.id!r}: its old text occurs {count} times in {bug.file}, not once")
+    return source.replace(bug.old, bug.new)
 
 
 def expected_place(expected: Expected, directory: Path) -> tuple[str, int]:

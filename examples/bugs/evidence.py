@@ -9,14 +9,41 @@ from proof import Difference, Job, Outcome, compare, hangs, run_on
 from verdict import MODES, Verdict, check
 from verified import verify
 
-STEPS = ("--dtype", "float64", "--steps", "2")
 TOLERANCE = 1e-7
 """Relative. In float64 a right program stays below 1e-12; every bug is above 1e-3 in at least one gradient."""
 
 
 @dataclass(frozen=True)
+class Case:
+    """A bug, or the unchanged program ``copy_of`` if there is none, under options."""
+
+    bug: Bug | None
+    copy_of: str
+    args: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        if self.bug:
+            return self.bug.id
+        which = () if self.copy_of == "gpt" else (self.copy_of,)
+        return " ".join(("unchanged program", *which, *self.args))
+
+    @property
+    def random(self) -> bool:
+        """Random draws differ from those on one rank, so only the ranks can be compared with each other."""
+        return "--dropout" in self.args
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """What the checker is asked."""
+        if self.bug is None:
+            return tuple(MODES)
+        return ("local", "global", "ranks") if self.bug.hangs else ("local", "global")
+
+
+@dataclass(frozen=True)
 class Row:
-    """What was measured about one program; ``bug`` is None for the unchanged one.
+    """What was measured about one program.
 
     ``verdicts`` by mode; the unchanged program is checked in every one, a bug with local and with global types, and one
     of ranks that diverge on all of them. ``hang``: how its ranks come to a stop; then there is no ``difference``.
@@ -24,102 +51,81 @@ class Row:
     ``problems`` says in sentences what is not as the catalogue has it.
     """
 
-    bug: Bug | None
-    args: tuple[str, ...]
-    difference: Difference | None
+    case: Case
     verdicts: dict[str, Verdict]
-    problems: tuple[str, ...]
+    difference: Difference | None = None
+    problems: tuple[str, ...] = ()
     hang: str = ""
     wrong_numbers: str = ""
 
     @property
     def name(self) -> str:
-        return self.bug.id if self.bug else " ".join(("unchanged program", *self.args))
+        return self.case.name
 
     @property
-    def random(self) -> bool:
-        """Random draws differ from those on one rank, so only the ranks can be compared with each other."""
-        return draws_random_numbers(self.args)
-
-
-def draws_random_numbers(args: tuple[str, ...]) -> bool:
-    return "--dropout" in args
+    def bug(self) -> Bug | None:
+        return self.case.bug
 
 
 def gather(bugs: list[Bug]) -> list[Row]:
-    """Runs the unchanged program under all options that bugs need, then every bug, for real and under the checker."""
-    options = list(dict.fromkeys(bug.args for bug in bugs))
-    cases: list[tuple[Bug | None, tuple[str, ...]]] = [(None, args) for args in options]
-    cases += [(bug, bug.args) for bug in bugs]
+    """Runs the unchanged programs under all options that bugs need, then every bug, for real and under the checker."""
+    unchanged = dict.fromkeys((bug.program, bug.args) for bug in bugs)
+    cases = [Case(None, program, args) for program, args in unchanged]
+    cases += [Case(bug, bug.program, bug.args) for bug in bugs]
     with tempfile.TemporaryDirectory() as root:
-        scripts = [apply(bug, Path(root, str(number))) for number, (bug, _) in enumerate(cases)]
-        runs = [Job(script, (*STEPS, *args)) for script, (_, args) in zip(scripts, cases, strict=True)]
-        ending = [run for run, (bug, _) in zip(runs, cases, strict=True) if not (bug and bug.hangs)]
+        jobs = [_job(case, Path(root, str(number))) for number, case in enumerate(cases)]
+        ending = [job for job, case in zip(jobs, cases, strict=True) if not (case.bug and case.bug.hangs)]
         ended = dict(zip(ending, zip(run_on(4, ending), run_on(1, ending), strict=True), strict=True))
-        verdicts = _verdicts(cases, scripts)
         rows = []
-        for (bug, args), run, said in zip(cases, runs, verdicts, strict=True):
-            if run in ended:
-                ranks, (reference,) = ended[run]
-                rows.append(_verified(_row(bug, args, ranks, reference, said, run.script.parent), run))
-            else:
-                rows.append(_hanging_row(bug, args, hangs(run), said, run.script.parent))
+        for case, job, verdicts in zip(cases, jobs, _verdicts(cases, jobs), strict=True):
+            row = Row(case, verdicts)
+            row = _measured(row, *ended[job]) if job in ended else replace(row, hang=hangs(job))
+            rows.append(_judged(row, job))
         return rows
 
 
-def _verified(row: Row, job: Job) -> Row:
-    """The row, with what ``shardwise verify`` says where nothing else says anything."""
-    if row.bug is None or row.bug.caught_by != "verify":
-        return row
-    verdict = verify(job)
-    problems = () if verdict.caught else (f"verify: expected wrong numbers, got {verdict}",)
-    return replace(row, wrong_numbers=verdict.first, problems=(*row.problems, *problems))
+def _job(case: Case, directory: Path) -> Job:
+    return Job(apply(case.bug, directory, case.copy_of), case.args, case.copy_of)
 
 
-def _hanging_row(bug: Bug, args: tuple[str, ...], hang: str, verdicts: dict[str, Verdict], directory: Path) -> Row:
-    problems = ["" if hang else "no proof: its ranks run to their ends"]
-    problems += [_saying(bug, mode, verdict, directory) for mode, verdict in verdicts.items()]
-    return Row(bug, args, None, verdicts, tuple(problem for problem in problems if problem), hang)
-
-
-def _verdicts(cases: list[tuple[Bug | None, tuple[str, ...]]], scripts: list[Path]) -> list[dict[str, Verdict]]:
-    asked = [(number, mode) for number, (bug, _) in enumerate(cases) for mode in _modes(bug)]
-    answers = check([(Job(scripts[number], cases[number][1]), mode) for number, mode in asked])
+def _verdicts(cases: list[Case], jobs: list[Job]) -> list[dict[str, Verdict]]:
+    asked = [(number, mode) for number, case in enumerate(cases) for mode in case.modes]
+    answers = check([(jobs[number], mode) for number, mode in asked])
     by_case: list[dict[str, Verdict]] = [{} for _ in cases]
     for (number, mode), verdict in zip(asked, answers, strict=True):
         by_case[number][mode] = verdict
     return by_case
 
 
-def _modes(bug: Bug | None) -> tuple[str, ...]:
-    if bug is None:
-        return tuple(MODES)
-    return ("local", "global", "ranks") if bug.hangs else ("local", "global")
-
-
-def _row(
-    bug: Bug | None,
-    args: tuple[str, ...],
-    ranks: list[Outcome],
-    reference: Outcome,
-    verdicts: dict[str, Verdict],
-    directory: Path,
-) -> Row:
-    crashes = [outcome.crash for outcome in (*ranks, reference) if outcome.crash]
+def _measured(row: Row, ranks: list[Outcome], alone: list[Outcome]) -> Row:
+    crashes = [outcome.crash for outcome in (*ranks, *alone) if outcome.crash]
     if crashes:
-        return Row(bug, args, None, verdicts, (f"it crashes, so it is not silent:\n{crashes[0]}",))
-    difference = compare(ranks, reference)
-    problems = [_numbers(bug, args, difference)]
-    problems += [_saying(bug, mode, verdict, directory) for mode, verdict in verdicts.items()]
-    return Row(bug, args, difference, verdicts, tuple(problem for problem in problems if problem))
+        return replace(row, problems=(f"it crashes, so it is not silent:\n{crashes[0]}",))
+    return replace(row, difference=compare(ranks, alone[0]))
 
 
-def _numbers(bug: Bug | None, args: tuple[str, ...], difference: Difference) -> str:
+def _judged(row: Row, job: Job) -> Row:
+    """The row, with what ``shardwise verify`` says where nothing else says anything, and its problems."""
+    if row.problems:
+        return row
+    problems = [_numbers(row)]
+    problems += [_saying(row.bug, mode, verdict, job.script.parent) for mode, verdict in row.verdicts.items()]
+    if row.bug is not None and row.bug.caught_by == "verify":
+        verdict = verify(job)
+        row = replace(row, wrong_numbers=verdict.first)
+        problems += [] if verdict.caught else [f"verify: expected wrong numbers, got {verdict}"]
+    return replace(row, problems=tuple(problem for problem in problems if problem))
+
+
+def _numbers(row: Row) -> str:
     """What is wrong with the numbers; empty if nothing."""
-    off = difference.replicas if draws_random_numbers(args) else difference.largest
-    if bug is None and off > TOLERANCE:
+    difference = row.difference
+    if difference is None:
+        return "" if row.hang else "no proof: its ranks run to their ends"
+    off = difference.replicas if row.case.random else difference.largest
+    if row.bug is None and off > TOLERANCE:
         return f"the unchanged program is off by {off:.1e}: {difference}"
-    if bug is not None and off <= TOLERANCE:
+    if row.bug is not None and off <= TOLERANCE:
         return f"no numeric proof: {difference}"
     return ""
 

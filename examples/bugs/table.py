@@ -1,52 +1,61 @@
-"""How are the bugs shown? The short table of the README and the long page of the docs."""
+"""How are the bugs shown? A summary in the README, with the typical ones, and all of them on a page of the docs."""
 
+from collections import Counter
 from difflib import unified_diff
 from pathlib import Path
 
-from catalogue import PROGRAM, SECTIONS, Bug
+from catalogue import SECTIONS, changed
 from evidence import TOLERANCE, Row
+from programs import PROGRAMS
 
 BEGIN, END = "<!-- bugs:begin -->", "<!-- bugs:end -->"
 NOTE = "<!-- written by `python examples/bugs/run.py --write`; a test compares it with a fresh run -->"
+HEAD = [
+    "| the bug | first loss off by | worst gradient off by | caught by | what it says |",
+    "| --- | ---: | ---: | --- | --- |",
+]
+CAUGHT_BY = {
+    "types": "`shardwise check` names the line of {}",
+    "types (global)": "with `--global` of {} more",
+    "uniformity": "with `--ranks all` of {} in which ranks diverge",
+    "verify": "the other {} are seen in the numbers, by `shardwise verify`",
+}
+
+
+def summary(rows: list[Row]) -> str:
+    """How many there are, and what finds them."""
+    bugs = [row.bug for row in rows if row.bug]
+    counts = Counter(bug.caught_by for bug in bugs)
+    *found, last = [text.format(counts[by]) for by, text in CAUGHT_BY.items()]
+    return (
+        f"{len(bugs)} silent bugs, each one change to a program that is right; with it the program runs, trains and "
+        f"is wrong on four processes, or hangs. {', '.join(found)}; {last}."
+    )
 
 
 def short_table(rows: list[Row]) -> str:
-    """One line per bug."""
-    bugs = [row for row in rows if row.bug]
-    local = sum(row.bug.expect is not None for row in bugs)
-    seen = sum(row.bug.expected("global") is not None for row in bugs)
-    across = sum(row.bug.caught_by == "uniformity" for row in bugs)
-    lines = [
-        f"{len(bugs)} silent bugs, each one change to `examples/gpt` that runs, trains and is wrong on four processes. "
-        f"`shardwise check` names the guilty line of {local}, with `--global` of {seen}, and with `--ranks all` of "
-        f"{across} more, in which ranks diverge; "
-        f"the other {len(bugs) - seen - across} are seen in the numbers, by `shardwise verify`.",
-        "",
-        "| the bug | first loss off by | worst gradient off by | caught by | what it says |",
-        "| --- | ---: | ---: | --- | --- |",
-    ]
-    for row in bugs:
-        lines.append(
-            f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {row.bug.caught_by} | {_said(row, width=48)} |"
-        )
-    return "\n".join(lines)
+    """The summary, and one line for each typical bug."""
+    return "\n".join([summary(rows), "", *_table([row for row in rows if row.bug and row.bug.typical])])
 
 
 def page(rows: list[Row]) -> str:
     """The page of the docs: every bug with its story and its change."""
+    programs = ", ".join(f"`{PROGRAMS[name].shown}`" for name in dict.fromkeys(row.case.copy_of for row in rows))
     lines = [
         "# The bugs it exists for",
         "",
         NOTE,
         "",
-        "Each program is `examples/gpt` with one change. It runs without an error on four processes (dp=2, tp=2), "
-        "and computes something else than on one. *First loss* compares the loss of the first step; *worst gradient* "
-        "is that of the parameter whose gradient is off most in the second step, relative to its norm. The unchanged "
-        "program agrees to twelve digits, with and without sequence parallelism, and `shardwise check` finds nothing "
-        "wrong with it, nor does it with `--global`, nor with `--partials explicit` as well, nor with `--ranks all`. "
+        f"Each program is one of {programs} with one change. It runs without an error on four processes, a mesh of "
+        "2 x 2, and computes something else than on one. *First loss* compares the loss of the first step; *worst "
+        "gradient* is that of the parameter whose gradient is off most as it enters the optimizer in the second step, "
+        "relative to its norm. The unchanged programs agree to twelve digits, and `shardwise check` finds nothing "
+        "wrong with them, nor does it with `--global`, nor with `--partials explicit` as well, nor with `--ranks all`. "
         "Bugs in which ranks diverge come to no numbers: they hang, and are proven in one process that sees it.",
         "",
-        short_table(rows),
+        summary(rows),
+        "",
+        *_table([row for row in rows if row.bug]),
     ]
     for section in SECTIONS:
         lines += ["", f"## {section.replace('_', ' ').capitalize()}"]
@@ -65,6 +74,13 @@ def between_markers(text: str, table: str) -> str:
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
+def _table(rows: list[Row]) -> list[str]:
+    return HEAD + [
+        f"| {row.bug.title} | {_loss(row)} | {_gradient(row)} | {row.bug.caught_by} | {_said(row, width=48)} |"
+        for row in rows
+    ]
+
+
 def _entry(row: Row) -> list[str]:
     bug = row.bug
     options = f" Shows with `{' '.join(bug.args)}`." if bug.args else ""
@@ -76,28 +92,32 @@ def _entry(row: Row) -> list[str]:
         verdict = f"**`shardwise check --ranks all` says** {_said(row)}. Not seen by types: {bug.unseen}."
     else:
         verdict = f"**`shardwise verify` says** {_said(row)}. Not seen by types: {bug.unseen}."
-    numbers = f"First loss off by {_loss(row)}, worst gradient by {_gradient(row)}"
-    where = "" if row.random or row.hang else f" (`{row.difference.parameter}`)"
-    if row.hang:
-        numbers = f"It hangs: {row.hang}"
     return [
         f"### {bug.title[0].upper()}{bug.title[1:]}",
         "",
         f"{bug.story}{options}",
         "",
         "```diff",
-        *_diff(bug),
+        *_diff(row),
         "```",
         "",
-        f"{numbers}{where}. {verdict}",
+        f"{_numbers(row)}. {verdict}",
     ]
 
 
-def _diff(bug: Bug) -> list[str]:
-    source = Path(PROGRAM, bug.file).read_text()
-    changed = source.replace(bug.old, bug.new)
-    diff = unified_diff(source.splitlines(), changed.splitlines(), bug.file, bug.file, n=1, lineterm="")
-    return [line for line in diff if not line.startswith(("---", "+++", "@@"))]
+def _numbers(row: Row) -> str:
+    if row.hang:
+        return f"It hangs: {row.hang}"
+    where = "" if row.case.random else f" (`{row.difference.parameter}`)"
+    loss = f"First loss off by {_loss(row)}, worst" if row.difference.losses else "Worst"
+    return f"{loss} gradient by {_gradient(row)}{where}"
+
+
+def _diff(row: Row) -> list[str]:
+    bug = row.bug
+    source = Path(PROGRAMS[bug.program].folder, bug.file).read_text()
+    diff = unified_diff(source.splitlines(), changed(bug, source).splitlines(), n=1, lineterm="")
+    return [f"# {bug.file}"] + [line for line in diff if not line.startswith(("---", "+++", "@@"))]
 
 
 def _said(row: Row, width: int = 120) -> str:
@@ -113,13 +133,13 @@ def _said(row: Row, width: int = 120) -> str:
 def _loss(row: Row) -> str:
     if row.hang:
         return "hangs"
-    return "-" if row.random else _percent(row.difference.losses[0])
+    return "-" if row.case.random or not row.difference.losses else _percent(row.difference.losses[0])
 
 
 def _gradient(row: Row) -> str:
     if row.hang:
         return "hangs"
-    if row.random:
+    if row.case.random:
         return f"{_percent(row.difference.replicas)} between ranks"
     return _percent(row.difference.gradient)
 

@@ -11,11 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from proof import DP, TP, Job
+from proof import Job
 
 WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
 TIMEOUT_S = 300
-SIZES = ["--layers", "1", "--steps", "1"]
 MODES = {
     "local": [],
     "global": ["--global"],
@@ -45,8 +44,8 @@ class Verdict:
     output: str
 
 
-def check(asked: list[tuple[Job, str]], mesh: str = f"dp={DP},tp={TP}") -> list[Verdict]:
-    """The verdict on each job in its mode, in an imagined job on ``mesh``."""
+def check(asked: list[tuple[Job, str]], mesh: dict[str, int] | None = None) -> list[Verdict]:
+    """The verdict on each job in its mode, in an imagined job on ``mesh``; left out, on the mesh of its program."""
     # Forked, so that all but the program is imported once; one task each, so that programs do not share their imports.
     for name in WARM:
         importlib.import_module(name)
@@ -56,18 +55,21 @@ def check(asked: list[tuple[Job, str]], mesh: str = f"dp={DP},tp={TP}") -> list[
     return [_check_ranks(job, mesh) if mode == "ranks" else next(said) for job, mode in asked]
 
 
-def _check_ranks(job: Job, mesh: str) -> Verdict:
+def _check_ranks(job: Job, mesh: dict[str, int] | None) -> Verdict:
     """The verdict on all ranks: processes of its own, which a worker of a pool may not start."""
     command = [sys.executable, "-m", "shardwise", *_arguments(job, "ranks", mesh)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     return _verdict(done.stdout, done.stderr, done.returncode)
 
 
-def _arguments(job: Job, mode: str, mesh: str) -> list[str]:
-    return ["check", str(job.script), "--mesh", mesh, *MODES[mode], "--format", "json", "--", *SIZES, *job.args]
+def _arguments(job: Job, mode: str, mesh: dict[str, int] | None) -> list[str]:
+    mesh = mesh or job.program.mesh
+    shown = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+    options = [*job.program.axis_options(mesh), *job.program.types, *job.args]
+    return ["check", str(job.script), "--mesh", shown, *MODES[mode], "--format", "json", "--", *options]
 
 
-def _check(job: Job, mode: str, mesh: str) -> Verdict:
+def _check(job: Job, mode: str, mesh: dict[str, int] | None) -> Verdict:
     import torch
 
     from shardwise.cli.main import main

@@ -1,14 +1,13 @@
-"""What does ``shardwise verify`` say about a program? Runs it on dp x tp ranks and on one, and compares the numbers."""
+"""What does ``shardwise verify`` say about a program? Runs it on four ranks and on one, and compares the numbers."""
 
 from dataclasses import dataclass
 
-from proof import DP, SIZES, TP, Job
+from proof import Job
 
 from shardwise.simulator.program import Program
 from shardwise.verifier.run import Options, verify_subject
 from shardwise.verifier.subject import Script
 
-MESH = {"dp": DP, "tp": TP}
 OPTIONS = Options(timeout_s=120, narrow=False)
 
 
@@ -34,10 +33,9 @@ class Verified:
 
 
 def verify(job: Job) -> Verified:
-    """The verdict on one program, in double precision and two steps if its options say so."""
-    sizes = [f"--{name}={size}" for name, size in SIZES.items()]
-    arguments = (*sizes, "--dp={dp}", "--tp={tp}", *job.args)
-    verdict = verify_subject(Script(Program(path=str(job.script), arguments=arguments)), MESH, OPTIONS)
+    """The verdict on one program."""
+    arguments = (*job.program.axis_options(), *job.program.numbers, *job.args)
+    verdict = verify_subject(Script(Program(path=str(job.script), arguments=arguments)), job.program.mesh, OPTIONS)
     numbers = verdict.numbers
     first = next((f"{wrong.key} {wrong.said}" for wrong in numbers.disagreements), "")
     failure = "" if verdict.failure is None else verdict.failure.text

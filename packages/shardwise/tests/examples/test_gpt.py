@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 
 import pytest
-from catalogue import PROGRAM
+from programs import PROGRAMS
 from proof import Job, compare, run_on
 from verdict import MODES, check
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("gpt")]
 
-TRAIN = PROGRAM / "train.py"
+TRAIN = PROGRAMS["gpt"].folder / "train.py"
 DOUBLE = ("--dtype", "float64", "--steps", "3")
 SINGLE = ("--dtype", "float32", "--steps", "1")
 SEQUENCE = ("--sequence-parallel",)
@@ -75,7 +75,7 @@ def test_torchrun_prints_the_falling_losses_of_a_single_process():
     assert one[-1] < one[0] - 1.5
 
 
-@pytest.mark.parametrize("mesh", ["dp=1,tp=1", "dp=4,tp=1"])
+@pytest.mark.parametrize("mesh", [{"dp": 1, "tp": 1}, {"dp": 4, "tp": 1}], ids=["dp=1,tp=1", "dp=4,tp=1"])
 def test_the_checker_finds_nothing_with_any_types_when_an_axis_has_one_rank(mesh):
     asked = [(Job(TRAIN, options), mode) for options in ((), SEQUENCE) for mode in MODES]
     assert [verdict.exit_code for verdict in check(asked, mesh)] == [0] * len(asked)

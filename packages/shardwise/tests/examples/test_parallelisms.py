@@ -21,6 +21,7 @@ MESHES = {
     "expert_parallel.py": ("dp", "ep"),
     "sharded_parameters.py": ("replica", "shard"),
     "ulysses.py": ("dp", "sp"),
+    "training_step.py": ("dp", "tp"),
 }
 
 

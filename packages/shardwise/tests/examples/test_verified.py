@@ -6,7 +6,6 @@ import time
 
 import pytest
 from catalogue import apply, load
-from evidence import STEPS
 from proof import Job
 from verified import verify
 
@@ -24,21 +23,21 @@ TARGET_S = 20.0
 def test_the_gpt_computes_on_four_ranks_what_it_computes_on_one(options, tmp_path):
     script = apply(None, tmp_path / "gpt")
     started_s = time.monotonic()
-    verdict = verify(Job(script, (*STEPS, *options)))
+    verdict = verify(Job(script, options))
     assert (verdict.first, verdict.errors, verdict.failure) == ("", 0, "")
     assert verdict.compared >= 100
     assert time.monotonic() - started_s < TARGET_S
 
 
 def test_dropout_is_compared_between_ranks_only(tmp_path):
-    verdict = verify(Job(apply(None, tmp_path / "gpt"), (*STEPS, "--dropout", "0.1")))
+    verdict = verify(Job(apply(None, tmp_path / "gpt"), ("--dropout", "0.1")))
     assert (verdict.first, verdict.failure) == ("", "")
     assert verdict.compared >= 50
 
 
 @pytest.mark.parametrize("bug", UNSEEN, ids=lambda bug: bug.id)
 def test_a_bug_that_no_types_see_is_seen_in_the_numbers(bug, tmp_path):
-    verdict = verify(Job(apply(bug, tmp_path / "gpt"), (*STEPS, *bug.args)))
+    verdict = verify(Job(apply(bug, tmp_path / bug.program), bug.args, bug.program))
     assert verdict.errors == 0
     assert verdict.caught, verdict
 
