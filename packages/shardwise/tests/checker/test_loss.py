@@ -14,17 +14,20 @@ from shardwise.checker import typecheck
 
 from .helpers import make, place, refused
 
-START: list[Callable[[Any, Any], Any]] = [
+START_AT_ALL_LEAVES: list[Callable[[Any, Any], Any]] = [
     lambda loss, x: loss.backward(),
     lambda loss, x: torch.autograd.backward(loss),
     lambda loss, x: torch.autograd.backward([loss]),
+]
+START = [
+    *START_AT_ALL_LEAVES,
     lambda loss, x: torch.autograd.grad(loss, x),
     lambda loss, x: torch.autograd.grad([loss], [x]),
 ]
 
 
 @pytest.mark.parametrize("start", START)
-@pytest.mark.parametrize(("letter", "code"), [("I", ""), ("P", ""), ("R", "SW601"), ("V", "SW602")])
+@pytest.mark.parametrize(("letter", "code"), [("I", ""), ("P", ""), ("R", "SW601")])
 def test_the_loss_must_be_invariant_or_partial(tp_mesh: Any, start: Any, letter: str, code: str) -> None:
     x = make(letter, grad=True)
     with typecheck():
@@ -35,6 +38,26 @@ def test_the_loss_must_be_invariant_or_partial(tp_mesh: Any, start: Any, letter:
             assert x.grad is None
         else:
             start(loss, x)
+
+
+@pytest.mark.parametrize("start", START_AT_ALL_LEAVES)
+def test_backward_does_not_start_from_a_list_of_losses(tp_mesh: Any, start: Any) -> None:
+    x = make("V", grad=True)
+    with typecheck(), refused("SW602", "loss", "tp"):
+        start(x.sum(), x)
+    assert x.grad is None
+
+
+def test_each_rank_may_take_the_derivative_of_its_own_number_by_what_it_alone_has(tp_mesh: Any) -> None:
+    shared, own = make("R", grad=True), make("V", grad=True)
+    with typecheck():
+        losses = (shared * own).sum()
+        (penalty,) = torch.autograd.grad(losses, own, create_graph=True)
+        assert place(penalty) == "V"
+        assert [place(one) for one in torch.autograd.grad(losses, [own], retain_graph=True)] == ["V"]
+        for inputs in (shared, [own, shared]):
+            with refused("SW602", "losses", "tp"):
+                torch.autograd.grad(losses, inputs)
 
 
 def test_a_gradient_given_by_the_caller_is_the_callers_business(tp_mesh: Any) -> None:

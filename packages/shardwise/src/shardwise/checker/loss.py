@@ -37,9 +37,10 @@ def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
 def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
-    check_roots(session, given.get("outputs"), given.get("grad_outputs"), derivative=True)
+    inputs = _as_list(given.get("inputs"))
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"), derivative=True, inputs=inputs)
     results = func(*args, **kwargs)
-    type_gradients(given.get("inputs"), results)
+    type_gradients(inputs, results)
     return results
 
 
@@ -58,23 +59,30 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def check_roots(
-    session: CheckSession, roots: Any, seeds: Any, *, lists: bool = False, derivative: bool = False
+    session: CheckSession,
+    roots: Any,
+    seeds: Any,
+    *,
+    lists: bool = False,
+    derivative: bool = False,
+    inputs: Sequence[Any] = (),
 ) -> None:
     """Report roots that are no losses, and gradients given for roots that are none of theirs.
 
     ``lists``       a varying root is a list of losses, each with its own derivative.
     ``derivative``  a constant may be given as the direction in which to differentiate.
+    ``inputs``      what the derivatives are taken by; where all of it varies, ``lists`` holds.
     """
     seeds = _as_list(seeds)
     for position, root in enumerate(_as_list(roots)):
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
-            _check_root(session, root, lists)
+            _check_root(session, root, lists, inputs)
         elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
             _check_seed(session, root, seed, constants=not derivative)
 
 
-def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
+def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[Any]) -> None:
     type = type_of(loss)
     mesh = current_entry()
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
@@ -102,13 +110,18 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool) -> None:
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
             )
             _report(session, located, "SW601", axis, message, (fact,), help_lines)
-        elif place is V and not lists:
+        elif place is V and not lists and not _all_vary(inputs, axis):
             message = f"backward starts from {name}, which varies over {axis_text(axis)}"
             fact = "a list of different losses has no gradient; their sum has one"
             help_lines = (
                 f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
             )
             _report(session, located, "SW602", axis, message, (fact,), help_lines)
+
+
+def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
+    """True if each rank of ``axis`` takes the derivative of its own loss, by nothing that it shares with another."""
+    return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).get(axis) is V for x in tensors)
 
 
 def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *, constants: bool) -> None:
