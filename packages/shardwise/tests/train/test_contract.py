@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
 from shardwise.interop import session
 from shardwise.simulator.world import InProcessWorld, ProcessWorld
-from shardwise.train import TrainingContract, grad_norm
+from shardwise.train import TrainingContract, clip_grad_norm_, grad_norm
 from shardwise.types.errors import SpmdTypeError
 
 
@@ -211,6 +212,51 @@ def test_router_and_experts() -> None:
     for rank, (router, experts) in enumerate(on_mesh(body, names=("dp", "ep"))):
         assert torch.equal(router, torch.full((2,), 10.0))
         assert torch.equal(experts, torch.full((2,), [4.0, 6.0][rank % 2]))
+
+
+def test_experts_on_a_mesh_of_their_own() -> None:
+    def body(mesh: Any) -> float:
+        experts = init_device_mesh("cpu", (2, 4), mesh_dim_names=("edp", "ep"))
+        model = nn.ParameterDict({"dense": torch.ones(3), "experts": torch.ones(2)})
+        spmd.assert_type(model["dense"], {"dp": R, "tp": I})
+        with spmd.set_current_mesh(experts):
+            spmd.assert_type(model["experts"], {"edp": R, "ep": S(0)})
+        owed = {"dense": {"dp": "step"}, "experts": {"edp": "step"}}
+        contract = TrainingContract(model, owed, meshes=[experts])
+        assert str(contract).splitlines()[0].split() == ["parameter", "edp", "dp", "ep", "tp"]
+        for parameter in model.values():
+            parameter.grad = torch.ones_like(parameter)
+        contract.finalize()
+        return grad_norm(model.values(), 1.0, contract=contract).item()
+
+    assert on_mesh(body, (4, 2)) == [3 * 4 + 2 * 4 * 2] * 8
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_wrapped_models_step_alike_with_and_without_a_check(kind: str) -> None:
+    def step(mesh: Any, check: bool) -> float:
+        from torch.distributed.fsdp import fully_shard
+
+        model: nn.Module = Block()
+        owed = {"norm": {"tp": "step"}}
+        contract = TrainingContract(model, owed)
+        if kind == "ddp":
+            model = DistributedDataParallel(model, process_group=mesh.get_group("dp"))
+            contract = TrainingContract(model, owed)
+        with typecheck() if check else nullcontext():
+            if kind == "fsdp":
+                fully_shard(model, mesh=mesh["dp"])
+            backward(model)
+            contract.finalize()
+            norm = clip_grad_norm_(model.parameters(), 1.0, contract=contract)
+            torch.optim.SGD(model.parameters(), 0.1).step()
+        return norm.item()
+
+    def body(mesh: Any) -> None:
+        expected = torch.cat([torch.full((2,), 6.0), torch.tensor([[1.0, 2.0]] * 6).flatten()]).norm().item()
+        assert [step(mesh, True), step(mesh, False)] == [pytest.approx(expected)] * 2
+
+    on_processes(body)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from shardwise.interop import session
 from shardwise.interop.boundary import boundary
 from shardwise.interop.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.current import current_entry
+from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import EQUAL, P, PerMeshAxisLocalSpmdType, R, Shard, to_local_type
@@ -46,6 +46,7 @@ class TrainingContract:
                   seen), "program" (code between backward and ``finalize``; the default). Later patterns override.
     ``types``     by pattern and axis, R, I, V or S(i), where parameters carry no types.
     ``wrappers``  DistributedDataParallel modules that are not inside ``model``.
+    ``meshes``    further meshes that parameters have types on, as experts have: for their process groups and names.
 
     A parameter that is I along an axis owes nothing there, its sum is made inside the module by ``convert(I, R)``; V
     and S(i) owe nothing, each rank has its own piece; so does what needs no gradient. ``str`` gives a table.
@@ -61,6 +62,7 @@ class TrainingContract:
         *,
         types: Mapping[str, Mapping[Any, Any]] | None = None,
         wrappers: Sequence[nn.Module] = (),
+        meshes: Sequence[Any] = (),
     ) -> None:
         if not isinstance(model, nn.Module):
             raise SpmdArgumentError(f"a contract is made of a module, got {shown(model)}", code="SW905")
@@ -68,8 +70,12 @@ class TrainingContract:
         self._model = model
         self._wrappers = (model, *wrappers)
         self._axes: tuple[MeshAxis, ...] = () if entry is None else entry.ordered_axes
-        self._axis_names = {} if entry is None else {axis: name for name, axis in entry.names.items()}
-        self._owed, self._types = Patterns("owed", owed), Patterns("types", types)
+        named = {} if entry is None else dict(entry.all_names)
+        others = [mesh_of(mesh) for mesh in meshes]
+        foreign = {name: axis for other in others for name, axis in other.all_names.items() if name not in named}
+        self._groups = {axis: group for other in others for axis, group in other.groups.items()}
+        self._axis_names = {axis: name for name, axis in {**foreign, **named}.items()}
+        self._owed, self._types = Patterns("owed", owed, foreign), Patterns("types", types, foreign)
         found = list(by_parameter(model))
         names = [name for names, _ in found for name in names]
         self._owed.check_used(names)
@@ -93,7 +99,7 @@ class TrainingContract:
         declared, now, said = self._declared.get(names[0]), pieces_of(parameter), self._types.of(names)
         before = {} if declared is None else declared.places
         places = {**before, **{axis: _place(names[0], axis, one) for axis, one in said.items()}, **now.places}
-        pieces = with_wrappers(Pieces(places, now.groups), wrappings)
+        pieces = with_wrappers(Pieces(places, {**self._groups, **now.groups}), wrappings)
         owners = owners_of(names, parameter, pieces, wrappings, self._owed.of(names))
         return Line(names, parameter, pieces, owners)
 

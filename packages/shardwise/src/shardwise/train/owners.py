@@ -21,7 +21,7 @@ from shardwise.mesh.regions import axes_inside
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import Placement, R, V
 
-from .pieces import Pieces, is_dtensor, outermost_first
+from .pieces import Pieces, outermost_first, pieces_of
 
 WRAPPER: Final = "wrapper"
 MODULE: Final = "module"
@@ -29,6 +29,7 @@ STEP: Final = "step"
 PROGRAM: Final = "program"
 OWNERS: Final = (WRAPPER, MODULE, STEP, PROGRAM)
 
+_NO_NAMES: Mapping[str, MeshAxis] = {}
 _WRAPPING = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
@@ -82,9 +83,14 @@ def by_parameter(model: nn.Module) -> Iterator[tuple[tuple[str, ...], Tensor]]:
 
 
 class Patterns:
-    """What a program says of parameters by name, ``{"*.router.*": {"ep": ...}}``; later patterns override."""
+    """What a program says of parameters by name, ``{"*.router.*": {"ep": ...}}``; later patterns override.
 
-    def __init__(self, what: str, given: Mapping[str, Mapping[Any, Any]] | None) -> None:
+    ``names``  axes that the current mesh has no name for.
+    """
+
+    def __init__(
+        self, what: str, given: Mapping[str, Mapping[Any, Any]] | None, names: Mapping[str, MeshAxis] = _NO_NAMES
+    ) -> None:
         self._what = what
         self._read: dict[str, dict[MeshAxis, Any]] = {}
         for pattern, said in (given or {}).items():
@@ -93,7 +99,10 @@ class Patterns:
                     f"{what} maps patterns of names to dicts from mesh axes, got {shown(pattern)}: {shown(said)}",
                     code="SW905",
                 )
-            self._read[pattern] = {normalize_axis(axis): value for axis, value in said.items()}
+            self._read[pattern] = {
+                names[axis] if isinstance(axis, str) and axis in names else normalize_axis(axis): value
+                for axis, value in said.items()
+            }
 
     def of(self, names: Sequence[str]) -> dict[MeshAxis, Any]:
         """What is said of the parameter with these names. Errors: SW905 if it depends on the name."""
@@ -194,9 +203,10 @@ def owners_of(
     hooked = bool(
         getattr(parameter, "_backward_hooks", None) or getattr(parameter, "_post_accumulate_grad_hooks", None)
     )
+    placed = pieces_of(parameter).groups  # the axes of a DTensor
     for axis, place in pieces.places.items():
         if place is R and axis not in owners:
-            usual = WRAPPER if is_dtensor(parameter) and axis in pieces.groups else MODULE if hooked else PROGRAM
+            usual = WRAPPER if axis in placed else MODULE if hooked else PROGRAM
             owners[axis] = said.get(axis, usual)
             if usual == WRAPPER and owners[axis] == STEP:
                 _refuse_both(names[0], axis, "the DTensor or fully_shard that holds it", STEP)
