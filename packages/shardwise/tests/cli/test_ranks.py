@@ -173,6 +173,15 @@ RIGHT = {
         "if rank > 0:\n    dist.recv(shape, rank - 1)\n    assert shape.item() == 3 + rank - 1\n"
         "if rank < 3:\n    dist.send(shape + 1 if rank else torch.tensor([3]), rank + 1)\n"
     ),
+    "messages from whoever has one": (
+        "if rank == 0:\n    for size in (1, 1, 1):\n        got = torch.zeros(size)\n"
+        "        source = dist.recv(got)\n        assert got.item() == source and source in (1, 2, 3)\n"
+        "else:\n    dist.send(torch.full((1,), float(rank)), 0)\n"
+    ),
+    "a large message from whoever has one, in a group": (
+        "pair = dist.new_group([1, 3])\nbig = torch.ones(100_000)\n"
+        "if rank == 1:\n    assert dist.recv(big, group=pair) == 3\nif rank == 3:\n    dist.send(big, 1, group=pair)\n"
+    ),
     "neighbours that swap": (
         "there = dist.P2POp(dist.isend, torch.ones(2), (rank + 1) % 4)\n"
         "here = dist.P2POp(dist.irecv, torch.ones(2), (rank - 1) % 4)\n"

@@ -244,3 +244,12 @@ def test_a_generator_of_an_accelerator_draws_on_the_cpu():
         drawn = torch.randn(2, generator=generator, device="cuda")
     assert torch.equal(drawn, torch.randn(2, generator=torch.Generator().manual_seed(0)))
     assert type(torch.Generator()) is torch.Generator
+
+
+@pytest.mark.parametrize(("rank", "source"), [(0, 1), (1, 0), (3, 0)])
+def test_what_comes_from_anybody_comes_from_the_first_of_the_others(rank, source):
+    with fake_world(rank, 4):
+        dist.init_process_group()
+        assert dist.recv(torch.zeros(2)) == source
+        pair = dist.new_group([rank, (rank + 2) % 4])
+        assert dist.recv(torch.zeros(2), group=pair) == (rank + 2) % 4

@@ -42,10 +42,17 @@ from .delivery import deliver, is_small, parcel
 from .object_collectives import recording_objects
 from .observing import set_observer
 from .patching import patched
+from .receiving import sent_by
 
 _FUNCTIONAL = "_c10d_functional"
 _OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 """Names of the reductions, by their number in ``torch.distributed.ReduceOp.RedOpType``."""
+
+
+_Complete = Callable[[], "int | None"]
+"""Fills in what comes; gives the sender of a receive from anybody, by position in the group."""
+_Remember = Callable[[Any, int, _Complete], None]
+_Begun = dict[int, tuple[Any, int, _Complete]]
 
 
 class Link(Protocol):
@@ -87,8 +94,8 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         self.rank = rank
         self.paused = False
         self._groups: dict[int, tuple[Any, Group]] = {}
-        self._works: dict[int, tuple[Any, int, Callable[[], None]]] = {}
-        self._pending: dict[int, tuple[Any, int, Callable[[], None]]] = {}
+        self._works: _Begun = {}
+        self._pending: _Begun = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -158,7 +165,9 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
 
         def wait(work: Any, *args: Any, **options: Any) -> Any:
             done = original(work, *args, **options)
-            self._wait_for(self._works, id(work))
+            source = self._wait_for(self._works, id(work))
+            if source is not None:
+                sent_by(work, source)
             return done
 
         return wait
@@ -168,21 +177,24 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         reading: Reading,
         group: Group,
         op: str,
-        remember: Callable[[Any, int, Callable[[], None]], None] | None,
+        remember: _Remember | None,
         run: Callable[[], Any] = lambda: None,
     ) -> Any:
         """Tell of a call, run it, and fill in what comes: now, or with ``remember`` when it is waited for."""
-        fetches = reading.kind not in ("send", "barrier") and is_small(reading)
+        from_anybody = reading.kind == "recv" and reading.peer is None
+        fetches = from_anybody or (reading.kind not in ("send", "barrier") and is_small(reading))
         sent = parcel(reading.sent) if is_small(reading) else None
         call = self._call(reading, group, op, blocking=remember is None)
         position = self.link.post(call, sent, fetches)
         result = run()
 
-        def complete() -> None:
-            parcels = self.link.fetch(position) if fetches else None
-            if parcels:
-                members = {group.ranks.index(rank): given for rank, given in parcels.items()}
-                deliver(reading, op, members, group.ranks.index(self.rank))
+        def complete() -> int | None:
+            parcels = (self.link.fetch(position) if fetches else None) or {}
+            members = {group.ranks.index(rank): given for rank, given in parcels.items()}
+            brought = {member: given for member, given in members.items() if given}
+            if brought:
+                deliver(reading, op, brought, group.ranks.index(self.rank))
+            return next(iter(members), None) if from_anybody else None
 
         if remember is None:
             complete()
@@ -209,24 +221,26 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
             blocking=blocking,
         )
 
-    def _remember_work(self, result: Any, position: int, complete: Callable[[], None]) -> None:
+    def _remember_work(self, result: Any, position: int, complete: _Complete) -> None:
         work = unboxed_work(result[-1] if isinstance(result, tuple) else result)
         if work is not None:
             self._works[id(work)] = work, position, complete
 
-    def _remember_tensors(self, result: Any) -> Callable[[Any, int, Callable[[], None]], None]:
-        def remember(_: Any, position: int, complete: Callable[[], None]) -> None:
+    def _remember_tensors(self, result: Any) -> _Remember:
+        def remember(_: Any, position: int, complete: _Complete) -> None:
             for tensor in [result] if isinstance(result, torch.Tensor) else result:
                 self._pending[storage_key(tensor)] = tensor, position, complete
 
         return remember
 
-    def _wait_for(self, begun: dict[int, tuple[Any, int, Callable[[], None]]], key: int) -> None:
+    def _wait_for(self, begun: _Begun, key: int) -> int | None:
+        """Finish a call that was begun; from whom a receive from anybody has received."""
         known = begun.pop(key, None)
-        if known is not None:
-            _, position, complete = known
-            self.link.post(Wait((position,), user_place(1)))
-            complete()
+        if known is None:
+            return None
+        _, position, complete = known
+        self.link.post(Wait((position,), user_place(1)))
+        return complete()
 
 
 def _telling_of_meshes(original: Callable[..., Any], link: Link) -> Callable[..., Any]:

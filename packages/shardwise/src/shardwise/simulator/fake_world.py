@@ -23,6 +23,7 @@ from shardwise.types.errors import SpmdTypeError
 from .accelerator import Target, accelerator_redirected
 from .observing import reduction_left_out
 from .patching import environment, patched
+from .receiving import sources_assumed
 from .torchrun import World, init_device_mesh_of, init_process_group_of
 
 
@@ -66,6 +67,7 @@ def fake_world(
             replacement = _object_collective(world, name, getattr(dist, name))
             for module in (dist, dist.distributed_c10d):
                 stack.enter_context(patched(module, name, replacement))
+        stack.enter_context(sources_assumed())
         parallel = torch.nn.parallel.DistributedDataParallel
         stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__)))
         stack.enter_context(

@@ -58,7 +58,7 @@ def _recorded(recorder: Recorder, name: str, original: Callable[..., Any], offer
         handed = pickle.dumps(offer(given)) if gives and call.kind != "recv" else None
         parcels = recorder.issue(call, handed, fetches=call.kind != "send")
         if parcels:
-            return take(given, {rank: pickle.loads(one) for rank, one in parcels.items()}, call, recorder.rank)
+            return take(given, {rank: pickle.loads(one) for rank, one in parcels.items() if one}, call, recorder.rank)
         recorder.paused = True
         try:
             return original(*args, **options)

@@ -251,6 +251,9 @@ class Coordinator:
             for rank, (at, _) in meeting.calls.items()
             if at in self._running[rank].parcels
         }
+        # Who has sent a message is told, also where what was sent does not travel.
+        senders = [rank for rank, (_, call) in meeting.calls.items() if call.kind == "send"]
+        parcels = dict.fromkeys(senders, b"") | parcels
         for rank in waiting:
             self._running[rank].owed.discard(meeting.calls[rank][0])
             self._tell(rank, None if found else parcels)
