@@ -19,6 +19,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
+from . import filling
 from .binding import Bound
 from .calls import Op, has_scalar, unwrap
 from .classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
@@ -229,6 +230,8 @@ def run(
     destination = _destination(op, args, kwargs)
     settled: list[tuple[torch.Tensor, TensorType]] = []
     if destination is not None:
+        if op.name in filling.WRITES:
+            filling.note(op.name, destination, args)
         written = [(op.param_at(at), value) for at, value in enumerate(values[:3]) if value is not destination]
         # transpose_ and its like write nothing: the same elements get other dims.
         renamed = op.in_place and op.row.view and outcome.type.axes

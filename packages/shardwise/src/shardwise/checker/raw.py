@@ -28,6 +28,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from .classes import is_dtensor_call
 from .divergence import check_arrival
+from .filling import completed, left_to_others
 from .gradient_origin import gradient_origin, origin_after
 from .gradient_report import gradient_sum_not_owed
 from .lengths import check_raw_shapes
@@ -163,7 +164,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         _report(session, located, "SW207", name, axis, text, (), help_lines)
     for one in axes:
         place = type.get(one)
-        if place is UNKNOWN or (average and place in EQUAL):
+        if place is UNKNOWN or (place in EQUAL and (average or left_to_others(tensor, one.size()))):
             continue
         if "P" in row.admits and place is not P and gradient_sum_not_owed(session, name, one, tensor, type):
             return UNKNOWN_TYPE
@@ -183,6 +184,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
             code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
         _report(session, located, code, name, one, text, (fact,), help_lines)
+    completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or Located(name, [(row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
