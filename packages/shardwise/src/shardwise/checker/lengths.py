@@ -122,8 +122,9 @@ def carry(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -
 
 def same_shape(made: Any, x: Any, without: Any = None) -> None:
     """``made`` has the dims of ``x``; along the axis ``without``, all ranks have one length now."""
-    if isinstance(made, torch.Tensor) and tag_of(made) is not None and sizes_of(made) == sizes_of(x):
-        _add(made, [one for one in lengths_of(x) if without is None or one.axis.isorthogonal(without)])
+    lengths = lengths_of(x)
+    if lengths and isinstance(made, torch.Tensor) and tag_of(made) is not None and sizes_of(made) == sizes_of(x):
+        _add(made, [one for one in lengths if without is None or one.axis.isorthogonal(without)])
 
 
 def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str) -> None:
