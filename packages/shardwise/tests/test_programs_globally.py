@@ -39,6 +39,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "ddp_comm_hooks": [MEAN],
     "ddp_wrapper": [STATISTICS],
     "differentiable_raw_functions": [FUNCTION, MEAN],
+    "descent_by_hand": [OWN_ROWS],
     "diffusion_transformer": [OPEN, FUSED, GUIDED],
     "dlrm": [OPEN, MEAN],
     "dtensor_layers": [OPEN, SLICED],
@@ -69,7 +70,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
 }
 BLIND = {"rank_as_plain_number", "same_seed_for_pieces"}
 """Bugs in plain numbers, whose value is a rank's own or should be: no type sees them."""
-UNASKED = {"gradient_buckets", "megatron_mlp"}
+UNASKED = {"gradient_buckets", "gradient_penalty", "megatron_mlp", "shared_out_updates"}
 """Clean programs that sum over a sharded dim without asking for a pending sum by name."""
 
 
