@@ -1,4 +1,4 @@
-"""Do several ranks of the right programs run to their ends together? Those that speak to each other in the most ways."""
+"""Do several ranks of the right programs run to their ends together? Those that ask the most different things."""
 
 from __future__ import annotations
 
