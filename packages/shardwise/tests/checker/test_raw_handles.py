@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import shardwise as spmd
+from shardwise import I, P, R
 from shardwise.checker import typecheck
 
 from .helpers import make, place
@@ -41,3 +42,15 @@ def test_a_raw_collective_is_traced(tp_mesh: Any, caplog: pytest.LogCaptureFixtu
     assert [line.partition("  ")[2] for line in caplog.messages] == [
         "all_reduce(f32[4, 4] {tp: P}) -> f32[4, 4] {tp: R}"
     ]
+
+
+def test_what_is_received_of_an_unknown_buffer_is_known_along_the_collectives_axis_only(mesh: Any) -> None:
+    with typecheck():
+        x = spmd.assert_type(torch.ones(16).clone(), {"dp": P, "tp": R})
+        dist.all_reduce(x, group=mesh.get_group("dp"), async_op=True)
+        piece = torch.empty(16 // mesh["dp"].size())
+        dist.reduce_scatter_tensor(piece, x, group=mesh.get_group("dp"))
+        whole = torch.empty(16)
+        dist.all_gather_into_tensor(whole, piece, group=mesh.get_group("dp"))
+        assert str(spmd.typeof(whole)) == "f32[16] {dp: R, tp: ?}"
+        whole.mul_(spmd.assert_type(torch.ones(16).clone(), {"dp": R, "tp": I}))

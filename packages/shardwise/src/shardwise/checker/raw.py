@@ -201,7 +201,8 @@ def _arrived(
     ``sent_ndim``  how many dims that has.
     """
     row, axis = exchange.row, exchange.axis
-    if base is None or base.ground is Ground.UNKNOWN:
+    sent_unknown = base is not None and base.ground is Ground.UNKNOWN
+    if base is None or sent_unknown:
         base, sent_ndim = type_of(tensor), tensor.ndim
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
@@ -215,6 +216,8 @@ def _arrived(
         return UNTYPED  # a message by a group that is no axis: what arrives has the type that the program gives it
     place = PerMeshAxisLocalSpmdType(row.gives)
     placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
+    if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
+        placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
         return TensorType.of(placements)
     spec = spec_after(exchange, base, tensor.ndim, sent_ndim)
