@@ -30,6 +30,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, int], str]] = {
     "expert_parallel.py": ("expert_parallel.py", {"dp": 2, "ep": 2}, ""),
     "sharded_parameters.py": ("sharded_parameters.py", {"replica": 2, "shard": 2}, ""),
     "ulysses.py": ("ulysses.py", {"dp": 2, "sp": 2}, ""),
+    "training_step.py": ("training_step.py", {"dp": 2, "tp": 2}, ""),
     "gpt": ("../gpt/train.py", {"dp": 2, "tp": 2}, GPT),
     "gpt, sequence parallel": ("../gpt/train.py", {"dp": 2, "tp": 2}, f"{GPT} --sequence-parallel"),
 }
