@@ -302,3 +302,15 @@ def test_what_the_types_say_is_owed_makes_the_gradients_of_one_device() -> None:
             assert not torch.allclose(told[name][0], wanted), f"{name}: the sum changes nothing"
         if name != "rows":
             assert all(torch.equal(told[name][1], ranks[0][name][1]) for told in ranks)
+
+
+def test_a_norm_of_split_gradients_is_told_with_the_one_that_counts_every_piece(tp_mesh: Any) -> None:
+    """Under global types it is the norm itself that is refused, before anything is scaled."""
+    rows = spmd.assert_type(nn.Parameter(torch.randn(4, 4)), {"tp": S(0)})
+    collector = Collector()
+    with checking(local=False, collect=collector):
+        spmd.sum(rows * rows, (0, 1), out_partial_axes="tp").backward()
+        nn.utils.clip_grad_norm_([rows], 1.0)
+    (finding,) = collector.result().findings
+    assert finding.code == "SW405"
+    assert any("shardwise.train.clip_grad_norm_" in line for line in finding.help)

@@ -161,7 +161,9 @@ def _finding(
         along = axis_argument(at.axis)
         calls = [f"{step.call}({name}, {along}, src={step.src!r}, dst={step.dst!r})" for name in names]
         help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
-    if refusal.code in SHARDING and at.axis is not None:
+    if refusal.code == "SW405" and "norm" in op and gradient_origin(tag_of(located.values[culprits[0]])) is not None:
+        help_lines.append("shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh")
+    elif refusal.code in SHARDING and at.axis is not None:
         help_lines += sharding_advice(op, row, refusal.code, operands, located, culprits[0], at.axis)
         if call is not None and refusal.code not in ("SW408", "SW418"):
             help_lines += sharding_help(op, row, call, operands, located, at.axis)
