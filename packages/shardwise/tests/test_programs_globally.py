@@ -70,7 +70,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
 }
 BLIND = {"rank_as_plain_number", "same_seed_for_pieces"}
 """Bugs in plain numbers, whose value is a rank's own or should be: no type sees them."""
-UNASKED = {"gradient_buckets", "gradient_penalty", "megatron_mlp", "shared_out_updates"}
+UNASKED = {"gradient_buckets", "gradient_penalty", "megatron_mlp", "shared_out_updates", "raw_sums_without_gradient"}
 """Clean programs that sum over a sharded dim without asking for a pending sum by name."""
 
 

@@ -41,16 +41,18 @@ def wrap_engine(plain: Callable[..., Any]) -> Callable[..., Any]:
             for variable in reached:
                 waive(variable)
             return result
-        with running(session, reached):
+        with running(session, reached, roots):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
 
     return run
 
 
 @contextlib.contextmanager
-def running(session: CheckSession, reached: Sequence[torch.Tensor]) -> Iterator[BackwardPass]:
+def running(
+    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[Any] = ()
+) -> Iterator[BackwardPass]:
     """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
-    this = BackwardPass()
+    this = BackwardPass(roots=[root for root in roots if isinstance(root, torch.Tensor)])
     foreign = {id(variable) for variable in adopt(reached)}
     for variable in reached:
         gradient = gradient_of(variable)

@@ -53,11 +53,13 @@ class BackwardPass:
 
     ``returned``  types that tensor hooks have given to gradients in this pass, by the id of their tensor.
     ``reduced``   what was all-reduced in code that nobody could check, such as a hook on a node of the graph.
+    ``roots``     the tensors that it starts from.
     """
 
     arrivals: dict[int, Arrival] = field(default_factory=dict)
     returned: dict[int, TensorType] = field(default_factory=dict)
     reduced: list[torch.Tensor] = field(default_factory=list)
+    roots: list[torch.Tensor] = field(default_factory=list)
 
 
 def gradient_type(parameter: torch.Tensor) -> TensorType:

@@ -33,6 +33,7 @@ from .gradient_origin import gradient_origin, origin_after
 from .gradient_report import gradient_sum_not_owed
 from .lengths import check_raw_shapes
 from .ordinary import Handler
+from .raw_backward import leave_node, passages
 from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
 from .rearranging import dim_meant
 from .report import Located, axis_text, placement_text
@@ -97,7 +98,11 @@ def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
         types = [_check(session, exchange, tensor, average) for tensor in sent]
         check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
+        in_place = row.name == "all_reduce" and not row.functional
+        left_out = passages(usual, axis, sent, types) if in_place else []
         result = func(*args, **kwargs)
+        for tensor, passage in zip(sent, left_out, strict=False):
+            leave_node(tensor, passage)
         session.checked += 1
         received = [result] if row.functional else _tensors(given.get(row.received))
         dims = sent[0].ndim if sent else 0

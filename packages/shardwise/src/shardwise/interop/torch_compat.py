@@ -490,3 +490,8 @@ def foreach_norm(tensors: list[torch.Tensor], power: float, dtype: torch.dtype) 
 def foreach_scale_(tensors: list[torch.Tensor], factor: torch.Tensor) -> None:
     """Multiply all tensors in place by ``factor``, which has no dims, in few kernels. (2.1)"""
     torch._foreach_mul_(tensors, factor)
+
+
+def keeping_version(tensor: torch.Tensor) -> contextlib.AbstractContextManager[None]:
+    """In the block, changes of ``tensor`` in place are no changes to autograd, which may have saved it. (2.0)"""
+    return torch.autograd._unsafe_preserve_version_counter(tensor)  # type: ignore[attr-defined]
