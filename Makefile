@@ -22,7 +22,7 @@ demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdict
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)  ## run every test
-	$(BIN)/python -m pytest --numprocesses $(JOBS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 
 lint: $(READY)  ## style and static types
 	$(BIN)/ruff check

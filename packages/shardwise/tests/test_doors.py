@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 
-DOORS = ["shardwise", *(f"shardwise.{room}" for room in ("types", "rules", "runtime", "checker", "rulecheck"))]
+DOORS = ["shardwise", *(f"shardwise.{room}" for room in ("types", "rules", "runtime", "checker", "rulecheck", "train"))]
 
 PROMISED = {
     "shardwise": (
@@ -43,6 +44,14 @@ def test_every_listed_name_can_be_had(name):
     door = importlib.import_module(name)
     missing = [one for one in door.__all__ if not hasattr(door, one)]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_no_listed_name_is_hidden_by_a_module_of_the_same_name(name):
+    """Importing ``package.name`` makes the module an attribute of the package, in the place of what the door lists."""
+    door = importlib.import_module(name)
+    modules = {module.name for module in pkgutil.iter_modules(getattr(door, "__path__", []))}
+    assert modules & set(door.__all__) <= {"rules"}, "rules is listed as the room that it is"
 
 
 @pytest.mark.parametrize("name", PROMISED)

@@ -50,7 +50,7 @@ _NAMES = {
     **listed("shardwise.checker.randomness", "synchronised_rng"),
     **listed("shardwise.interop.tracebacks", "traceback_filtering"),
     # the step around the model
-    **listed("shardwise.train.rng", "rng"),
+    **listed("shardwise.train.streams", "rng"),
     **listed("shardwise.train.contract", "TrainingContract"),
     **listed("shardwise.train.norm", "grad_norm clip_grad_norm_"),
 }

@@ -137,9 +137,11 @@ class Programs:
 """
 
 
-@pytest.mark.parametrize("name", ["programs.py:right", "programs:right", "programs.py:Programs.inside"])
+@pytest.mark.parametrize(
+    "name", ["functions_of_mine.py:right", "functions_of_mine:right", "functions_of_mine.py:Programs.inside"]
+)
 def test_a_function_is_verified_by_name(verifying, name):
-    verifying.write(FUNCTIONS, "programs.py")
+    verifying.write(FUNCTIONS, "functions_of_mine.py")
     result = verifying(name, "--mesh", "dp=2")
     assert result.exit_code == 0, result.output
     assert "2 tensors equal to the run on one rank" in result.stdout

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise.simulator.world import InProcessWorld
-from shardwise.train.rng import mixed
+from shardwise.train.streams import mixed
 from shardwise.types.errors import SpmdTypeError
 
 AXES = ("dp", "cp", "tp")

@@ -1,7 +1,7 @@
 """How is a call checked that draws random numbers? Values that must be equal on all ranks need equal numbers.
 
 That the generators give them, only somebody's word says: a declaration (``checker/randomness.py``), or a stream that
-seeded them so (``train/rng.py``, by way of ``interop/generators.py``).
+seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ _NAMES = {
     **listed("shardwise.train.contract", "TrainingContract"),
     **listed("shardwise.train.norm", "grad_norm clip_grad_norm_"),
     **listed("shardwise.train.normalise", "token_count token_mean auxiliary"),
-    **listed("shardwise.train.rng", "rng RandomStream"),
+    **listed("shardwise.train.streams", "rng RandomStream"),
 }
 
 __getattr__, __dir__, __all__ = door(__name__, _NAMES)
