@@ -484,7 +484,7 @@ def preload() -> None:
 
 def foreach_norm(tensors: list[torch.Tensor], power: float, dtype: torch.dtype) -> Sequence[torch.Tensor]:
     """The norm of each tensor, computed in ``dtype``, in few kernels; ``torch.nn.utils`` calls the same. (2.4)"""
-    return torch._foreach_norm(tensors, power, dtype=dtype)  # type: ignore[no-any-return]
+    return torch._foreach_norm(tensors, power, dtype=dtype)
 
 
 def foreach_scale_(tensors: list[torch.Tensor], factor: torch.Tensor) -> None:
