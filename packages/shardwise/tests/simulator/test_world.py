@@ -157,15 +157,6 @@ def test_a_rank_that_waits_for_one_that_has_returned_is_told_so():
     assert caught.value.rank == 1
 
 
-def test_processes_start_in_well_under_a_second():
-    taken_s = []
-    for _ in range(4):
-        started = time.monotonic()
-        assert run_processes(dist.get_rank, 4) == [0, 1, 2, 3]
-        taken_s.append(time.monotonic() - started)
-    assert min(taken_s) < 0.5
-
-
 def test_no_process_is_left_behind_after_failure_and_time_out():
     with pytest.raises(RankTimeout):
         run_processes(_hangs_on_one, 2, timeout_s=2)
