@@ -37,7 +37,6 @@ _TABLE = (
     Code("SW115", "partial-value-read", "Python reads the value of a pending sum"),
     Code("SW116", "varying-value-read", "Python branches on a value that differs between ranks", Severity.WARNING),
     Code("SW117", "varying-shape", "ranks hand tensors of different lengths to one collective", Severity.WARNING),
-    Code("SW117", "varying-shape", "ranks hand tensors of different lengths to one collective", Severity.WARNING),
     Code("SW120", "in-place-retype", "an in-place or out= call would change its destination's type"),
     Code("SW121", "unsynchronised-random", "a random operator draws different numbers for values that must be equal"),
     Code("SW130", "annotation-conflict", "an annotation contradicts the type that the tensor has"),
