@@ -13,7 +13,7 @@ import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.simulator.world import InProcessWorld
+from shardwise.simulator.world import InProcessWorld, run_processes
 from shardwise.train.normalise import auxiliary, token_count, token_mean
 from shardwise.types.errors import SpmdTypeError
 
@@ -94,6 +94,28 @@ def test_loss_and_gradient_are_those_of_one_device(ignored: str, micro_batches: 
     for reported, gradient in on_mesh(body):
         torch.testing.assert_close(reported, loss.detach(), rtol=1e-12, atol=0)
         torch.testing.assert_close(gradient, expected.grad, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.processes
+def test_a_wrapper_that_averages_is_made_up_for() -> None:
+    """DistributedDataParallel divides by its ranks what is a term of the global mean already."""
+    data, start = whole(1, BATCH, 3), whole(9, 3, 1)
+    expected = start.clone().requires_grad_()
+    (data @ expected).square().mean().backward()
+
+    def rank() -> torch.Tensor:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(mesh):
+            model = torch.nn.Linear(3, 1, bias=False).double()
+            model.weight.data.copy_(start.T)
+            spmd.assert_type(model.weight, {"dp": R})
+            ddp = torch.nn.parallel.DistributedDataParallel(model, process_group=mesh.get_group())
+            x = spmd.assert_type(data.chunk(2)[mesh.get_local_rank()].clone(), {"dp": S(0)})
+            token_mean(ddp(x).square(), "dp", averaged="dp").backward()
+            return model.weight.grad.detach()
+
+    for gradient in run_processes(rank, 2):
+        torch.testing.assert_close(gradient.T, expected.grad)
 
 
 def test_without_a_mask_every_token_counts() -> None:

@@ -119,6 +119,22 @@ def test_a_stream_is_resumed_from_its_state() -> None:
     assert all(on_ranks(body))
 
 
+def test_a_stream_and_its_generators_draw_numbers_of_their_own() -> None:
+    def body() -> tuple[int, list[float]]:
+        stream = spmd.rng(1)
+        with stream:
+            drawn = [torch.rand(()).item()]
+        drawn += [torch.rand((), generator=stream.generator()).item() for _ in range(3)]
+        resumed = spmd.rng(1)
+        resumed.load_state_dict(stream.state_dict())
+        drawn.append(torch.rand((), generator=resumed.generator()).item())
+        return len(set(drawn)), drawn
+
+    found = on_ranks(body)
+    assert [kinds for kinds, _ in found] == [5] * 8
+    assert len({tuple(drawn) for _, drawn in found}) == 1
+
+
 def test_a_stream_decorates_a_function() -> None:
     def body() -> bool:
         @spmd.rng(4)

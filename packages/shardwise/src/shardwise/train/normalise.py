@@ -8,6 +8,7 @@ Source: semantics section 6.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -42,18 +43,23 @@ def token_count(mask: Tensor, *axes: Any) -> Tensor:
 
 
 @boundary
-def token_mean(losses: Tensor, *axes: Any, mask: Tensor | None = None, count: Tensor | int | None = None) -> Tensor:
+def token_mean(
+    losses: Tensor, *axes: Any, mask: Tensor | None = None, count: Tensor | int | None = None, averaged: Any = ()
+) -> Tensor:
     """This rank's term of the mean loss over all tokens that count, on all ranks along ``axes`` together: no dims.
 
     ``losses``  one for each token of this rank, not reduced.
     ``mask``    of a shape that broadcasts against ``losses``; true where a token counts. Left out, all count.
     ``count``   the global number of tokens, equal on all ranks: of all micro-batches if gradients are accumulated, or
                 otherwise known. Left out, it is counted, which communicates one number per axis.
+    ``averaged``  an axis, or several in a tuple, along which a wrapper averages gradients and does not sum them, as
+                DistributedDataParallel and ``fully_shard`` do: the result is multiplied by their number of ranks.
 
     Call ``backward`` on the result: the gradients of parameters that are R along ``axes`` are then P and owe one sum.
     The ``all_reduce`` of the detached result is the mean for the log. If no token counts anywhere the loss is 0.
 
-    Types: V or S(i) along ``axes`` -> P. Formula: sum(losses * mask) / max(count, 1).
+    Types: V or S(i) along ``axes`` -> P. Formula: sum(losses * mask) / max(count, 1), times the ranks
+    along ``averaged``.
     Errors: SW905 for what is no tensor and without axes; those of ``sum`` and ``all_reduce``; SW110 or SW114 for a
     count that is not equal on all ranks.
     """
@@ -67,7 +73,9 @@ def token_mean(losses: Tensor, *axes: Any, mask: Tensor | None = None, count: Te
         counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else (mask != 0).expand(losses.shape)
         count = token_count(counted, *axes)
     least = count.clamp(min=1) if isinstance(count, Tensor) else max(_number(count), 1)
-    return partial_sum(losses, out_partial_axes=axes) / least
+    term = partial_sum(losses, out_partial_axes=axes) / least
+    ranks = math.prod(communicator(axis).size for axis in (averaged if isinstance(averaged, tuple) else (averaged,)))
+    return term if ranks == 1 else term * ranks
 
 
 @boundary

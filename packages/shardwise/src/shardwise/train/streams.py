@@ -30,6 +30,7 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_GENERATORS = "generators"
 
 
 @boundary
@@ -149,6 +150,8 @@ class RandomStream(_Holder):
         self.seed = seed
         """What this rank's generators are seeded with."""
         self.agreement = agreement
+        self._made = 0
+        """How many generators there are."""
         self._promises: list[contextlib.AbstractContextManager[None]] = []
 
     def __repr__(self) -> str:
@@ -185,19 +188,21 @@ class RandomStream(_Holder):
         return with_stream
 
     def generator(self, device: Any = "cpu") -> torch.Generator:
-        """A new generator for ``generator=`` arguments, seeded like the stream; it goes its own way from there."""
+        """A new generator for ``generator=`` arguments, with numbers of its own: no other of this stream draws them."""
+        self._made += 1
         made = torch.Generator(device)
-        made.manual_seed(self.seed)
+        made.manual_seed(mixed(self.seed, self._made))
         promise(made, self.agreement)
         return made
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Where the stream is, by device, for a checkpoint. Take it outside of the block."""
-        return dict(self.states)
+        return {**self.states, _GENERATORS: torch.tensor(self._made)}
 
     def load_state_dict(self, states: Mapping[str, torch.Tensor]) -> None:
         """Go on from ``states``, which ``state_dict`` of this rank gave."""
-        self.states = dict(states)
+        self.states = {name: state for name, state in states.items() if name != _GENERATORS}
+        self._made = int(states.get(_GENERATORS, torch.tensor(0)))
 
 
 class _Device:
