@@ -55,7 +55,7 @@ def factory(op: Op) -> Handler:
             kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
             type = _like(template, kind) if template.axes else _constant(kind)
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
-                type = type.with_ground(Ground.ABSENT)  # a leaf like the template; other leaves are what is said of them
+                type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
             if type is not UNTYPED:
                 set_tag(made, Tag(type))
             if template.axes:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
@@ -234,8 +234,20 @@ Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]
 
 def _arrive(arrivals: Arrivals) -> None:
     for tensor, type, origin in arrivals:
-        if type is not None:
+        if type is None:
+            continue
+        if _is_part(tensor) and type_of(tensor).ground is not Ground.UNKNOWN and type is not type_of(tensor):
+            # The rest of the memory is still what it was, and one type cannot say both.
+            forget_memory(tensor)
+            set_tag(tensor, Tag(type, origin))
+        else:
             set_type(tensor, type, origin)
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """``tensor`` is a view of some of the elements of a larger one."""
+    base = tensor._base
+    return base is not None and tensor.numel() < base.numel()
 
 
 class Handle:

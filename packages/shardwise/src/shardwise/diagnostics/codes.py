@@ -97,7 +97,7 @@ _TABLE = (
     Code("SW608", "gradient-not-summed", "a gradient enters the optimizer while its sum over a mesh axis is pending"),
     Code("SW609", "local-gradient-norm", "gradients are scaled by a norm of one rank's pieces"),
     Code("SW610", "gradient-not-summed-in-norm", "a norm is taken of gradients whose sum over a mesh axis is pending"),
-    Code("SW611", "sum-owed-by-nobody", "a step ends with a pending sum that its contract lets another make, or nobody"),
+    Code("SW611", "sum-owed-by-nobody", "a step ends with a pending sum that its contract gives to others, or to none"),
     Code("SW612", "sum-owed-twice", "two owners sum one gradient over a mesh axis, or one sums what is not pending"),
     Code("SW613", "undeclared-parameter", "nothing says whether a parameter is equal or split along a mesh axis"),
     Code(

@@ -1,6 +1,6 @@
 """Whose random numbers agree? What a generator that the library has seeded promises, where the checker can read it.
 
-Seeding is done to the right of the checker (``train/streams.py``); the promise is kept here because both know this room.
+Seeding is done to the right of the checker (``train/streams.py``); the promise is kept here, where both can look.
 """
 
 from __future__ import annotations
