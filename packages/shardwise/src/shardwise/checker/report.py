@@ -198,7 +198,8 @@ def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, po
         type = operands[position].type
         pending = isinstance(type, TensorType) and type.get(axis) is P
         if pending and gradient_origin(tag_of(located.values[position])) is not None:
-            return located.name(position)
+            name, place = located.names[position]
+            return name if place is not None else "p.grad"  # read inside of torch, from a list of parameters
     return None
 
 
