@@ -96,18 +96,3 @@ def test_numbers_of_a_stream_that_is_synchronised_everywhere_are_replicate(tp_me
         assert place(torch.randn(3)) == ""
 
     assert codes(body) == []
-
-
-@pytest.mark.parametrize("letter", ["R", "I"])
-def test_weights_drawn_alike_everywhere_are_what_the_program_says(tp_mesh: Any, letter: str) -> None:
-    stream = spmd.rng(1)
-
-    def body() -> None:
-        with stream:
-            weight = torch.nn.Parameter(torch.randn(4, 4))
-        with spmd.synchronised_rng("tp"):
-            other = torch.nn.Parameter(torch.randn(4, 4))
-        for one in (weight, other):
-            assert place(spmd.assert_type(one, {"tp": spmd.PerMeshAxisLocalSpmdType(letter)})) == letter
-
-    assert codes(body) == []

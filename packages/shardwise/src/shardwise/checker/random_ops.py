@@ -70,13 +70,13 @@ def _draws(session: CheckSession, kwargs: Mapping[str, Any]) -> _Draws:
 
 
 def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Random numbers out of nothing: unannotated, or a constant if they are equal on all ranks of the mesh."""
+    """Random numbers out of nothing: unannotated, unless the generator is synchronised over the whole mesh."""
     if has_scalar(args, kwargs):
         args, kwargs = [unwrap(value) for value in args], {name: unwrap(value) for name, value in kwargs.items()}
     made = func(*args, **kwargs)
     mesh = current_entry()
     if isinstance(made, torch.Tensor) and mesh is not None and mesh.axes and mesh.axes <= _draws(session, kwargs).equal:
-        set_tag(made, Tag(mesh.constant))  # equal everywhere, and R or I as whoever needs it
+        set_tag(made, Tag(TensorType.of(dict.fromkeys(mesh.axes, R))))
     session.unchecked += 1
     return made
 
