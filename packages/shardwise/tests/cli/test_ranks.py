@@ -211,7 +211,6 @@ RIGHT = {
         "groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]\n"
         "dist.all_reduce(torch.ones(1), group=groups[rank // 2])\n"
     ),
-    "DDP": "nn.parallel.DistributedDataParallel(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()\n",
     "fully_shard": (
         "from torch.distributed.fsdp import fully_shard\nmodel = nn.Linear(4, 4)\nfully_shard(model, mesh=mesh['dp'])\n"
         "model(torch.ones(1, 4)).sum().backward()\n"
@@ -227,6 +226,18 @@ RIGHT = {
 def test_what_agrees_passes(ranks, name):
     found, report = ranks(RIGHT[name])
     assert (found, report["stopped"]) == ([], None), report
+
+
+def test_ddp_agrees(project):
+    """By a command of its own: autograd's threads in this process would not survive the fork of the ranks."""
+    project.write(START + "nn.parallel.DistributedDataParallel(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()\n")
+    command = [sys.executable, "-m", "shardwise", "check", "train.py", "--world-size", "4", "--ranks", "all"]
+    ran = subprocess.run(
+        [*command, "--format", "json"], cwd=project.folder, capture_output=True, text=True, timeout=300
+    )
+    report = json.loads(ran.stdout)
+    assert not [one for one in report["findings"] if one["code"].startswith("SW5")], report
+    assert report["stopped"] is None
 
 
 @pytest.mark.parametrize("kind", ["--fake", "--device=meta"])
