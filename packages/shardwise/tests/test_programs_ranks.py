@@ -20,6 +20,7 @@ TALKATIVE = [
     "raw_collectives",
     "gradient_buckets",
     "ragged_tokens",
+    "lengths_decided_by_values",
 ]
 
 

@@ -50,8 +50,11 @@ with spmd.set_current_mesh(mesh):
     order = torch.argsort(scores)
     half = kept.shape[0] // 2
     sent = [half, kept.shape[0] - half]
-    arrived = torch.empty(sum(sent), 4)
-    dist.all_to_all_single(arrived, kept, sent, sent, group=dp)
+    coming = torch.empty(2, dtype=torch.long)
+    dist.all_to_all_single(coming, torch.tensor(sent), group=dp)
+    room = coming.tolist()
+    arrived = torch.empty(sum(room), 4)
+    dist.all_to_all_single(arrived, kept, room, sent, group=dp)
 
     # Over the other axis all ranks have the same rows.
     shards = spmd.assert_type(torch.randn(12, 4), {"dp": S(0), "tp": S(1)})
