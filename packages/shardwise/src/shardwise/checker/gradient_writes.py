@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.storage import storage_of
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN, V
@@ -64,7 +65,5 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     if owner_of(tensor) is not None:
         return True
     with no_torch_function():
-        try:
-            return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-        except (NotImplementedError, RuntimeError):
-            return False  # sparse and wrapper tensors have no storage
+        storage = storage_of(tensor)
+        return storage is not None and tensor.numel() * tensor.element_size() == storage.nbytes()

@@ -22,7 +22,7 @@ from shardwise.types.tensor_type import Ground
 
 from .gradient_origin import GradientOrigin
 from .gradients import is_gradient_of
-from .report import Located, axis_text, placement_text
+from .report import Located, axis_text, placement_text, report_at
 from .session import CheckSession
 
 
@@ -97,7 +97,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             axes = mesh.ordered_axes if mesh is not None else ()
             types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
             help_lines = (f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added",)
-            _report(session, located, "SW603", None, message, (), help_lines)
+            report_at(session, located, "SW603", None, message, (), help_lines)
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         where = axis_argument(axis)
@@ -109,14 +109,14 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
                 f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
             )
-            _report(session, located, "SW601", axis, message, (fact,), help_lines)
+            report_at(session, located, "SW601", axis, message, (fact,), help_lines)
         elif place is V and not lists and not _all_vary(inputs, axis):
             message = f"backward starts from {name}, which varies over {axis_text(axis)}"
             fact = "a list of different losses has no gradient; their sum has one"
             help_lines = (
                 f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
             )
-            _report(session, located, "SW602", axis, message, (fact,), help_lines)
+            report_at(session, located, "SW602", axis, message, (fact,), help_lines)
 
 
 def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
@@ -152,17 +152,3 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
         operands = (located.operand(0, axis), located.operand(1, axis))
         finding = Finding("SW606", message, located.place, "backward", where, operands, (fact,))
         session.report(SpmdTypeError(message, code="SW606", finding=finding))
-
-
-def _report(
-    session: CheckSession,
-    located: Located,
-    code: str,
-    axis: Any,
-    message: str,
-    facts: tuple[str, ...],
-    help_lines: tuple[str, ...],
-) -> None:
-    shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, located.place, "backward", shown, (located.operand(0, axis),), facts, help_lines)
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_place
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import TensorType
 
 from .binding import Bound
-from .report import Located, axis_text
+from .report import Located, axis_text, report_at
 from .session import CheckSession
 from .sharding_report import assert_even, sharded_dim
 
@@ -36,7 +34,7 @@ def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[Any
         message = f"mean divides a pending sum over {along} by {name}, which differs per rank there"
         fact = "addends that are divided by numbers of their own do not add up to a mean over all ranks"
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) before mean, for the global count",)
-        _report(session, located, "SW110", axis, message, fact, help_lines)
+        report_at(session, located, "SW110", axis, message, (fact,), help_lines)
     return wrong
 
 
@@ -72,7 +70,7 @@ def check_count(
             f"mean({name}, ..., count=n) with n the global count, R over {along}",
             "mean(..., even=True), or " + assert_even(name, axis, dim),
         )
-        _report(session, located, "SW417", axis, message, fact, ways)
+        report_at(session, located, "SW417", axis, message, (fact,), ways)
     for axis in axes:
         if before.get(axis) is P:
             wrong[axis] = UNKNOWN
@@ -81,7 +79,7 @@ def check_count(
             message = f"mean would count the elements of {name} once per rank of {along}, where they are a pending sum"
             fact = f"{name} has one addend per rank and each has all elements: the mean is too small by {axis.size()}"
             ways = (f"mean({name}, ...) without {axis_argument(axis)}: a mean of addends is pending by itself",)
-            _report(session, located, "SW135", axis, message, fact, ways)
+            report_at(session, located, "SW135", axis, message, (fact,), ways)
     for axis in type.axes:
         if axis not in axes and type.get(axis) is P and before.get(axis) is V:
             wrong[axis] = UNKNOWN
@@ -92,19 +90,5 @@ def check_count(
             named = [axis_argument(one) for one in sorted((*axes, axis), key=lambda one: one.sort_key)]
             listed = named[0] if len(named) == 1 else f"({', '.join(named)})"
             ways = (f"mean({name}, ..., out_partial_axes={listed})", f"mean({name}, ..., count=n)")
-            _report(session, located, "SW403", axis, message, fact, ways)
+            report_at(session, located, "SW403", axis, message, (fact,), ways)
     return wrong
-
-
-def _report(
-    session: CheckSession,
-    located: Located,
-    code: str,
-    axis: Any,
-    message: str,
-    fact: str,
-    help_lines: tuple[str, ...],
-) -> None:
-    operands = (located.operand(0, axis),)
-    finding = Finding(code, message, located.place, "mean", axis_text(axis), operands, (fact,), help_lines)
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

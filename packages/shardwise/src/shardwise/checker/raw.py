@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
@@ -22,7 +21,6 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.rules.raw_comms import FUNCTIONAL, RAW, RawRow
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -36,7 +34,7 @@ from .ordinary import Handler
 from .raw_backward import leave_node, passages
 from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
 from .rearranging import dim_meant
-from .report import Located, axis_text, placement_text
+from .report import Located, axis_text, placement_text, report_at
 from .session import CheckSession
 from .tracelog import log_result, typed_shape
 
@@ -166,7 +164,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         located = Located(name, [(row.sent, tensor)])
         text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
         help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
-        _report(session, located, "SW207", name, axis, text, (), help_lines)
+        report_at(session, located, "SW207", axis, text, (), help_lines)
     for one in axes:
         place = type.get(one)
         if place is UNKNOWN or (place in EQUAL and (average or left_to_others(tensor, one.size()))):
@@ -188,13 +186,13 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         else:
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
             code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
-        _report(session, located, code, name, one, text, (fact,), help_lines)
+        report_at(session, located, code, one, text, (fact,), help_lines)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or Located(name, [(row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
         assert stuck is not None, "what the operand is called changes no verdict"
-        _report(session, located, stuck.code, name, axis, stuck.message, stuck.facts, stuck.help)
+        report_at(session, located, stuck.code, axis, stuck.message, stuck.facts, stuck.help)
     return type
 
 
@@ -282,20 +280,5 @@ def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kw
         located = Located(name, [("tensor", typed[0])])
         text = f"torch.distributed.{name} has no typing rule, and {located.name(0)} has a type"
         help_lines = ("use shardwise.all_reduce, all_gather, reduce_scatter or all_to_all",)
-        _report(session, located, "SW210", name, None, text, (), help_lines)
+        report_at(session, located, "SW210", None, text, (), help_lines)
     return func(*args, **kwargs)
-
-
-def _report(
-    session: CheckSession,
-    located: Located,
-    code: str,
-    op: str,
-    axis: Any,
-    message: str,
-    facts: tuple[str, ...],
-    help_lines: tuple[str, ...],
-) -> None:
-    shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, located.place, op, shown, (located.operand(0, axis),), facts, help_lines)
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

@@ -48,6 +48,7 @@ class Located:
     """The call being made in the user's program, and the operands as the source writes them."""
 
     def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
+        self.op = op
         self.values = [value for _, value in operands]
         frame = user_frame(2)
         self.place: Place | None = None
@@ -64,6 +65,21 @@ class Located:
         name, place = self.names[position]
         value = self.values[position]
         return Operand(name, describe_value(value), place, provenance(value, axis))
+
+
+def report_at(
+    session: Session,
+    located: Located,
+    code: str,
+    axis: Any,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    """Report a finding about the first operand of a call; ``axis`` is None if it is about no axis."""
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, located.place, located.op, shown, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
 
 
 def describe_value(value: Any) -> str:

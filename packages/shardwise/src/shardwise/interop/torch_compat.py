@@ -18,6 +18,8 @@ import torch
 import torch.distributed
 import torch.utils._python_dispatch
 
+from .storage import storage_of
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Functional collectives: what torch.compile can trace, and what returns tensors that wait at their first use. The
@@ -114,10 +116,8 @@ def groups_watched(made: Callable[[tuple[int, ...]], None]) -> Iterator[None]:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """The same number for all tensors that share a storage, as long as one of them lives. (2.13)"""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)  # wrapper tensors have no storage
+    storage = storage_of(tensor)
+    return id(tensor) if storage is None else int(storage._cdata)
 
 
 def in_backward() -> bool:
@@ -346,10 +346,8 @@ def functional_collectives_module() -> Any:
 
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if the tensors share a storage, also where autograd does not call one a view (detach). (2.13)"""
-    try:
-        return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return False  # sparse and wrapper tensors have no storage
+    one, other = storage_of(a), storage_of(b)
+    return one is not None and other is not None and bool(one._cdata == other._cdata)
 
 
 def group_named(name: str) -> Any:

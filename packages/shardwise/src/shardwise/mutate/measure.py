@@ -174,7 +174,7 @@ def _claims(run: RankRun) -> Claims:
 def _claimed(ranks: Sequence[RankRun], claims: Sequence[Claims]) -> list[RankRun]:
     """The runs, with the types that the same losses and values have in the program without the mistake."""
     return [
-        replace(run, entries=[_typed(entry, known) for entry in run.entries], axes=run.axes)
+        replace(run, entries=[_typed(entry, known) for entry in run.entries])
         for run, known in zip(ranks, claims, strict=True)
     ]
 
