@@ -6,16 +6,16 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test lint docs bench sweep clean
 
 help:           ## list these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/'
 
-$(READY): constraints.txt packages/shardwise/pyproject.toml
+$(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-devtools/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shardwise needs Python 3.11 or newer; say which one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs]' --editable packages/shardwise-devtools
 	@touch $(READY)
 
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts
@@ -34,6 +34,9 @@ docs: $(READY)  ## build the documentation into build/site
 
 bench: $(READY) ## measure against plain PyTorch and DTensor
 	$(BIN)/python benchmarks/run.py --write
+
+sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverage.md
+	$(BIN)/shardwise-devtools sweep --write
 
 clean:          ## forget the environment and everything built
 	rm -rf $(VENV) build

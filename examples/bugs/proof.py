@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from shardwise.interop.recording import heard_by
-from shardwise.simulator.world import CollectiveMismatch, Deadlock, InProcessWorld, run_processes
+from shardwise.worlds.world import CollectiveMismatch, Deadlock, InProcessWorld, run_processes
 
 RANKS = OUTER * INNER
 MODULES = ("train", "model", "layers", "data", "parallel", "common")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proof import Job
 
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
 from shardwise.verifier.run import Options, verify_subject
 from shardwise.verifier.subject import Script
 

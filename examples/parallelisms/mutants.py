@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from shardwise.cli.progress import progress
-from shardwise.mutate.explained import Explained, read_explained
-from shardwise.mutate.judge import Fate, Judged, Tally
-from shardwise.mutate.measure import Bench, judge_all
-from shardwise.mutate.mutants import mutants_in
-from shardwise.mutate.report import summary
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
+from shardwise_devtools.mutate.explained import Explained, read_explained
+from shardwise_devtools.mutate.judge import Fate, Judged, Tally
+from shardwise_devtools.mutate.measure import Bench, judge_all
+from shardwise_devtools.mutate.mutants import mutants_in
+from shardwise_devtools.mutate.report import summary
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "mutants.md"

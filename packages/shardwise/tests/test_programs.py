@@ -20,7 +20,7 @@ import torch
 
 from shardwise.cli.run import Options, check_program
 from shardwise.diagnostics.result import RunResult
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
 
 torch.set_num_threads(1)
 

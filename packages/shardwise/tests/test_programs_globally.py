@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shardwise.cli.run import check_program
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
 
 from .test_programs import _UNSEEN, RIGHT, WRONG, options_of
 

@@ -4,9 +4,10 @@ Every public name is listed here with the module that defines it, and loaded on 
 loads neither torch nor the checker.
 """
 
+from shardwise._doors import door, listed
+
 from . import rules as rules
 from . import train as train
-from ._doors import door, listed
 
 _NAMES = {
     # types
@@ -42,12 +43,14 @@ _NAMES = {
     **listed("shardwise.interop.recording", "checkpoint_value"),
     # checker
     **listed("shardwise.interop.session", "TYPE_CHECKING is_type_checking"),
-    **listed("shardwise.checker.activation", "typecheck"),
-    **listed("shardwise.checker.regions", "local local_map no_typecheck register_no_typecheck"),
-    **listed("shardwise.checker.functions", "register_autograd_function register_local_autograd_function"),
-    **listed("shardwise.checker.functions", "register_local_backward_hook register_decomposition"),
+    **listed("shardwise.checker.scopes.activation", "typecheck"),
+    **listed("shardwise.checker.scopes.regions", "local local_map no_typecheck register_no_typecheck"),
+    **listed(
+        "shardwise.checker.functions.autograd_functions", "register_autograd_function register_local_autograd_function"
+    ),
+    **listed("shardwise.checker.functions.autograd_functions", "register_local_backward_hook register_decomposition"),
     **listed("shardwise.interop.tracing", "trace"),
-    **listed("shardwise.checker.randomness", "synchronised_rng"),
+    **listed("shardwise.checker.scopes.randomness", "synchronised_rng"),
     **listed("shardwise.interop.tracebacks", "traceback_filtering"),
     # the step around the model
     **listed("shardwise.train.streams", "rng"),

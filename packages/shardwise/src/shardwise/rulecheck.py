@@ -6,8 +6,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwise.checker.hooks import HookCall
-from shardwise.simulator.rulecheck import RuleCheckError, RuleCheckReport, check_rule
+from shardwise.checker.typing_rules.protocol import HookCall
+from shardwise.verifier.rulecheck.check import RuleCheckError, RuleCheckReport, check_rule
 
 __all__ = ["RuleCheckError", "RuleCheckReport", "rulecheck"]
 

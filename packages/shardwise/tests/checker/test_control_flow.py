@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import make, operand, place, refused

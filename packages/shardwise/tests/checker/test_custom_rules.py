@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import shardwise as spmd
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.rules import register_rule
 

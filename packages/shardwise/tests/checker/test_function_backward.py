@@ -12,7 +12,7 @@ import torch.distributed as dist
 import shardwise as spmd
 from shardwise import I, P, R, S, V, rules
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import make, place, refused

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import shardwise as spmd
 from shardwise import P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import operand, place, refused

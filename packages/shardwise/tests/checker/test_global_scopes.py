@@ -10,7 +10,7 @@ import torch
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.types.errors import SpmdValueError
 

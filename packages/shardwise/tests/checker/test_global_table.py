@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import shardwise as spmd
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import operand, refused

@@ -13,10 +13,10 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
-from shardwise.checker.gradients import gradient_type, undischarged
+from shardwise.checker.gradients.gradient_types import dual, gradient_type, undischarged
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.simulator.world import run_processes
+from shardwise.worlds.world import run_processes
 
 from .helpers import make, place, refused
 
@@ -221,7 +221,7 @@ def test_a_gradient_given_by_the_caller_is_of_the_dual_type(tp_mesh: Any, letter
                 y.backward(seed)
         else:
             y.backward(seed)
-            assert gradient_type(x) is spmd.checker.gradients.dual(x._shardwise.current())
+            assert gradient_type(x) is dual(x._shardwise.current())
 
 
 def test_ones_are_the_gradient_of_nothing_that_is_summed_over_ranks(tp_mesh: Any) -> None:

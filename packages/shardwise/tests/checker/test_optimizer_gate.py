@@ -13,8 +13,8 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
-from shardwise.checker.gradients import undischarged
+from shardwise.checker.gradients.gradient_types import undischarged
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import make, place, refused

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import shardwise as spmd
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
 from .helpers import make, place

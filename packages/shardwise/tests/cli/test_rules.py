@@ -1,27 +1,15 @@
-"""``shardwise rules``: the list of rows, the page of one, the figures of the sweep, and a report that is not stale."""
+"""``shardwise rules``: the list of rules, and the page of one."""
 
 from __future__ import annotations
-
-import json
-import re
 
 import pytest
 from click.testing import CliRunner
 
-from shardwise.cli.coverage_page import count, render
 from shardwise.cli.main import main
 from shardwise.cli.rule_page import example_of, placements
 from shardwise.cli.rule_page import render as page_of
-from shardwise.rules.fingerprint import fingerprint, room_sources
-from shardwise.rules.known_gaps import GAPS
-from shardwise.rules.table import lookup, rows
+from shardwise.op_rules.registry import lookup, rows
 from shardwise.types.placement import P, R, S
-
-from ..documents import ROOT
-
-REACHED = {"global": 0.96, "local": 0.98}
-"""What share of the facts the books cover; the target is 95 % in both, and this never goes down."""
-REPORT, DATA = ROOT / "docs/coverage.md", ROOT / "docs/coverage.json"
 
 
 def rules(*arguments):
@@ -97,58 +85,6 @@ def test_every_row_has_a_page(row):
     text = page_of(lookup(row.op))
     assert text.splitlines()[0] == row.op
     assert all(line == line.rstrip() for line in text.splitlines() if "->" in line)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--write",), "--write and --ops go with --coverage"),
-        (("--coverage", "add"), "--coverage takes --ops PATTERN"),
-        (("--coverage", "--write", "--ops", "add"), "--write needs the whole sweep"),
-        (("--coverage", "--ops", "nonesuch*"), "no operator of the database matches 'nonesuch*'"),
-    ],
-)
-def test_options_that_do_not_go_together_are_usage_errors(arguments, said):
-    result = rules(*arguments)
-    assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
-
-
-def test_the_sweep_of_a_part_prints_the_figures_and_finds_nothing_wrong():
-    result = rules("--coverage", "--ops", "cumsum", "--jobs", "1")
-    assert result.exit_code == 0
-    assert re.match(r"1 entries of the database, 1 tried with \d+ calls\n", result.stdout)
-    assert re.search(r"shardwise, global +covered +[1-9]\d* \(100.0 %\) +missing 0 +wrong 0", result.stdout)
-    assert re.search(r"DTensor, global +covered +[1-9]", result.stdout)
-
-
-def test_the_committed_report_is_about_these_rows():
-    data = json.loads(DATA.read_text())
-    assert data["fingerprint"] == fingerprint(), "rows changed: run `shardwise rules --coverage --write`"
-    assert REPORT.read_text() == render(data)
-
-
-def test_the_committed_report_has_no_lie_and_knows_most_of_the_truth():
-    ops = json.loads(DATA.read_text())["ops"]
-    for book in ("global", "local"):
-        total = count(ops, book)
-        assert total.wrong == 0
-        assert total.covered / (total.covered + total.missing) >= REACHED[book], book
-
-
-def test_every_reason_for_a_gap_is_met_in_the_report():
-    ops = json.loads(DATA.read_text())["ops"]
-    gaps = [(gap["book"], op["name"], gap["code"], gap["reason"]) for op in ops for gap in op["missing"]]
-    assert [(book, op, code) for book, op, code, reason in gaps if not reason] == []
-    assert {gap.reason for gap in GAPS} == {reason for *_, reason in gaps}
-
-
-def test_words_do_not_change_the_fingerprint_and_rows_do():
-    sources = room_sources()
-    name = "contraction.py"
-    assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
-    assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
-    assert fingerprint({**sources, name: sources[name] + "\nROWS = ()\n"}) != fingerprint(sources)
 
 
 def test_a_page_of_a_branch_says_how_its_results_join():

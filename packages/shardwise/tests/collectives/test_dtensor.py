@@ -23,8 +23,8 @@ from shardwise import (
     spmd_type_to_dtensor_placement,
 )
 from shardwise.interop.torch_compat import fake_world
-from shardwise.simulator.world import run_processes
 from shardwise.types import TensorSharding
+from shardwise.worlds.world import run_processes
 
 
 @pytest.mark.parametrize(

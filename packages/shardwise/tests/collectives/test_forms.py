@@ -26,7 +26,7 @@ from shardwise import (
     reduce_scatter,
     set_current_mesh,
 )
-from shardwise.simulator.world import run_processes
+from shardwise.worlds.world import run_processes
 
 pytestmark = pytest.mark.processes
 

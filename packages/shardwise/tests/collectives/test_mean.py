@@ -14,7 +14,7 @@ from torch import Tensor
 import shardwise as spmd
 from shardwise import P, R, S, Scalar, SpmdTypeError, V
 from shardwise.checker import typecheck
-from shardwise.simulator.world import run_processes
+from shardwise.worlds.world import run_processes
 
 pytestmark = pytest.mark.processes
 EVEN, RAGGED = (2, 2, 2), (3, 0, 4)

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 import shardwise as spmd
 from shardwise import I, P, R, S, SpmdTypeError, V
-from shardwise.rules.partial import PartialClaim
+from shardwise.op_rules.partial_claim import PartialClaim
 
 X, W, BIAS = torch.randn(3, 4), torch.randn(5, 4), torch.randn(5)
 

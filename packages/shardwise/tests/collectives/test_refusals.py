@@ -27,7 +27,7 @@ from shardwise import (
     shard,
     unshard,
 )
-from shardwise.rules.comms import MOVES, find_move
+from shardwise.op_rules.transitions import MOVES, find_move
 
 OPS = {op.__name__: op for op in (all_reduce, all_gather, reduce_scatter, all_to_all, convert, reinterpret)}
 PLACEMENTS = (R, I, V, P, S(0), S(1))

@@ -33,8 +33,8 @@ from shardwise import (
     shard,
     unshard,
 )
-from shardwise.rules.comms import MOVES
-from shardwise.simulator.world import InProcessWorld, ProcessWorld, run_processes
+from shardwise.op_rules.transitions import MOVES
+from shardwise.worlds.world import InProcessWorld, ProcessWorld, run_processes
 
 from .denotations import denote, dual, represent
 

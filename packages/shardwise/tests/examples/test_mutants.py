@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from shardwise.mutate.mutants import mutants_in
+from shardwise_devtools.mutate.mutants import mutants_in
 
 ROOT = Path(__file__).parents[4]
 sys.path.insert(0, str(ROOT / "examples" / "parallelisms"))

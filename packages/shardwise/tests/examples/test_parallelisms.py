@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.mutate.measure import Bench
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
+from shardwise_devtools.mutate.measure import Bench
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("parallelisms")]
 

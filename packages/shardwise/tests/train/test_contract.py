@@ -18,9 +18,9 @@ import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
 from shardwise.interop import session
-from shardwise.simulator.world import InProcessWorld, ProcessWorld
 from shardwise.train import TrainingContract, clip_grad_norm_, grad_norm
 from shardwise.types.errors import SpmdTypeError
+from shardwise.worlds.world import InProcessWorld, ProcessWorld
 
 
 def on_mesh(body: Callable[[Any], Any], sizes: tuple[int, ...] = (2, 2), names: tuple[str, ...] = ("dp", "tp")) -> Any:

@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.activation import checking
+from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.simulator.world import InProcessWorld, ProcessWorld
 from shardwise.train.norm import clip_grad_norm_, grad_norm
 from shardwise.types.errors import SpmdTypeError
+from shardwise.worlds.world import InProcessWorld, ProcessWorld
 
 RANKS = 8
 POWERS = (1.0, 2.0, 3.0, math.inf)

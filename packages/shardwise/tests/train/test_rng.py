@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise.simulator.world import InProcessWorld
 from shardwise.train.streams import mixed
 from shardwise.types.errors import SpmdTypeError
+from shardwise.worlds.world import InProcessWorld
 
 AXES = ("dp", "cp", "tp")
 

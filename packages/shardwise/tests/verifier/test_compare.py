@@ -11,7 +11,7 @@ import torch
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.diagnostics.finding import Place
 from shardwise.interop.annotating import asserted_type
-from shardwise.simulator.reassemble import Grid
+from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, TensorType

@@ -28,8 +28,9 @@ from shardwise import (
 )
 from shardwise.checker import mode
 from shardwise.diagnostics.result import ExitCode
-from shardwise.rules import register_rule, table
-from shardwise.rules.row import Row
+from shardwise.op_rules import registry as table
+from shardwise.op_rules.schema import Row
+from shardwise.rules import register_rule
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.verifier.numbers import Against
 from shardwise.verifier.verdict import Verdict

@@ -2,15 +2,15 @@
 
 from shardwise.interop.session import is_type_checking
 
-from .activation import SpmdTypeMode, checking, typecheck
-from .functions import (
+from .functions.autograd_functions import (
     register_autograd_function,
     register_decomposition,
     register_local_autograd_function,
     register_local_backward_hook,
 )
 from .mode import CheckMode
-from .regions import local, local_map, no_typecheck, register_no_typecheck
+from .scopes.activation import SpmdTypeMode, checking, typecheck
+from .scopes.regions import local, local_map, no_typecheck, register_no_typecheck
 
 __all__ = [
     "CheckMode",

@@ -14,30 +14,31 @@ from shardwise.interop import recording
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
-from shardwise.rules import custom
-from shardwise.rules.row import Kind, Row
-from shardwise.rules.table import lookup
+from shardwise.op_rules import custom_rules as custom
+from shardwise.op_rules.registry import lookup
+from shardwise.op_rules.schema import Kind, Row
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
-from . import gradient_hooks, loss, special
-from .calls import Op
-from .classes import is_dtensor_call
-from .collective import collective
-from .control_flow import CONTROL_FLOW
-from .factories import factory
-from .foreach import foreach
-from .gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
-from .gradient_reads import SEARCHES, searching
-from .lengths import decides_lengths, deciding
-from .ordinary import Handler, ordinary
-from .partial import partial_contraction
-from .random_ops import random_op
-from .raw import raw_handler
-from .report import Located
-from .running_statistics import with_statistics, writes_statistics
-from .session import CheckSession
-from .value_reads import value_read
+from .call.arguments import Op
+from .collectives.partial_contractions import partial_contraction
+from .collectives.raw import raw_handler
+from .collectives.typed import collective
+from .control_flow.operators import CONTROL_FLOW
+from .diagnosis.report import Located
+from .gradients import gradient_hooks, loss
+from .gradients import unjudged_calls as special
+from .gradients.gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
+from .gradients.gradient_reads import SEARCHES, searching
+from .operators.factories import factory
+from .operators.foreach import foreach
+from .operators.ordinary import Handler, ordinary
+from .operators.random_ops import random_op
+from .operators.running_statistics import with_statistics, writes_statistics
+from .operators.value_reads import value_read
+from .operators.varying_lengths import decides_lengths, deciding
+from .state.session import CheckSession
+from .state.tensor_classes import is_dtensor_call
 
 _PROPERTY_GETTERS = {"grad": special.gradient}
 _BY_KIND = {

@@ -16,8 +16,8 @@ from shardwise.interop.silence import is_silenced, silent_code
 from shardwise.types.errors import SpmdTypeError
 
 from .dispatch import handler_for
-from .ordinary import Handler
-from .session import CheckSession
+from .operators.ordinary import Handler
+from .state.session import CheckSession
 
 _handlers: dict[Any, Handler] = {}
 _NO_KWARGS: dict[str, Any] = {}

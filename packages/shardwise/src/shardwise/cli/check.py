@@ -13,7 +13,7 @@ from typing import Literal
 import click
 
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.simulator.program import Program
+from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import RankChoice, RanksParam

@@ -12,7 +12,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.types.errors import SpmdValueError
 
 if TYPE_CHECKING:
-    from shardwise.rules.einsum_calculus import Einsum, Line, Placing, Verdict
+    from shardwise.op_rules.propagation.einsum_calculus import Einsum, Line, Placing, Verdict
 
 EPILOG = """\b
 Examples:
@@ -35,7 +35,7 @@ def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
 
     Exit codes: 0 legal, 1 illegal along some axis, 2 wrong usage.
     """
-    from shardwise.rules.einsum_calculus import Einsum
+    from shardwise.op_rules.propagation.einsum_calculus import Einsum
 
     try:
         product = Einsum(equation)
@@ -49,7 +49,7 @@ def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
 
 def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str, list[Placing]]]:
     """The axes in the order in which they are named, and every operand's placement on each."""
-    from shardwise.rules.einsum_calculus import Placing
+    from shardwise.op_rules.propagation.einsum_calculus import Placing
     from shardwise.types.placement import PerMeshAxisLocalSpmdType, R, V
 
     count = len(product.operands)

@@ -15,10 +15,10 @@ from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
-from shardwise.simulator.blame import is_ours
-from shardwise.simulator.calls import CutOff
-from shardwise.simulator.program import NoProgram
+from shardwise.host.blame import is_ours
+from shardwise.host.program import NoProgram
 from shardwise.types.errors import SpmdTypeError
+from shardwise.uniformity.calls import CutOff
 
 
 @contextlib.contextmanager

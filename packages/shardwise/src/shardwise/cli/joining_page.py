@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from shardwise.rules.algebra import Given, Refusal, local_rule
-from shardwise.rules.row import Row
+from shardwise.op_rules.propagation.local import Given, Refusal, local_rule
+from shardwise.op_rules.schema import Row
 from shardwise.types.placement import I, P, R, V
 
 _ONE_SLICE = "the function is checked on one slice; what it gives is a slice of the result"

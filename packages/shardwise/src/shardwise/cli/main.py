@@ -7,6 +7,7 @@ and ``explain`` answer at once. Exit codes: 0 clean, 1 findings, 2 everything el
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 import traceback
 from typing import Any
@@ -15,27 +16,39 @@ import click
 
 from shardwise import __version__
 from shardwise.diagnostics.result import ExitCode
-from shardwise.simulator.program import NoProgram
+from shardwise.host.program import NoProgram
 
 COMMANDS = {
     "check": "shardwise.cli.check",
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
-    "mutate": "shardwise.cli.mutate",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",
 }
+
+ADDED_BY = {"mutate": "shardwise-devtools"}
+"""Commands that other packages bring, by the entry-point group ``shardwise.commands``, and which package it is."""
+
+
+def _added(name: str) -> click.Command | None:
+    for entry in importlib.metadata.entry_points(group="shardwise.commands", name=name):
+        command: click.Command = entry.load()
+        return command
+    if name in ADDED_BY:
+        raise click.UsageError(f"{name} is a command of the package {ADDED_BY[name]}, which is not installed here")
+    return None
 
 
 class FrontDoor(click.Group):
     """A group whose commands are imported on first use and whose failures exit with 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        added = {entry.name for entry in importlib.metadata.entry_points(group="shardwise.commands")}
+        return sorted({*COMMANDS, *added})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         home = COMMANDS.get(cmd_name)
-        return None if home is None else getattr(importlib.import_module(home), cmd_name)
+        return _added(cmd_name) if home is None else getattr(importlib.import_module(home), cmd_name)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""

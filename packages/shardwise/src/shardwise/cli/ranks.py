@@ -10,10 +10,10 @@ from dataclasses import replace
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merging import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
-from shardwise.simulator.calls import Call, End, Ending
-from shardwise.simulator.program import Program
-from shardwise.simulator.rank_processes import ChildLink, Coordinator, Outcome
-from shardwise.simulator.uniformity import compare
+from shardwise.host.program import Program
+from shardwise.uniformity.calls import Call, End, Ending
+from shardwise.uniformity.rank_processes import ChildLink, Coordinator, Outcome
+from shardwise.uniformity.replay import compare
 
 from .progress import progress
 from .ranks_option import RankChoice
@@ -28,7 +28,7 @@ def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_
     def run(rank: int, link: ChildLink) -> tuple[End, str]:
         import torch
 
-        from shardwise.simulator.collective_trace import recorded
+        from shardwise.uniformity.collective_trace import recorded
 
         torch.set_num_threads(1)  # the fork has none of the threads that the pool believes in
         own = replace(options, rank=rank, plain_progress=False)
@@ -60,7 +60,7 @@ def _load_what_all_need(options: Options) -> None:
     """Once, before the processes part: tensors without storage bring hundreds of modules with them."""
     import torch
 
-    import shardwise.simulator.collective_trace  # noqa: F401
+    import shardwise.uniformity.collective_trace  # noqa: F401
     from shardwise.interop.torch_compat import fake_tensor_mode
 
     if options.fake:

@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwise.rules.algebra import Given, Refusal, local_rules, products
-from shardwise.rules.labels import Call, Labelling, Shape
-from shardwise.rules.placing import Sharded, sharded_rule
-from shardwise.rules.row import Each, Kind, Result, Row
+from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
+from shardwise.op_rules.propagation.local import Given, Refusal, local_rules, products
+from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
+from shardwise.op_rules.schema import Each, Kind, Result, Row
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
 from .joining_page import joining

@@ -1,4 +1,4 @@
-"""``shardwise rules``: what does the rule book say? Lists its rows, shows one, or measures how much it covers."""
+"""``shardwise rules``: what does the rule book say? Lists its rows, or shows one."""
 
 from __future__ import annotations
 
@@ -13,34 +13,17 @@ Examples:
   shardwise rules                              every row
   shardwise rules --about softmax              the rows that mention a word
   shardwise rules matmul                       one row: law, dims, placements, gradients
-  shardwise rules --coverage --ops "linalg.*"  measure a part of the book against the numbers
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("op", required=False)
 @click.option("--about", metavar="WORD", help="List only rows whose name, law, labels or kind mention WORD.")
-@click.option("--coverage", is_flag=True, help="Run the sweep over PyTorch's op database, and DTensor's rules with it.")
-@click.option("--write", is_flag=True, help="With --coverage: write docs/coverage.md and docs/coverage.json here.")
-@click.option("--ops", metavar="PATTERN", help='With --coverage: only these operators, e.g. "linalg.*".')
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, metavar="N", help="With --coverage: processes at a time."
-)
-def rules(op: str | None, about: str | None, coverage: bool, write: bool, ops: str | None, jobs: int) -> ExitCode:
-    """List the rows of the rule book, show the row of OP, or measure what the book covers.
+def rules(op: str | None, about: str | None) -> ExitCode:
+    """List the op rules, or show the one of OP.
 
-    Exit codes: 0 fine, 1 the sweep found a claim that the numbers refute, 2 wrong usage.
+    Exit codes: 0 fine, 2 wrong usage.
     """
-    if coverage:
-        if op is not None or about is not None:
-            raise click.UsageError("--coverage takes --ops PATTERN, not an operator or --about")
-        if write and ops is not None:
-            raise click.UsageError("--write needs the whole sweep: leave out --ops")
-        from .coverage import measure
-
-        return measure(ops, jobs=jobs, write=write)
-    if write or ops is not None:
-        raise click.UsageError("--write and --ops go with --coverage")
     if op is not None:
         click.echo(_page(op))
     else:
@@ -49,7 +32,7 @@ def rules(op: str | None, about: str | None, coverage: bool, write: bool, ops: s
 
 
 def _page(op: str) -> str:
-    from shardwise.rules.table import lookup, rows
+    from shardwise.op_rules.registry import lookup, rows
 
     from .rule_page import render
 
@@ -63,7 +46,7 @@ def _page(op: str) -> str:
 
 
 def _listing(about: str | None) -> str:
-    from shardwise.rules.table import lookup, rows
+    from shardwise.op_rules.registry import lookup, rows
 
     from .rule_page import signature
 

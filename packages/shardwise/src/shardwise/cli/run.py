@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.checker.activation import checking
-from shardwise.checker.session import Partials
+from shardwise.checker.scopes.activation import checking
+from shardwise.checker.state.session import Partials
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.host.program import Program
 from shardwise.interop.tracing import trace
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
-from shardwise.simulator.fake_world import fake_world
-from shardwise.simulator.program import Program
+from shardwise.worlds.fake import fake_world
 
 from .ending import ending
 from .mesh_option import MeshShape

@@ -1,7 +1,8 @@
 """How does a tensor change its placement without communication? convert keeps the value, reinterpret the local bits.
 
 ``convert`` may change local data (take one's own piece, put zeros elsewhere); ``reinterpret`` never does, and may
-change what the tensors mean. Both go through autograd, where the partner move of rules/comms.py may communicate.
+change what the tensors mean. Both go through autograd, where the partner move of op_rules/transitions.py may
+communicate.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def convert(
 
     Shapes:  R/I -> V takes this rank's entry of dim 0, which it drops; R/I -> S(i) this rank's piece of dim i (even, or
              by ``split_sizes``); S(i) -> P pads with zeros along dim i, V -> P on a new dim 0; otherwise as ``x``.
-    Types:   see rules/comms.py; the same placement returns ``x`` itself.
+    Types:   see op_rules/transitions.py; the same placement returns ``x`` itself.
     Errors:  SW202; SW203 without expert_mode; SW204, SW206 for sizes; SW208; SW209; SW211.
-    Source:  rules/comms.py, rows "convert".
+    Source:  op_rules/transitions.py, rows "convert".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
@@ -70,9 +71,9 @@ def reinterpret(
     """``x`` read in another placement: the same local bits, possibly another value.
 
     Shapes:  as ``x``.
-    Types:   R, I -> V, P and V -> P among others, see rules/comms.py; the same placement returns ``x`` itself.
+    Types:   R, I -> V, P and V -> P among others, see op_rules/transitions.py; the same placement returns ``x`` itself.
     Errors:  SW202 (S(i), P and V -> R/I are refused); SW203 without expert_mode; SW208; SW209; SW211.
-    Source:  rules/comms.py, rows "reinterpret".
+    Source:  op_rules/transitions.py, rows "reinterpret".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(

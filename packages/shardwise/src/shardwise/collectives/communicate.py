@@ -1,10 +1,10 @@
 """Which collectives does a user call? all_reduce, all_gather, reduce_scatter, all_to_all, and unshard.
 
 Each takes the operand's placement ``src`` and the wanted ``dst`` on one axis, moves data, and is differentiable any
-number of times; the gradient takes the partner move of rules/comms.py. Without checking no types are read, so ``src``
-is what counts. Every wrong argument is refused before anything is sent. With ``async_op`` the result may be one that
-waits at its first use; where it has to be laid out anew after the exchange (joined along another dim than 0, or cut to
-split sizes), the call waits.
+number of times; the gradient takes the partner move of op_rules/transitions.py. Without checking no types are read, so
+``src`` is what counts. Every wrong argument is refused before anything is sent. With ``async_op`` the result may be
+one that waits at its first use; where it has to be laid out anew after the exchange (joined along another dim than 0,
+or cut to split sizes), the call waits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def all_reduce(
     Shapes:  as ``x``.
     Types:   P -> R or I (V is read as P). Gradient: all_reduce P -> R for R, none to do for I.
     Errors:  SW202 for other src or dst; SW208 for inplace with a dtype; SW209; SW211.
-    Source:  rules/comms.py, rows "all_reduce".
+    Source:  op_rules/transitions.py, rows "all_reduce".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
@@ -79,7 +79,7 @@ def all_gather(
              ``split_sizes`` if they differ.
     Types:   V or S(i) -> R or I. Gradient: reduce_scatter for R, taking one's own piece for I.
     Errors:  SW202; SW205 if gather_dim is not i; SW206 for split sizes; SW208; SW209; SW211.
-    Source:  rules/comms.py, rows "all_gather".
+    Source:  op_rules/transitions.py, rows "all_gather".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
@@ -112,7 +112,7 @@ def reduce_scatter(
              drops the dim; dst=S(i) cuts dim i evenly, or by ``split_sizes``.
     Types:   P -> V or S(i) (V is read as P). Gradient: all_gather -> R.
     Errors:  SW202; SW204 if dim i cannot be cut evenly; SW205; SW206; SW208; SW211.
-    Source:  rules/comms.py, rows "reduce_scatter".
+    Source:  op_rules/transitions.py, rows "reduce_scatter".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
@@ -159,7 +159,7 @@ def all_to_all(
              S(i) -> S(j): dim j is cut, arrivals are joined along dim i; with split sizes, along dim 0 on both sides.
     Types:   V or S(i) -> V or S(j). Gradient: the same exchange backwards.
     Errors:  SW202; SW204 if a dim cannot be cut evenly; SW205; SW206; SW208; SW211.
-    Source:  rules/comms.py, rows "all_to_all".
+    Source:  op_rules/transitions.py, rows "all_to_all".
     """
     options = None if backward_options is None else freeze_options(backward_options)
     uneven = output_split_sizes is not None or input_split_sizes is not None

@@ -20,7 +20,7 @@ from torch import Tensor
 from shardwise.interop.dispatch import typed_call
 from shardwise.interop.scalar import Scalar
 from shardwise.mesh.normalize import normalize_axis
-from shardwise.rules.partial import PartialClaim
+from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import P, Shard
 

@@ -13,8 +13,8 @@ import torch
 from torch.compiler import is_compiling
 
 from shardwise.interop import wire
-from shardwise.rules.comms import MOVES, REDUCTIONS, Move, find_move, letter
-from shardwise.rules.refusals import refusal
+from shardwise.op_rules.transition_refusals import refusal
+from shardwise.op_rules.transitions import MOVES, REDUCTIONS, Move, find_move, letter
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import Shard
 

@@ -1,7 +1,7 @@
 """How does a tensor get from one placement to another on an axis, whatever it takes? The value is kept.
 
-``redistribute`` picks the op from the table of routes in rules/comms.py. One axis at a time: when several axes shard
-one tensor dim, only the innermost may move.
+``redistribute`` picks the op from the table of routes in op_rules/transitions.py. One axis at a time: when several axes
+shard one tensor dim, only the innermost may move.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from shardwise.interop.boundary import boundary
-from shardwise.rules.comms import ROUTES, letter
-from shardwise.rules.refusals import refusal
+from shardwise.op_rules.transition_refusals import refusal
+from shardwise.op_rules.transitions import ROUTES, letter
 from shardwise.types.errors import SpmdValueError
 
 from .coerce import convert
@@ -37,7 +37,7 @@ def redistribute(
     Shapes:  those of the op taken; V -> R stacks, P -> V and R/I -> V drop dim 0, S(i) -> R concatenates along i.
     Types:   src -> dst; the same placement, or V for S(i) and back, returns ``x`` itself.
     Errors:  SW202 if no op leads from src to dst; those of the op taken. Options are that op's.
-    Source:  rules/comms.py, ROUTES.
+    Source:  op_rules/transitions.py, ROUTES.
     """
     from_, to = letter(src), letter(dst)
     op = ROUTES.get((from_, to))

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardwise.checker.gradient_origin import gradient_now, local_part
-from shardwise.checker.gradients import gradient_type, waive
-from shardwise.checker.pausing import paused
-from shardwise.checker.session import CheckSession
+from shardwise.checker.gradients.gradient_types import gradient_type, waive
+from shardwise.checker.state.gradient_origin import gradient_now, local_part
+from shardwise.checker.state.pausing import paused
+from shardwise.checker.state.session import CheckSession
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.boundary import boundary

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.checker.gradients import undischarged, waive
-from shardwise.checker.pausing import paused
-from shardwise.checker.session import CheckSession
+from shardwise.checker.gradients.gradient_types import undischarged, waive
+from shardwise.checker.state.pausing import paused
+from shardwise.checker.state.session import CheckSession
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import backend, session
 from shardwise.interop.boundary import boundary

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.limits import counted
-from shardwise.simulator.reassemble import Unequal, Unreadable, fold
+from shardwise.oracle.reassemble import Unequal, Unreadable, fold
 from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import Ground, TensorType
 

@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
-from shardwise.simulator.blame import is_ours
-from shardwise.simulator.failures import RankFailure, RankTimeout
-from shardwise.simulator.program import NoProgram
-from shardwise.simulator.waiting import told
+from shardwise.host.blame import is_ours
+from shardwise.host.program import NoProgram
+from shardwise.worlds.failures import RankFailure, RankTimeout
+from shardwise.worlds.waiting import told
 
 from .record import Crash, RankRun
 from .verdict import Failure

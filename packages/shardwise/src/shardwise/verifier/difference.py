@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shardwise.simulator.reassemble import differences
+from shardwise.oracle.reassemble import differences
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-2}
 """Relative to the largest element. Dtypes that are not listed (float8) are coarser still; integers are exact."""

@@ -18,18 +18,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.checker.activation import checking
-from shardwise.checker.session import Partials
+from shardwise.checker.scopes.activation import checking
+from shardwise.checker.state.session import Partials
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.host.program import NoProgram, output_to_stderr
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
-from shardwise.simulator.failures import RankFailure, RankTimeout
-from shardwise.simulator.processes import run_processes
-from shardwise.simulator.program import NoProgram, output_to_stderr
-from shardwise.simulator.real_world import real_world
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
+from shardwise.worlds.failures import RankFailure, RankTimeout
+from shardwise.worlds.processes import run_processes
+from shardwise.worlds.real_rank import real_world
 
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from shardwise.simulator.patching import patched
-from shardwise.simulator.program import NoProgram, Program, output_to_stderr
+from shardwise.host.attribute_patch import patched
+from shardwise.host.program import NoProgram, Program, output_to_stderr
 
 
 class Subject(Protocol):

@@ -6,11 +6,11 @@ import functools
 import importlib
 
 from shardwise.interop.torch_compat import preload
-from shardwise.rules.table import lookup
+from shardwise.op_rules.registry import lookup
 
 PUBLIC = (
-    "shardwise.checker.functions",
-    "shardwise.checker.regions",
+    "shardwise.checker.functions.autograd_functions",
+    "shardwise.checker.scopes.regions",
     "shardwise.collectives.annotate",
     "shardwise.collectives.coerce",
     "shardwise.collectives.communicate",

@@ -21,8 +21,8 @@ from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import heard_by
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.rules.row import Kind
-from shardwise.rules.table import lookup
+from shardwise.op_rules.registry import lookup
+from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .difference import scale_of

@@ -1,0 +1,200 @@
+"""Is a mutant wrong, and does the checker reject it? It runs on every rank of the mesh and on one rank, in real
+processes, first plainly for its numbers and then under the checker.
+
+The one-rank run is of the mutant too: a change that is the same on one device is no mistake of parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.host.program import Program
+from shardwise.types.tensor_type import TensorType
+from shardwise.verifier.compare import compare
+from shardwise.verifier.crash import crash_among, lost
+from shardwise.verifier.numbers import Disagreement
+from shardwise.verifier.record import Draw, RankRun, Record
+from shardwise.verifier.run import Options, run_ranks
+from shardwise.worlds.world import RankFailure, RankTimeout
+
+from .explained import Explained, reason_for
+from .judge import Judged, Measured, Numbers, Said
+from .operators import Mutant
+from .substitute import Changed
+
+TIMEOUT_S = 20.0
+"""A mutant that takes longer hangs: programs under mutation are small."""
+MODES = {"local": Options(local=True, timeout_s=TIMEOUT_S), "global": Options(local=False, timeout_s=TIMEOUT_S)}
+
+
+class Unfit(RuntimeError):
+    """The program itself does not pass, so that its mutants would teach nothing."""
+
+
+Claims = Mapping[tuple[str, str, int], TensorType]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A program that its mutants are compared with.
+
+    ``mesh``    axes and their sizes.
+    ``rtol``    how far values may be apart; None takes it from the dtypes.
+    ``values``  for every rank of the mesh, what the program computes there, in program order.
+    ``claims``  the types that the checker finds for losses and named values, for every rank: plain runs have none.
+    """
+
+    program: Program
+    mesh: Mapping[str, int]
+    rtol: float | None
+    values: tuple[tuple[torch.Tensor, ...], ...]
+    claims: tuple[Claims, ...]
+
+    @staticmethod
+    def of(program: Program, mesh: Mapping[str, int], *, rtol: float | None = None) -> Bench:
+        """Errors: Unfit if the program fails, differs from one rank, or is rejected."""
+        subject = Changed(program)
+        try:
+            plain, alone = _plain(subject, mesh)
+            runs = {mode: _run(subject, mesh, options) for mode, options in MODES.items()}
+        except _Broken as error:
+            raise Unfit(str(error)) from error
+        for mode, ranks in runs.items():
+            found = [finding for rank in ranks for finding in _errors(rank)]
+            if found:
+                raise Unfit(f"the checker rejects it with {mode} types: {shown(found[0])} {found[0].message}")
+        claims = tuple(map(_claims, runs["local"]))
+        numbers = compare(_claimed(plain, claims), alone, rtol=rtol)
+        if numbers.parting is not None:
+            raise Unfit(f"{numbers.parting.reason}, so it does not compute on the mesh what it does on one rank")
+        if numbers.disagreements:
+            raise Unfit(f"its numbers are wrong: {_told(numbers.disagreements[0])}")
+        if not numbers.equal:
+            raise Unfit("nothing in it can be compared: it declares no types and takes no optimizer step")
+        return Bench(program, mesh, rtol, tuple(map(_values, plain)), claims)
+
+    def judge(self, mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
+        """What running ``mutant`` shows, and what the checker says of it."""
+        subject = Changed(self.program, mutant.source.path, mutant.text)
+        try:
+            ranks, alone = _plain(subject, self.mesh)
+            said = tuple(_said(mode, _run(subject, self.mesh, options)) for mode, options in MODES.items())
+        except _Broken as error:
+            return Measured(Numbers.CRASHED, str(error)), ()
+        return self._measured(ranks, alone), said
+
+    def _measured(self, ranks: Sequence[RankRun], alone: RankRun) -> Measured:
+        values = [_values(rank) for rank in ranks]
+        if all(map(_identical, values, self.values)):
+            return Measured(Numbers.EQUAL, unchanged=True)
+        numbers = compare(_claimed(ranks, self.claims), alone, rtol=self.rtol)
+        if numbers.disagreements:
+            return Measured(Numbers.DIFFERENT, _told(numbers.disagreements[0]))
+        return Measured(Numbers.EQUAL)
+
+
+def judge_all(
+    bench: Bench, mutants: Sequence[Mutant], jobs: int, explained: tuple[Explained, ...] = ()
+) -> Iterator[Judged]:
+    """Every mutant judged, in their order, ``jobs`` at a time."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_start, initargs=(bench,)) as pool:
+        for mutant, (measured, said) in zip(mutants, pool.map(_judge, mutants), strict=True):
+            yield Judged(mutant, measured, said, reason_for(mutant, explained))
+
+
+def _plain(subject: Changed, mesh: Mapping[str, int]) -> tuple[list[RankRun], RankRun]:
+    """The runs on the mesh and on one rank that decide on the numbers: the checker has no hand in them."""
+    plain = replace(subject, checked=False)
+    ranks = _run(plain, mesh, MODES["local"])
+    (alone,) = _run(plain, dict.fromkeys(mesh, 1), MODES["local"])
+    return ranks, alone
+
+
+class _Broken(RuntimeError):
+    """A run that did not come to its end; its text says how."""
+
+
+def _run(subject: Changed, sizes: Mapping[str, int], options: Options) -> list[RankRun]:
+    where = "on one rank" if all(size == 1 for size in sizes.values()) else "on the mesh"
+    try:
+        runs = run_ranks(subject, sizes, options)
+        failure = crash_among(runs, where)
+    except (RankFailure, RankTimeout) as error:
+        failure = lost(error, where)
+    if failure is not None:
+        raise _Broken(f"{failure.where} {failure.text}")
+    return runs
+
+
+_bench: Bench | None = None
+
+
+def _start(bench: Bench) -> None:
+    global _bench
+    _bench = bench
+    torch.set_num_threads(1)
+
+
+def _judge(mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
+    assert _bench is not None, "workers are given the bench when they start"
+    return _bench.judge(mutant)
+
+
+def shown(finding: Finding) -> str:
+    """``SW201 at train.py:57``."""
+    place = finding.place
+    return finding.code if place is None else f"{finding.code} at {place.file.rpartition('/')[2]}:{place.line}"
+
+
+def _errors(run: RankRun) -> list[Finding]:
+    return list(run.types.errors)
+
+
+def _said(mode: str, ranks: Sequence[RankRun]) -> Said:
+    return Said(mode, tuple(dict.fromkeys(shown(finding) for rank in ranks for finding in _errors(rank))))
+
+
+def _values(run: RankRun) -> tuple[torch.Tensor, ...]:
+    """Everything of a rank's run that was copied and is no promise: promises may be renamed."""
+    records = [entry for entry in run.entries if isinstance(entry, Record)]
+    return tuple(one.value for one in records if one.value is not None and one.key.kind != "declared")
+
+
+def _claims(run: RankRun) -> Claims:
+    records = [entry for entry in run.entries if isinstance(entry, Record)]
+    return {_name(one): one.type for one in records if one.key.kind in ("loss", "value")}
+
+
+def _claimed(ranks: Sequence[RankRun], claims: Sequence[Claims]) -> list[RankRun]:
+    """The runs, with the types that the same losses and values have in the program without the mistake."""
+    return [
+        replace(run, entries=[_typed(entry, known) for entry in run.entries])
+        for run, known in zip(ranks, claims, strict=True)
+    ]
+
+
+def _typed(entry: Record | Draw, claims: Claims) -> Record | Draw:
+    if isinstance(entry, Draw) or (type := claims.get(_name(entry))) is None:
+        return entry
+    return replace(entry, type=type)
+
+
+def _name(record: Record) -> tuple[str, str, int]:
+    """What it is called whatever line it stands on."""
+    return record.key.kind, record.key.name, record.key.nth
+
+
+def _identical(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _told(found: Disagreement) -> str:
+    return f"{found.key}: {found.said}"

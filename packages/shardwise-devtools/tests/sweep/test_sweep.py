@@ -1,0 +1,144 @@
+"""Does the sweep over PyTorch's op database tell truth from lies, and does the book pass it on a part of it?"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import signal
+import time
+from fnmatch import fnmatchcase
+
+import pytest
+import torch
+
+from shardwise.interop.torch_compat import op_database
+from shardwise.types.placement import P, R, S, V
+from shardwise_devtools.sweep.apart import GivenUp, run_apart
+from shardwise_devtools.sweep.checker_answers import books
+from shardwise_devtools.sweep.choices import global_choices, local_choices
+from shardwise_devtools.sweep.known_gaps import GAPS, NO_ROW
+from shardwise_devtools.sweep.samples import cases_of, full_name, row_of
+from shardwise_devtools.sweep.skips import SKIPS
+from shardwise_devtools.sweep.tallies import Books, tallies_of
+
+FAST = (
+    *("abs", "mul", "sub", "addcmul", "atan2", "where", "clone", "nn.functional.relu", "nn.functional.gelu"),
+    *("mm", "addmm", "bmm", "dot", "matmul", "outer", "nn.functional.linear", "nn.functional.conv1d"),
+    *("sum", "mean", "amax", "argmax", "cumsum", "cumprod", "sort", "softmax"),
+    *("nn.functional.layer_norm", "nn.functional.mse_loss", "nn.functional.embedding", "gather"),
+    *("cat", "chunk", "diagonal", "expand", "flip", "squeeze", "transpose", "unsqueeze", "tril", "view", "reshape"),
+    *("linalg.det", "fft.fft"),
+)
+
+
+@functools.cache
+def entries():
+    return {full_name(op): op for op in op_database()}
+
+
+@functools.cache
+def tallies():
+    return {tally.name: tally for tally in tallies_of(FAST, functools.partial(books, dtensor=False), jobs=0)}
+
+
+@contextlib.contextmanager
+def book_that_says(answer, local=None):
+    yield Books(lambda *_: answer, lambda *_: local or "no", lambda *_: False)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_book_tells_no_lie(name):
+    tally = tallies()[name]
+    assert tally.cases > 0
+    assert [str(note) for note in tally.wrong] == []
+
+
+def test_the_book_knows_nearly_all_of_the_fast_part():
+    for book in ("global", "local"):
+        covered = sum(tally.covered[book] for tally in tallies().values())
+        missing = sum(note.book == book for tally in tallies().values() for note in tally.missing)
+        assert covered > 100
+        assert covered / (covered + missing) > 0.95
+
+
+def test_a_planted_global_lie_is_reported_with_the_call_that_refutes_it():
+    tally = tallies_of(["softmax"], lambda: book_that_says((S(0),)), jobs=0)[0]
+    assert {note.book for note in tally.wrong} == {"global"}
+    # Every operand is cut on dim 0 now and then, so some claims are lies whatever dim the operator takes.
+    assert all(
+        "-> S(0)" in note.fact and note.call.startswith(("float64[", "float32[", "complex128[")) for note in tally.wrong
+    )
+
+
+def test_a_planted_lie_about_gradients_alone_is_reported():
+    tally = tallies_of(["nn.functional.relu"], lambda: book_that_says((R,)), jobs=0)[0]
+    assert any("is not the global one" in note.reason for note in tally.wrong)
+
+
+def test_a_planted_local_lie_is_reported():
+    tally = tallies_of(["exp"], lambda: book_that_says("no", (P,)), jobs=0)[0]
+    assert {(note.book, note.fact) for note in tally.wrong} == {
+        ("local", "P -> P"),
+        ("local", "V -> P"),
+        ("local", "I -> P"),
+    }
+
+
+def test_a_book_that_refuses_everything_misses_everything():
+    tally = tallies_of(["neg"], lambda: book_that_says("SW411: no"), jobs=0)[0]
+    assert tally.wrong == []
+    assert tally.covered == {"global": 0, "local": 0, "foreign": 0}
+    assert "P -> P" in {note.fact for note in tally.missing if note.book == "global"}
+    assert {note.reason for note in tally.missing if note.book == "global"} == {"SW411: no"}
+
+
+def test_samples_are_the_same_in_every_run():
+    drawn = [[(case.shown, case.values) for case in cases_of(entries()["addmm"])] for _ in range(2)]
+    assert [shown for shown, _ in drawn[0]] == [shown for shown, _ in drawn[1]]
+    for (_, first), (_, second) in zip(*drawn, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_few_operands_are_placed_in_every_way():
+    both = global_choices([torch.ones(2, 3), torch.ones(4)], 40, random.Random(0))
+    assert set(both) == {(a, b) for a in (R, S(0), S(1), P) for b in (R, S(0), P)} - {(R, R)}
+    many = global_choices([torch.ones(2, 3, 4)] * 5, 40, random.Random(0))
+    assert len(many) <= 40
+    assert {(S(1),) * 5, (P,) * 5, (S(2), R, R, R, R)} <= set(many)
+
+
+def test_a_mask_is_never_a_pending_sum():
+    assert all(P not in choice for choice in local_choices([torch.ones(2, dtype=torch.bool)]))
+    assert (V, R) in local_choices([torch.ones(2), torch.ones(2)])
+
+
+def crash_or_double(number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 2:
+        raise ValueError("two")
+    return 2 * number
+
+
+def test_a_task_that_crashes_does_not_take_the_others_with_it():
+    assert list(run_apart(crash_or_double, [0, 1, 2, 3], jobs=2, timeout_s=60)) == [
+        0, GivenUp("crashes the process"), GivenUp("the sweep itself fails: ValueError: two"), 6,
+    ]  # fmt: skip
+
+
+def test_a_task_that_does_not_end_is_given_up():
+    assert list(run_apart(time.sleep, [600], jobs=1, timeout_s=0.5)) == [GivenUp("not done within 0.5 s")]
+
+
+def test_every_entry_of_the_database_has_a_row_or_a_listed_reason():
+    missing = {name for name, op in entries().items() if row_of(op) is None}
+    assert missing == set(NO_ROW)
+
+
+def test_every_skip_and_every_gap_is_about_an_entry_of_the_database():
+    names = {op.name for op in op_database()}
+    assert set(SKIPS) <= names
+    patterns = [pattern for gap in GAPS for pattern in gap.patterns]
+    assert [one for one in patterns if not any(fnmatchcase(name, one) for name in entries())] == []

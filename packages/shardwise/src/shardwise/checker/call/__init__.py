@@ -1,0 +1,1 @@
+"""What one call is: its operator's operands in their roles, and the key that its verdict depends on."""

@@ -1,0 +1,165 @@
+"""Which tensors does a call take, and in which roles? Binds arguments to the parameters that a row names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Number
+from typing import Any
+
+import torch
+
+from shardwise.interop.op_names import OpName
+from shardwise.interop.scalar import Scalar
+from shardwise.interop.tagging import sizes_of, type_of
+from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.op_rules.propagation.local import Weak
+from shardwise.op_rules.schema import Row
+from shardwise.types.placement import P
+from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
+
+from .operand import Bound
+
+NUMBERS = (int, float, complex, Number)
+_ALIASES = {"self": "input", "x": "input", "tensor": "input"}
+
+
+class Op:
+    """One spelling of an operator, with its row and how its parameters bind."""
+
+    __slots__ = ("in_place", "linear_params", "name", "params", "row", "templates", "variadic")
+
+    def __init__(self, name: OpName, row: Row) -> None:
+        self.name = name.shown
+        self.row = row
+        self.in_place = name.in_place
+        self.params = tuple(param.lstrip("*~") for param in row.parameters)
+        self.templates = row.templates
+        self.linear_params = frozenset(factor.lstrip("*^") for term in row.terms for factor in term.factors)
+        last = (row.parameters or ("",))[-1]
+        self.variadic = last[1:] if last.startswith("*") else None
+        """The parameter that takes the rest of the positional arguments."""
+
+    def param_at(self, position: int) -> str:
+        """The name of the positional parameter number ``position``."""
+        if position < len(self.params):
+            return self.params[position]
+        return self.variadic or f"args[{position}]"
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Parameter name and value of every argument; ``out=`` is left out."""
+        for position, value in enumerate(args):
+            yield self.param_at(position), value
+        for name, value in kwargs.items():
+            if name != "out":
+                yield (name if name in self.params else _ALIASES.get(name, name)), value
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Bound], list[Any]]:
+        """The operands in order of appearance, and their values."""
+        operands: list[Bound] = []
+        values: list[Any] = []
+        seen: dict[str, int] = {}
+        for position, (param, value) in enumerate(self.arguments(args, kwargs)):
+            # A template gives its shape only; memory that nobody has written yet is no operand of its first write.
+            if param in self.templates or (position == 0 and self.in_place and type_of(value) is EMPTY_TYPE):
+                continue
+            # Torch ignores what is multiplied by beta=0, whatever it holds.
+            if "beta" in kwargs and param == self.param_at(0) and _is_zero(kwargs["beta"]):
+                continue
+            for nested, leaf in _leaves(value):
+                # A number inside a list is an index or a label, never an operand (einsum's sublists).
+                type = None if nested and isinstance(leaf, NUMBERS) else self._operand_type(param, leaf)
+                if type is None:
+                    continue
+                many = nested or seen.get(param, 0) > 0 or param == self.variadic
+                index = seen.get(param, 0) if many else None
+                seen[param] = seen.get(param, 0) + 1
+                grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
+                label = param if index is None else f"{param}[{index}]"
+                shape, dtype = (sizes_of(leaf), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
+                operands.append(Bound(param, type, index, grad, label, shape, dtype))
+                values.append(leaf)
+        return operands, values
+
+    def _operand_type(self, param: str, value: Any) -> Any:
+        if isinstance(value, (torch.Tensor, Scalar)):
+            return type_of(value)
+        if value is None or param not in self.linear_params:
+            return None
+        return Weak.ZERO if _is_zero(value) else Weak.CONSTANT
+
+    def labelled(self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound]) -> Call:
+        """The call as a labelling sees it: every tensor is its shape."""
+        tensors = tuple(Shape(o.shape, o.param, o.dtype) for o in operands if o.shape is not None)
+        return Call(tensors, {name: _shapes(value, name) for name, value in self.arguments(args, kwargs)})
+
+    def static(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
+    ) -> dict[str, Any]:
+        """What the row's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
+        given = dict(self.arguments(args, kwargs))
+        static = {name: given[name] for name in self.row.static if name in given}
+        static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and P in o.type.placements}
+        static["dtypes"] = {
+            operand.param: str(value.dtype).removeprefix("torch.")
+            for operand, value in zip(operands, values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        return static
+
+
+def _shapes(value: Any, param: str) -> Any:
+    """An argument with its tensors replaced by their shapes."""
+    if isinstance(value, torch.Tensor):
+        return Shape(sizes_of(value), param, str(value.dtype))
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        shapes = (_shapes(item, param) for item in value)
+        return tuple(shapes) if isinstance(value, tuple) else list(shapes)
+    return value.value if isinstance(value, Scalar) else value
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, NUMBERS) and value == 0
+
+
+def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:
+    """Tensors and numbers in an argument; True for those inside a container."""
+    if isinstance(value, (list, tuple)):
+        if not isinstance(value, torch.Size):
+            for item in value:
+                for _, leaf in _leaves(item):
+                    yield True, leaf
+    elif isinstance(value, dict):
+        for item in value.values():
+            for _, leaf in _leaves(item):
+                yield True, leaf
+    elif isinstance(value, slice):
+        for item in (value.start, value.stop, value.step):
+            if isinstance(item, (torch.Tensor, Scalar)):
+                yield True, item
+    else:
+        yield False, value
+
+
+def has_scalar(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if a typed scalar stands among the arguments, also in a list, a tuple or a slice."""
+    return any(_holds_scalar(value) for value in args) or any(_holds_scalar(value) for value in kwargs.values())
+
+
+def _holds_scalar(value: Any) -> bool:
+    cls = value.__class__
+    if cls is list or cls is tuple:
+        return any(_holds_scalar(item) for item in value)
+    if cls is slice:
+        return _holds_scalar(value.start) or _holds_scalar(value.stop) or _holds_scalar(value.step)
+    return cls is Scalar
+
+
+def unwrap(value: Any) -> Any:
+    """The argument with every typed scalar replaced by its number."""
+    if isinstance(value, Scalar):
+        return value.value
+    if type(value) in (list, tuple):
+        return type(value)(unwrap(item) for item in value)
+    if type(value) is slice:
+        return slice(unwrap(value.start), unwrap(value.stop), unwrap(value.step))
+    return value

@@ -1,0 +1,124 @@
+"""What does a verdict depend on? Turns a call's arguments into the key of the verdicts' dictionary.
+
+In local mode that is the operands' interned types and which numbers are zero; global verdicts also depend on shapes,
+dtypes and every plain argument, but for fractions, which no rule reads. What cannot be put into a key sends the call
+the slow path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isinf
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import ATTRIBUTE, Tag
+from shardwise.types.tensor_type import UNTYPED
+
+from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS
+
+_BOUNDS = (int, type(None))
+_GRADIENT = object()
+
+
+def gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which tensors of the call can receive a gradient, after a marker."""
+    if not torch.is_grad_enabled():
+        return (_GRADIENT,)
+    return (
+        _GRADIENT,
+        *(value.requires_grad for value in flat_arguments(args, kwargs) if isinstance(value, torch.Tensor)),
+    )
+
+
+def flat_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments in the order in which the hot path meets them, lists and tuples opened once."""
+    flat: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        if value.__class__ is tuple or value.__class__ is list:
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return flat
+
+
+def has_gradient_bits(key: tuple[Any, ...]) -> bool:
+    return any(part is _GRADIENT for part in key)
+
+
+def extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by the items of a flat list or tuple; False if it holds something unusual."""
+    key.append(len(items))
+    for item in items:
+        cls = item.__class__
+        if cls in TENSORS:
+            tag = getattr(item, ATTRIBUTE, None)
+            tags.append(tag)
+            if tag is None:
+                key.append(UNTYPED)
+            elif tag.__class__ is Tag:
+                key.append(tag.current())
+            else:
+                return False
+        elif cls in NUMBERS:
+            key.append(item == 0)
+        elif cls is slice:
+            if item.start.__class__ not in _BOUNDS or item.stop.__class__ not in _BOUNDS or item.step is not None:
+                return False
+        elif cls not in PLAIN:
+            return False
+    return True
+
+
+def extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by keyword arguments; False if one holds something unusual."""
+    for name, value in kwargs.items():
+        key.append(name)
+        if value.__class__ is tuple or value.__class__ is list:
+            if not extend(value, key, tags):
+                return False
+        elif not extend((value,), key, tags):
+            return False
+    return True
+
+
+def extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -> bool:
+    """Extend the key by everything a global verdict may depend on; False if something cannot be a key."""
+    for item in items:
+        cls = item.__class__
+        if cls in TENSORS:
+            tag = getattr(item, ATTRIBUTE, None)
+            tags.append(tag)
+            if tag is None:
+                key.append(UNTYPED)
+            elif tag.__class__ is Tag:
+                key.append(tag.type if tag.cell is None else tag.current())
+            else:
+                return False
+            if item.is_nested:
+                return False
+            key.append(item.shape)
+            key.append(item.dtype)  # a mask is read as something else than an index of its shape
+        elif cls is tuple or cls is list:
+            key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
+            key.append(len(item))
+            if not extend_fully(item, key, tags):
+                return False
+        elif cls is slice:
+            key.append(cls)
+            if not extend_fully((item.start, item.stop, item.step), key, tags):
+                return False
+        elif cls is int:
+            key.append(item)
+        elif cls is float:
+            key.append(cls)  # 1 and 1.0 are equal keys
+            key.append(item if item.is_integer() or isinf(item) else None)  # a norm's order; no rule reads a fraction
+        elif cls in NUMBERS:
+            key.append(cls)
+            key.append(item == 0)
+        elif cls in PLAIN and cls.__hash__ is not None:
+            key.append(item)
+        else:
+            return False
+    return True

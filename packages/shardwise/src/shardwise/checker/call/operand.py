@@ -1,0 +1,54 @@
+"""What is an operand of a call to the rules? Its role, its type, its shape, and what it looks like along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise.op_rules.propagation.local import Given, Weak
+from shardwise.types.placement import Placement, V
+from shardwise.types.tensor_type import Ground, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One operand of a call: ``param`` and ``index`` say where it stands, ``label`` what to call it.
+
+    ``shape``  its local shape; None for a number.
+    ``dtype``  its dtype's name.
+    """
+
+    param: str
+    type: TensorType | Weak
+    index: int | None = None
+    grad: bool = False
+    label: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+
+def givens_along(
+    axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
+) -> tuple[list[Given], list[int]]:
+    """The operands as the local rule sees them along ``axis``, and their positions; untyped ones are left out."""
+    givens: list[Given] = []
+    positions: list[int] = []
+    constants: list[int] = []
+    for position, (operand, type) in enumerate(zip(operands, types, strict=True)):
+        if isinstance(type, Weak):
+            place: Placement | Weak = type
+        elif axis in type:
+            place = type.get(axis)
+            if place is not V and not operand.grad and type.ground.is_constant:
+                constants.append(len(givens))
+        else:
+            continue
+        givens.append(Given(operand.param, place, operand.index, operand.grad))
+        positions.append(position)
+    # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
+    if len(constants) < sum(not isinstance(given.place, Weak) for given in givens):
+        for at in constants:
+            zero = types[positions[at]].ground is Ground.ZERO  # type: ignore[union-attr]
+            givens[at] = replace(givens[at], place=Weak.ZERO if zero else Weak.CONSTANT)
+    return givens, positions

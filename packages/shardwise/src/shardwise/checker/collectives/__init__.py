@@ -1,0 +1,1 @@
+"""How collectives are checked, typed and raw, and contractions that leave a pending sum."""

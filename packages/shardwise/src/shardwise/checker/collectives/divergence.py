@@ -1,0 +1,80 @@
+"""Would all ranks of a collective arrive? Not in a function that only some of them run.
+
+While a branch is checked whose predicate varies along some axes, those are on record here. A collective along another
+axis is fine: all of its ranks have the same predicate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding, Place
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import P, V
+from shardwise.types.tensor_type import Ground
+
+from ..diagnosis.report import Located, axis_text
+from ..state.session import CheckSession
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Ranks along ``axis`` part ways: ``what`` decides at ``place``."""
+
+    axis: Any
+    what: str
+    place: Place | None
+
+
+def varying_axes(decides: Any) -> list[Any]:
+    """The axes along which a predicate differs between ranks."""
+    if not isinstance(decides, torch.Tensor):
+        return []
+    type = type_of(decides)
+    return [] if type.ground.is_constant else [axis for axis in type.axes if type.get(axis) is V]
+
+
+def pending_axes(decides: Any) -> list[Any]:
+    """The axes along which a predicate is a pending sum."""
+    if not isinstance(decides, torch.Tensor):
+        return []
+    type = type_of(decides)
+    return [] if type.ground is Ground.ZERO else [axis for axis in type.axes if type.get(axis) is P]
+
+
+@contextlib.contextmanager
+def diverging(session: CheckSession, op: str, decides: Any, place: Place | None) -> Iterator[None]:
+    """Inside the block ranks have parted ways along the axes where ``decides`` varies."""
+    before = session.diverging
+    session.diverging = (*before, *(Divergence(axis, op, place) for axis in varying_axes(decides)))
+    try:
+        yield
+    finally:
+        session.diverging = before
+
+
+def check_arrival(session: CheckSession, op: str, x: Any, axis: Any) -> None:
+    """Report a collective along ``axis`` that some of its ranks may not reach."""
+    for parted in session.diverging:
+        if axis.isorthogonal(parted.axis):
+            continue
+        located = Located(op, [("x", x)])
+        along = axis_text(parted.axis)
+        what = "predicate" if parted.what == "cond" else "condition"
+        where = "" if parted.place is None else f" (at {parted.place})"
+        help_lines = (
+            f"call {op} outside of {parted.what}, where every rank gets to",
+            f"all_reduce what the {what} is made from over {axis_argument(parted.axis)}, so that all ranks agree",
+        )
+        message = f"{op} runs inside a {parted.what} whose {what} differs between the ranks of {along}"
+        facts = (f"ranks for which the {what}{where} comes out otherwise never get here, and the others wait for them",)
+        finding = Finding("SW422", message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
+        session.report(SpmdTypeError(message, code="SW422", help=help_lines, finding=finding))
+        return

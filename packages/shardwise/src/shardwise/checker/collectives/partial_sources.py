@@ -1,0 +1,112 @@
+"""Is what a contraction says about its operands true? ``src`` of a partial claim, against the operands' types.
+
+A claim may say what its operands are along the axis: one placement, or one per operand. S(i) is compared with the
+sharding where that is known, which is everywhere in global mode, and in local mode right after it was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.mesh.normalize import axis_argument, normalize_axis
+from shardwise.op_rules.partial_claim import PartialClaim
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+from ..call.operand import Bound
+from ..diagnosis.report import Located, axis_text, placement_text
+from ..state.session import CheckSession
+
+
+def check_sources(
+    session: CheckSession, kind: str, claims: Sequence[PartialClaim], bound: Sequence[Bound], values: Sequence[Any]
+) -> frozenset[Any]:
+    """The axes of claims whose ``src`` is wrong, which has been reported.
+
+    Errors: SW905 for a tuple that does not have one ``src`` per operand.
+    """
+    wrong = set()
+    for claim in claims:
+        axis = normalize_axis(claim.axis)
+        if claim.src is None or axis.size() == 1:
+            continue
+        lies = [lie for at, said in _said(kind, claim, bound, axis) if (lie := _lie(bound[at], at, said, axis))]
+        if lies:
+            wrong.add(axis)
+            _report(session, kind, axis, lies[0], bound, values)
+    return frozenset(wrong)
+
+
+def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: Any) -> Iterator[tuple[int, Any]]:
+    """Which operand is said to be what. A single placement is of every operand that is sharded, where it can be."""
+    if isinstance(claim.src, tuple):
+        if len(claim.src) != len(bound):
+            raise SpmdValueError(
+                f"{kind} takes one src or one per operand, got {len(claim.src)} for {len(bound)} operands", code="SW905"
+            )
+        yield from enumerate(claim.src)
+        return
+    tensors = [at for at, operand in enumerate(bound) if operand.shape is not None]
+    # The dim contracted may have another number in each operand, and S(i) is that of one of them.
+    if isinstance(claim.src, Shard) and any(_may_be(bound[at], claim.src, axis) for at in tensors):
+        return
+    yield from ((at, claim.src) for at in tensors[:1])
+
+
+def _may_be(operand: Bound, said: Shard, axis: Any) -> bool:
+    """True if nothing is known that keeps the operand from being sharded as ``said``."""
+    if not isinstance(operand.type, TensorType) or operand.type.get(axis) not in (V, UNKNOWN, None):
+        return False
+    known, ndim = _known(operand, axis), len(operand.shape or ())
+    return known is None or known in (said.dim, said.dim + ndim)
+
+
+def _known(operand: Bound, axis: Any) -> int | None:
+    """The dim on which the operand is known to be sharded."""
+    spec = operand.type.spec if isinstance(operand.type, TensorType) else None
+    shard = partition_spec_get_shard(spec, axis)
+    return None if shard is None else shard.dim
+
+
+class _Lie:
+    """What is said of the operand at ``position``, and what it is."""
+
+    def __init__(self, position: int, said: Any, found: Any) -> None:
+        self.position, self.said, self.found = position, said, found
+
+
+def _lie(operand: Bound, at: int, said: Any, axis: Any) -> _Lie | None:
+    if not isinstance(operand.type, TensorType) or operand.type.ground.is_constant:
+        return None
+    place = operand.type.get(axis)
+    if place in (None, UNKNOWN):
+        return None
+    if place is not to_local_type(said):
+        # Global types may know already that a sum is pending, and who says V means to make it so.
+        return None if (place, said) == (P, V) else _Lie(at, said, place)
+    known = _known(operand, axis)
+    if isinstance(said, Shard) and known is not None and not _may_be(operand, said, axis):
+        return _Lie(at, said, Shard(known))
+    return None
+
+
+def _report(
+    session: CheckSession, kind: str, axis: Any, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
+) -> None:
+    located = Located(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
+    name, along = located.name(lie.position), axis_text(axis)
+    help_lines: tuple[str, ...] = ()
+    if isinstance(lie.found, Shard):
+        code, dim = "SW212", lie.found.dim
+        text = f"{kind} reads {name} as sharded on dim {lie.said.dim} over {along}, but it is sharded on dim {dim}"
+        help_lines = (f"src={lie.found!r} for {axis_argument(axis)} says what {name} is",)
+    else:
+        code, want = "SW201", to_local_type(lie.said)
+        text = f"{kind} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(lie.found)}"
+    operands = tuple(located.operand(at, axis) for at in range(len(bound)))
+    finding = Finding(code, text, located.place, kind, along, operands, (), help_lines)
+    session.report(SpmdTypeError(text, code=code, help=help_lines, finding=finding))

@@ -1,0 +1,284 @@
+"""How is a raw ``torch.distributed`` call checked? By its row in ``op_rules/raw_transitions.py``, before it runs.
+
+The functional collectives of ``torch.ops._c10d_functional`` have rows of their own: they return their result. A call on
+a group of one rank is nobody's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
+from shardwise.interop.tracing import is_tracing
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.regions import axes_inside
+from shardwise.op_rules.raw_transitions import FUNCTIONAL, RAW, RawRow
+from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+
+from ..diagnosis.gradient_report import gradient_sum_not_owed
+from ..diagnosis.report import Located, axis_text, placement_text, report_at
+from ..operators.buffer_filling import completed, left_to_others
+from ..operators.ordinary import Handler
+from ..operators.varying_lengths import check_raw_shapes
+from ..state.call_log import log_result, typed_shape
+from ..state.gradient_origin import gradient_origin, origin_after
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor_call
+from .divergence import check_arrival
+from .raw_backward import leave_node, passages
+from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
+from .rearranged_dims import dim_meant
+
+_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
+_USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
+"""What programs call the functions that torch 2.13 renamed and keeps under both names."""
+_MOVING = ("gather", "all_to_all", "send")
+"""Words in the names of rows that take addends as they are."""
+_QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
+_AVERAGES = (dist.ReduceOp.AVG, "avg")
+
+
+def raw_handler(func: Any) -> Handler | None:
+    """The handler for a raw collective; None if ``func`` is not one."""
+    if isinstance(func, (OpOverload, OpOverloadPacket)):
+        qualified = func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", "")
+        namespace, _, name = qualified.partition("::")
+        if namespace not in _NAMESPACES:
+            return None
+        name = name.split(".")[0]
+        return _same_value if name in ("wait_tensor", "_wrap_tensor_autograd") else _raw(name, FUNCTIONAL)
+    if getattr(func, "__module__", "") == dist.all_reduce.__module__:
+        return _raw(func.__name__, RAW)
+    return None
+
+
+def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Waiting for a functional collective changes nothing about its result's type."""
+    result = func(*args, **kwargs)
+    tag = tag_of(args[0]) if args else None
+    if tag is not None and isinstance(result, torch.Tensor):
+        set_tag(result, Tag(tag.current(), tag.origin))
+    return result
+
+
+def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
+    usual = _USUAL.get(name, name)
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs) or name in _QUIET:
+            return func(*args, **kwargs)
+        row = rows.get(name)
+        if row is None:
+            return _no_row(session, usual, func, args, kwargs)
+        given = dict(zip(row.params.split(), args, strict=False)) | dict(kwargs)
+        if not _is_sum(given):
+            row = rows.get(f"{name}/other", row)
+        axis = _axis_of(given.get("group") or given.get("group_name"))
+        if axis is None or axis.size() == 1:
+            result = func(*args, **kwargs)
+            if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
+                set_tag(result, Tag(tag.current(), tag.origin))
+            return result
+        sent = _tensors(given.get(row.sent))
+        if session.diverging:
+            check_arrival(session, usual, sent[0] if sent else None, axis)
+        average = _reduction(given) in _AVERAGES
+        exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
+        types = [_check(session, exchange, tensor, average) for tensor in sent]
+        check_raw_shapes(session, row, usual, axis, sent, given)
+        shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
+        in_place = row.name == "all_reduce" and not row.functional
+        left_out = passages(usual, axis, sent, types) if in_place else []
+        result = func(*args, **kwargs)
+        for tensor, passage in zip(sent, left_out, strict=False):
+            leave_node(tensor, passage)
+        session.checked += 1
+        received = [result] if row.functional else _tensors(given.get(row.received))
+        dims = sent[0].ndim if sent else 0
+        bases: Sequence[TensorType | None] = types
+        if row.sent != row.received:
+            bases = [types[0] if types else None] * len(received)
+        site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
+        arrivals = [
+            (tensor, _arrived(session, tensor, base, exchange, dims), origin_after(tensor, site, text))
+            for tensor, base in zip(received, bases, strict=False)
+            if isinstance(tensor, torch.Tensor)
+        ]
+        if given.get("async_op") and isinstance(result, dist.Work):
+            return Handle(result, arrivals)
+        _arrive(arrivals)
+        if is_tracing():
+            log_result(usual, shown, received)
+        return result
+
+    return handle
+
+
+def _reduction(given: Mapping[str, Any]) -> Any:
+    return given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
+
+
+def _is_sum(given: Mapping[str, Any]) -> bool:
+    return _reduction(given) in (dist.ReduceOp.SUM, "sum", *_AVERAGES)
+
+
+def _axis_of(group: Any) -> MeshAxis | None:
+    if isinstance(group, str):
+        group = group_named(group)
+    if group is None:
+        group = dist.group.WORLD
+    if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    return MeshAxis.of(group)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, average: bool = False) -> TensorType:
+    """The sent tensor's type; a placement that the row does not admit is reported.
+
+    ``average``  the collective takes the mean, which leaves equal values as they are.
+    """
+    row, name, axis = exchange.row, exchange.name, exchange.axis
+    type = type_of(tensor)
+    if type.ground is not Ground.ABSENT:
+        return type
+    axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+    located = None
+    # A message to one rank has no axis: the group only says who could be meant.
+    # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
+    if not axes and session.strict and type.axes and row.received and gradient_origin(tag_of(tensor)) is None:
+        located = Located(name, [(row.sent, tensor)])
+        text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
+        help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
+        report_at(session, located, "SW207", axis, text, (), help_lines)
+    for one in axes:
+        place = type.get(one)
+        if place is UNKNOWN or (place in EQUAL and (average or left_to_others(tensor, one.size()))):
+            continue
+        if "P" in row.admits and place is not P and gradient_sum_not_owed(session, name, one, tensor, type):
+            return UNKNOWN_TYPE
+        if repr(place) in row.admits:
+            continue
+        if place is P and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
+            continue  # addends are exchanged as they are, to be summed afterwards
+        located = Located(name, [(row.sent, tensor)])
+        words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
+        text = (
+            f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
+        )
+        if place is P and "P" not in row.admits:
+            fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
+            code, help_lines = "SW210", (f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first",)
+        else:
+            fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
+            code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
+        report_at(session, located, code, one, text, (fact,), help_lines)
+    completed(tensor)
+    if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
+        located = located or Located(name, [(row.sent, tensor)])
+        stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
+        assert stuck is not None, "what the operand is called changes no verdict"
+        report_at(session, located, stuck.code, axis, stuck.message, stuck.facts, stuck.help)
+    return type
+
+
+def _arrived(
+    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, exchange: Exchange, sent_ndim: int
+) -> TensorType | None:
+    """The type of a received tensor: that of what was sent, with the collective's result along its axis.
+
+    ``sent_ndim``  how many dims that has.
+    """
+    row, axis = exchange.row, exchange.axis
+    sent_unknown = base is not None and base.ground is Ground.UNKNOWN
+    if base is None or sent_unknown:
+        base, sent_ndim = type_of(tensor), tensor.ndim
+    if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
+        return None
+    if base.axes and not base.local:
+        return None  # nothing is known along any axis: the result of a rejected call
+    if base.ground is Ground.ZERO and row.sent == row.received:
+        return None  # whatever is done to zeros that all ranks have, they stay zeros
+    axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
+    mesh = current_entry()
+    if not row.sent and base.ground is not Ground.ABSENT and mesh is not None and axis not in mesh.axes:
+        return UNTYPED  # a message by a group that is no axis: what arrives has the type that the program gives it
+    place = PerMeshAxisLocalSpmdType(row.gives)
+    placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
+    if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
+        placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
+    if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
+        return TensorType.of(placements)
+    spec = spec_after(exchange, base, tensor.ndim, sent_ndim)
+    return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
+
+
+Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]
+
+
+def _arrive(arrivals: Arrivals) -> None:
+    for tensor, type, origin in arrivals:
+        if type is None:
+            continue
+        if _is_part(tensor) and type_of(tensor).ground is not Ground.UNKNOWN and type is not type_of(tensor):
+            # The rest of the memory is still what it was, and one type cannot say both.
+            forget_memory(tensor)
+            set_tag(tensor, Tag(type, origin))
+        else:
+            set_type(tensor, type, origin)
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """``tensor`` is a view of some of the elements of a larger one."""
+    base = tensor._base
+    return base is not None and tensor.numel() < base.numel()
+
+
+class Handle:
+    """What a collective with ``async_op=True`` gives: its tensors have no known type until it is waited for."""
+
+    def __init__(self, work: Any, arrivals: Arrivals) -> None:
+        self._work = work
+        self._arrivals = arrivals
+        for tensor, type, origin in arrivals:
+            if type is not None:
+                set_type(tensor, UNKNOWN_TYPE, origin)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
+        return self._work.__class__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        done = self._work.wait(*args, **kwargs)
+        _arrive(self._arrivals)
+        return done
+
+    synchronize = wait
+
+
+def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A collective without a row: fine on tensors that have no type."""
+    typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
+    if typed and session.strict:
+        located = Located(name, [("tensor", typed[0])])
+        text = f"torch.distributed.{name} has no typing rule, and {located.name(0)} has a type"
+        help_lines = ("use shardwise.all_reduce, all_gather, reduce_scatter or all_to_all",)
+        report_at(session, located, "SW210", None, text, (), help_lines)
+    return func(*args, **kwargs)

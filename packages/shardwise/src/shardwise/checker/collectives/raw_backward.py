@@ -1,0 +1,110 @@
+"""What does autograd make of a sum that ``torch.distributed`` makes in place? Nothing, and that is seldom right.
+
+``dist.all_reduce(y)`` leaves no node in the graph: backward passes the gradient of the sum on to the addends as it is.
+The sum is replicate, so its gradient is a pending sum, and an addend's gradient should be the whole of it. A node of
+our own, which changes nothing, stands where the collective stood; if a backward pass comes through, it is told. A sum
+for a log, or one whose gradient is the same on all ranks, is left alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.interop.tagging import type_of
+from shardwise.interop.torch_compat import keeping_version, no_torch_function
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import P, Placement, R, V
+from shardwise.types.tensor_type import TensorType
+
+from ..diagnosis.report import Located, axis_text
+from ..gradients.gradient_hooks import running_pass, telling
+
+
+class Passage:
+    """One sum in place, as a later backward pass will see it; it is told once."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, axis: Any, src: Placement) -> None:
+        located = Located(name, [("tensor", tensor)])
+        self.name, self.axis, self.src, self.place = name, axis, src, located.place
+        self.label, self.operand = located.name(0), located.operand(0, axis)
+        self.tensor = weakref.ref(tensor)
+        self.told = False
+
+    def tell(self) -> None:
+        """Report that the gradient of the sum was passed on. Errors: SW606."""
+        running, tensor = running_pass(), self.tensor()
+        if self.told or running is None or (tensor is not None and type_of(tensor).get(self.axis) is not R):
+            return
+        session, this = running
+        if any(type_of(root).get(self.axis) is R for root in this.roots):
+            return  # a replicate loss, which has been told
+        self.told = True
+        where, label = axis_text(self.axis), self.label
+        result = f"{label} = " if label.replace(".", "").isidentifier() else ""
+        typed = f"{result}all_reduce({label}, {axis_argument(self.axis)}, src={self.src!r}"
+        message = (
+            f"backward passes the gradient of {label} through {self.name} as it is: a partial sum over {where}, "
+            "which nobody sums"
+        )
+        facts = (
+            f"torch.distributed.{self.name} is nothing to autograd: each of the {self.axis.size()} ranks goes on with "
+            "its own addend of the gradient",
+        )
+        help_lines = (
+            f"{typed}, dst=R) in its place, which sums in backward too",
+            f"{typed}, dst=I) in its place, if every rank computes the same from here on",
+            f"{label}.detach() before it, if no gradient is meant",
+        )
+        finding = Finding("SW606", message, self.place, self.name, where, (self.operand,), facts, help_lines)
+        with telling(session):
+            session.report(SpmdTypeError(message, code="SW606", help=help_lines, finding=finding))
+
+
+class Unchanged(torch.autograd.Function):
+    """The identity, in place: the node that a raw collective leaves out."""
+
+    __shardwise_internal__ = True
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, passage: Passage) -> torch.Tensor:
+        ctx.passage = passage
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.passage.tell()
+        return gradients[0], None
+
+
+def passages(
+    name: str, axis: Any, tensors: Sequence[torch.Tensor], types: Sequence[TensorType]
+) -> list[Passage | None]:
+    """For each tensor that is about to be summed in place, what to tell if a gradient comes back; None: nothing."""
+    left_out: list[Passage | None] = []
+    for tensor, type in zip(tensors, types, strict=False):
+        src = type.get(axis) if _is_recorded(tensor) else None
+        left_out.append(Passage(name, tensor, axis, src) if src is P or src is V else None)
+    return left_out
+
+
+def leave_node(tensor: torch.Tensor, passage: Passage | None) -> None:
+    """Put the node of a sum that has been made into the graph."""
+    if passage is None:
+        return
+    with no_torch_function(), keeping_version(tensor):
+        try:
+            Unchanged.apply(tensor, passage)  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            return  # a view that autograd lets nobody write to
+
+
+def _is_recorded(tensor: torch.Tensor) -> bool:
+    with no_torch_function():
+        return torch.is_grad_enabled() and tensor.grad_fn is not None

@@ -1,0 +1,114 @@
+"""What do raw collectives do to the pieces of a sharded tensor? The global half of ``raw``.
+
+Pieces are neither addends nor candidates, so they are not reduced. They are put together along dim 0, or stacked on a
+new one, which is honest about being a list; a functional collective says along which dim (``rearranging``). What is cut
+is cut along dim 0 too. An exchange of pieces of dim 0 leaves pieces of dim 0, of the same rows in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.regions import axes_inside
+from shardwise.op_rules.raw_transitions import Pieces, RawRow
+from shardwise.types.placement import R, Shard
+from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+from ..diagnosis.report import axis_text
+from .shard_moves import Stuck, landed, moved_spec, unequal
+
+_SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One raw collective on one tensor: ``dim`` is the dim that it gathers or cuts, ``received`` its result's shape.
+
+    ``ragged``  the ranks are given pieces of different sizes.
+    """
+
+    row: RawRow
+    name: str
+    axis: MeshAxis
+    dim: int = 0
+    received: tuple[int, ...] | None = None
+    ragged: bool = False
+
+    def stacks(self, sent: int) -> bool:
+        """True if the result has one dim more or less than what was sent, with ``sent`` dims: one entry per rank."""
+        return self.received is not None and len(self.received) != sent
+
+
+def exchange_of(row: RawRow, name: str, axis: MeshAxis, given: Mapping[str, Any], dim: int) -> Exchange:
+    """The call with these arguments, whose result is along ``dim`` what rows say of dim 0."""
+    into = given.get(row.received) if row.received != row.sent else None
+    shape = tuple(into.shape) if isinstance(into, torch.Tensor) else None
+    sizes = [given[key] for key in _SIZES if isinstance(given.get(key), (list, tuple))]
+    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes))
+
+
+def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Stuck | None:
+    """Why the pieces of the tensor called ``name`` must not be exchanged like this; None if they may."""
+    axes = _axes(exchange.axis, type)
+    dims = [shard.dim for one in axes if (shard := partition_spec_get_shard(type.spec, one)) is not None]
+    if not dims or _local_axes() & set(axes):
+        return None
+    known, op, along = max(dims), exchange.name, axis_text(exchange.axis)
+    whole = f"all_gather({name}, {axis_argument(exchange.axis)}, src=S({known}), dst=R) for all of it"
+    if exchange.row.pieces in (Pieces.MIXED, Pieces.CUT):
+        return Stuck(
+            "SW201",
+            f"{op} would make one value out of the pieces of {name}, which is sharded on dim {known} over {along}",
+            (),
+            (whole,),
+        )
+    if exchange.row.pieces is not Pieces.JOINED or exchange.stacks(ndim):
+        return None
+    if known != exchange.dim:
+        return Stuck(
+            "SW212",
+            f"{op} puts pieces together along dim {exchange.dim}, but {name} is sharded on dim {known} over {along}",
+            (),
+            (whole,),
+        )
+    if not type.uneven.isdisjoint(axes):
+        return unequal(op, axes, Shard(known), R)
+    moved = moved_spec("all_gather", type, ndim, axes, Shard(known), R)
+    return moved if isinstance(moved, Stuck) else None
+
+
+def spec_after(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:
+    """The spec of a result with ``ndim`` dims, where what was sent has ``sent_ndim`` dims and the type ``before``."""
+    axes = _axes(exchange.axis, before) or (exchange.axis,)
+    spec = landed(before.spec, sent_ndim, axes, None)
+    if spec is not None and ndim == sent_ndim + 1:
+        return PartitionSpec(None, *spec)
+    if ndim != sent_ndim:
+        return None
+    cut = exchange.row.pieces is Pieces.CUT
+    if exchange.row.pieces is Pieces.EXCHANGED:
+        cut = bool(before.spec) and all(axis in entry_axes(before.spec[0]) for axis in axes)  # type: ignore[index]
+    return landed(spec, ndim, axes, Shard(exchange.dim)) if cut and ndim and not _local_axes() & set(axes) else spec
+
+
+def uneven_after(exchange: Exchange, before: TensorType) -> frozenset[Any]:
+    """The axes over which shards of the result may differ in length."""
+    axes = set(_axes(exchange.axis, before) or (exchange.axis,))
+    return frozenset((before.uneven - axes) | (axes if exchange.ragged else set()))
+
+
+def _axes(axis: MeshAxis, type: TensorType) -> tuple[Any, ...]:
+    return (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+
+
+def _local_axes() -> frozenset[Any]:
+    mesh = current_entry()
+    return frozenset() if mesh is None else mesh.local_axes

@@ -1,0 +1,1 @@
+"""Operators that run functions of the program: cond, while_loop, scan and map."""

@@ -1,0 +1,122 @@
+"""How is it told that a branch or a loop has no one type? With both functions, and what each of them gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+from shardwise.diagnostics.finding import Finding, Operand, Place
+from shardwise.diagnostics.source import is_internal
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import R, Shard
+from shardwise.types.spec import partition_spec_get_shard
+
+from ..call.arguments import Op
+from ..diagnosis.repair import repairs
+from ..diagnosis.report import WORDS, Located, axis_text, describe_value, provenance
+from ..propagation.local import AxisRefusal, Outcome
+from ..state.session import CheckSession
+
+BRANCHES = ("true_fn", "false_fn")
+CARRIES = ("init", "combine_fn")
+
+
+def disagree(
+    session: CheckSession,
+    op: Op,
+    functions: tuple[str, str],
+    results: tuple[Any, Any],
+    outcome: Outcome,
+    what: str,
+    sources: Sequence[Any],
+) -> None:
+    """Report every axis along which two results that stand for each other have no common type."""
+    for at in outcome.refusals:
+        error = _told(op, functions, results, at, what, sources)
+        session.report(error)
+
+
+def _told(
+    op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: AxisRefusal, what: str, sources: Sequence[Any]
+) -> SpmdTypeError:
+    located = Located(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
+    along = "" if at.axis is None else f" over {axis_text(at.axis)}"
+    first, second = (_placed(value, at.axis) for value in results)
+    if functions == BRANCHES:
+        code = "SW420"
+        of = f" about {what}" if what else ""
+        message = f"the branches of cond do not agree{of}{along}: {functions[0]} gives {first}, {functions[1]} {second}"
+        fact = "what comes after must hold whichever branch is taken, so there is no type for it"
+    else:
+        code = "SW421"
+        message = f"{op.name} changes the type of {what}{along}: it comes in as {first}, {functions[1]} gives {second}"
+        fact = f"the next round of {functions[1]} would take another type than the first, and so would what comes after"
+    operands = tuple(
+        Operand(name, describe_value(value), place_of(source), provenance(value, at.axis))
+        for name, value, source in zip(functions, results, sources, strict=True)
+    )
+    help_lines = () if at.axis is None else tuple(_help(op, functions, results, at))
+    finding = Finding(
+        code, message, located.place, op.name, along.removeprefix(" over "), operands, (fact,), help_lines
+    )
+    return SpmdTypeError(message, code=code, help=help_lines, finding=finding)
+
+
+def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: AxisRefusal) -> list[str]:
+    """Moves of one function's result to what the other gives; those that the rules try, and those between shards."""
+    lines = []
+    shards = [_shard(value, at.axis) for value in results]
+    if shards[0] is not None and shards[1] is not None:
+        lines.append(
+            f"all_to_all(..., {axis_argument(at.axis)}, src={shards[1]!r}, dst={shards[0]!r}) in {functions[1]}"
+        )
+    for mine, other, function in ((0, 1, functions[1]), (1, 0, functions[0])):
+        if shards[mine] is not None and type_of(results[other]).get(at.axis) is R:
+            lines.append(f"convert(..., {axis_argument(at.axis)}, src=R, dst={shards[mine]!r}) in {function}")
+    for repair in repairs(op.row, at.givens):
+        step = repair.transition
+        given = [functions[at.positions[position]] for position in repair.positions]
+        where = " and in ".join(given)
+        lines.append(
+            f"{step.call}(..., {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) in {where} ({step.cost})"
+        )
+    return lines
+
+
+def _placed(value: Any, axis: Any) -> str:
+    if axis is None:
+        return describe_value(value)
+    place = _shard(value, axis) or type_of(value).get(axis)
+    return f"{place!r} ({WORDS.get(repr(place), 'sharded')})" if place is not None else "no type"
+
+
+def _shard(value: Any, axis: Any) -> Shard | None:
+    return partition_spec_get_shard(type_of(value).spec, axis)
+
+
+def place_of(function: Any) -> Place | None:
+    """Where the program wrote ``function``; torch wraps it in functions of its own."""
+    code = _code(function)
+    if code is None:
+        return None
+    return Place(code.co_filename, code.co_firstlineno, function=getattr(code, "co_qualname", code.co_name))
+
+
+def _code(function: Any, depth: int = 4) -> CodeType | None:
+    """The code of the function, or of the first one inside its wrappers that is not torch's."""
+    if function is None or depth == 0:
+        return None
+    if isinstance(function, functools.partial):
+        inner: list[Any] = [function.func, *function.args, *function.keywords.values()]
+    else:
+        own = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+        if own is not None and not is_internal(own):
+            return own  # type: ignore[no-any-return]
+        closure = getattr(function, "__closure__", None) or ()
+        inner = [cell.cell_contents for cell in closure]
+    found = (_code(one, depth - 1) for one in inner if callable(one))
+    return next((code for code in found if code is not None), None)

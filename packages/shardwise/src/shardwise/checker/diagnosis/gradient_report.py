@@ -1,0 +1,157 @@
+"""How are findings about gradients told? By the parameters' names, all with the same cause as one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding, Operand, Place
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import forget_memory, tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import P, Placement, V
+from shardwise.types.tensor_type import Ground, TensorType
+
+from ..state.gradient_origin import gradient_origin, local_part, owner_of
+from ..state.parameter_names import listed, names_of
+from .report import WORDS, Located, axis_text, describe_value, provenance
+
+_OPERANDS = 3
+
+
+def tell(
+    session: Session,
+    code: str,
+    op: str,
+    axis: Any,
+    message: str,
+    *,
+    operands: Sequence[Operand] = (),
+    facts: Sequence[str] = (),
+    help: Sequence[str] = (),
+) -> None:
+    """Report a finding at the call that the user's program is making."""
+    place = Located(op, []).place
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, place, op, shown, tuple(operands), tuple(facts), tuple(help))
+    session.report(SpmdTypeError(message, code=code, help=tuple(help), finding=finding))
+
+
+def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: Any) -> list[Operand]:
+    """The first few gradients as a finding shows them, with where they got their types."""
+    shown = []
+    for parameter, name in list(zip(parameters, names, strict=True))[:_OPERANDS]:
+        with no_torch_function():
+            gradient = None if parameter.grad is None else local_part(parameter.grad)
+        shown.append(Operand(f"{name}.grad", describe_value(gradient), None, provenance(gradient, axis)))
+    return shown
+
+
+def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType) -> bool:
+    """SW605 if ``op`` sums a gradient over ``axis``, along which it is no pending sum; False if it is no gradient.
+
+    A gradient that varies because its parameter does is a list of gradients of different pieces. A value made of
+    gradients may vary and be summed, as the squares of a norm are.
+    """
+    origin, owner = gradient_origin(tag_of(tensor)), owner_of(tensor)
+    if origin is None or type.ground is not Ground.ABSENT:
+        return False
+    place = type.get(axis)
+    parameter = owner if owner is not None else origin.parameter
+    if place is V and (owner is None or type_of(owner).get(axis) is not V):
+        return False
+    if owner is None and (parameter is None or tensor.numel() < parameter.numel()):
+        return False
+    located = Located(op, [("tensor", tensor)])
+    where, size = axis_text(axis), axis.size()
+    what = f"the gradient of {names_of([owner])[0]}" if owner is not None else f"{located.name(0)}, made of gradients,"
+    if place is V:
+        why = "which holds a different piece of the parameter on each rank"
+        fact = f"the gradients of {size} different pieces would be added up"
+    else:
+        why = f"which is {WORDS[repr(place)]} there and owes no sum"
+        fact = f"summing {size} equal values multiplies them by {size}"
+    message = f"{op} sums {what} over {where}, {why}"
+    owed = [axis_text(one) for one in type.axes if type.get(one) is P]
+    help_lines = [f"leave out this {op} over {where}"]
+    if owed:
+        help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
+    finding = Finding(
+        "SW605", message, located.place, op, where, (located.operand(0, axis),), (fact,), tuple(help_lines)
+    )
+    try:
+        session.report(SpmdTypeError(message, code="SW605", help=tuple(help_lines), finding=finding))
+    finally:
+        forget_memory(tensor if owner is None else owner.grad)
+    return True
+
+
+def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torch.Tensor]) -> None:
+    """SW604: a pending sum is about to be added to gradients that have been summed over ``axis`` already."""
+    names = names_of(parameters)
+    where, size = axis_text(axis), axis.size()
+    what = listed(names)
+    it, them = ("it", "it has") if len(names) == 1 else ("them", "they have")
+    tell(
+        session,
+        "SW604",
+        "backward",
+        axis,
+        f"backward adds a pending sum over {where} to the gradient of {what}, which has been summed already",
+        operands=gradients_as_operands(parameters, names, axis),
+        facts=(
+            f"one more sum over {where} would count what {them} been summed to {size} times, and without it the new "
+            f"part of {it} misses the other ranks",
+        ),
+        help=(
+            "optimizer.zero_grad() before backward, if a new step begins here",
+            f"sum the gradients over {axis_argument(axis)} once, after the last micro-batch",
+        ),
+    )
+
+
+def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
+    """SW606: a hook returns a gradient whose type is not the dual of its tensor's."""
+    name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
+    where = axis_text(axis)
+    message = (
+        f"the hook {name} makes the gradient of a tensor that is {WORDS[repr(own)]} over {where} "
+        f"{WORDS[repr(found)]}, where {WORDS[repr(expected)]} is wanted"
+    )
+    facts, help_lines = [], []
+    if expected is P:
+        facts.append(f"what comes before this tensor sums its gradient over {where}: {axis.size()} times too much")
+        help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
+    tell(session, "SW606", "backward", axis, message, facts=facts, help=help_lines)
+
+
+def wrong_backward(
+    session: Session, cls: type, position: int, axis: Any, own: Placement, expected: Placement, found: Placement
+) -> None:
+    """SW607: the backward of a declared function returns a gradient that is not the dual of its input's type."""
+    names = list(inspect.signature(cls.forward).parameters)  # type: ignore[attr-defined]
+    names = names[1:] if names[:1] == ["ctx"] else names
+    name = names[position] if position < len(names) else f"input {position}"
+    where = axis_text(axis)
+    message = (
+        f"the backward of {cls.__qualname__} gives {name}, which is {WORDS[repr(own)]} over {where}, a gradient that "
+        f"is {WORDS[repr(found)]} there, where {WORDS[repr(expected)]} is wanted"
+    )
+    if found is P:
+        fact = f"each of the {axis.size()} ranks returns its own addend, and nobody sums them"
+        help_lines = (f"dist.all_reduce (or reduce-scatter) over {where} in {cls.__qualname__}.backward",)
+    elif expected is P:
+        fact = f"the gradient is summed here, and summed again by what owes the sum: {axis.size()} times too much"
+        help_lines = (f"return each rank's addend, or declare {name} invariant over {where}",)
+    else:
+        fact = "what is equal on all ranks would get gradients that are not"
+        help_lines = (f"return the same gradient on every rank of {where}, or declare another type for {name}",)
+    code = getattr(inspect.unwrap(cls.backward), "__code__", None)  # type: ignore[attr-defined]
+    place = None if code is None else Place(code.co_filename, code.co_firstlineno, function=code.co_qualname)
+    defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", place)
+    tell(session, "SW607", "backward", axis, message, operands=[defined], facts=(fact,), help=help_lines)

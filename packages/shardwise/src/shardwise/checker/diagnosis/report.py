@@ -1,0 +1,300 @@
+"""How is a refusal told? Builds findings from outcomes: names of the operands, facts with numbers, tried repairs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
+from shardwise.diagnostics.operands import locate
+from shardwise.diagnostics.source import Site, is_internal, user_frame
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import sizes_of, tag_of, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.dim_labels import Call
+from shardwise.op_rules.schema import Row
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.notation import TypedShape
+from shardwise.types.placement import P
+from shardwise.types.tensor_type import TensorType
+
+from ..call.operand import Bound
+from ..propagation.local import AxisRefusal, Outcome
+from ..state.gradient_origin import gradient_origin
+from .repair import repairs
+from .sharding_report import SHARDING, sharding_advice, sharding_help, sharding_refused
+
+_COMPARING = torch.testing.assert_close.__code__.co_filename
+WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
+
+
+def axis_text(axis: Any) -> str:
+    """An axis as messages name it."""
+    return repr(axis)
+
+
+def group_text(axis: Any) -> str:
+    """The process group of an axis as a program may spell it; in words where only a layout is known."""
+    argument = axis_argument(axis)
+    return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
+
+
+class Located:
+    """The call being made in the user's program, and the operands as the source writes them."""
+
+    def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
+        self.op = op
+        self.values = [value for _, value in operands]
+        frame = user_frame(2)
+        self.place: Place | None = None
+        self.names: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
+        if frame is not None:
+            self.place = Site(frame.f_code, frame.f_lasti).place()
+            self.names = locate(frame, op, operands)
+
+    def name(self, position: int) -> str:
+        return self.names[position][0]
+
+    def operand(self, position: int, axis: Any = None) -> Operand:
+        """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
+        name, place = self.names[position]
+        value = self.values[position]
+        return Operand(name, describe_value(value), place, provenance(value, axis))
+
+
+def report_at(
+    session: Session,
+    located: Located,
+    code: str,
+    axis: Any,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    """Report a finding about the first operand of a call; ``axis`` is None if it is about no axis."""
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, located.place, located.op, shown, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+
+
+def describe_value(value: Any) -> str:
+    """The full typed shape of an operand, or the number it is."""
+    if isinstance(value, torch.Tensor):
+        return str(TypedShape(str(value.dtype), sizes_of(value), type_of(value)))
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
+    """Where ``value`` got its placement on ``axis`` (None: on any axis), nearest first, at most two hops."""
+    tag = tag_of(value)
+    if tag is None:
+        return ()
+    axes = [axis] if axis is not None else list(tag.type.axes)
+    hops: list[Hop] = []
+    for one in axes:
+        origin = tag.origin_of(one)
+        while origin is not None and len(hops) < 2:
+            if origin.site is not None:
+                hop = Hop(origin.text, origin.site.place())
+                if hop not in hops:
+                    hops.append(hop)
+            origin = origin.parent
+    return tuple(hops)
+
+
+def refuse(
+    session: Session,
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    values: Sequence[Any],
+    outcome: Outcome,
+    *,
+    blocked: str | None = None,
+) -> None:
+    """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
+    if _only_compares():
+        return
+    located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
+    for refusal in outcome.refusals:
+        finding = _finding(op, row, operands, located, refusal, blocked, outcome.call)
+        context = context_block(op, operands, values)
+        session.report(
+            SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding, context=context)
+        )
+
+
+def _only_compares() -> bool:
+    """True inside ``assert_close``: comparing local tensors is how a type error is hunted down."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_internal(frame.f_code):
+        if frame.f_code.co_filename == _COMPARING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def context_block(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:
+    """The offending call with its operands, one per line, and the mesh it ran under."""
+    lines = [f"    {operand.label}: {describe_value(value)}," for operand, value in zip(operands, values, strict=True)]
+    entry = current_entry()
+    mesh = "" if entry is None else f" under mesh {{{', '.join(map(axis_text, entry.ordered_axes))}}}"
+    return "\n".join([f"  In {op}(", *lines, f"  ){mesh}"])
+
+
+def _finding(
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    located: Located,
+    at: AxisRefusal,
+    blocked: str | None,
+    call: Call | None,
+) -> Finding:
+    refusal = at.refusal
+    # Positions in a per-axis refusal count the operands on that axis; elsewhere they count the call's operands.
+    spots = at.positions or tuple(range(len(operands)))
+    culprits = [spots[position] for position in refusal.culprits]
+    others = [spots[position] for position in refusal.others]
+    axis = axis_text(at.axis) if at.axis is not None else ""
+    message, facts = _tell(op, row, operands, located, at, culprits, others, axis)
+    help_lines = []
+    gradient = _pending_gradient(operands, located, at.axis, [*culprits, *others])
+    if gradient is not None:
+        facts.append(f"{gradient} is a gradient, or made of one, and nobody has summed it over {axis}")
+        help_lines.append(f"dist.all_reduce({gradient}, group={group_text(at.axis)}) before {op}")
+    for repair in repairs(row, at.givens, blocked=blocked) if at.givens and gradient is None else ():
+        step = repair.transition
+        names = [located.name(spots[position]) for position in repair.positions]
+        along = axis_argument(at.axis)
+        calls = [f"{step.call}({name}, {along}, src={step.src!r}, dst={step.dst!r})" for name in names]
+        help_lines.append(f"{' and '.join(calls)} before {op} ({step.cost})")
+    if refusal.code == "SW405" and "norm" in op and gradient_origin(tag_of(located.values[culprits[0]])) is not None:
+        help_lines.append("shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh")
+    elif refusal.code in SHARDING and at.axis is not None:
+        help_lines += sharding_advice(op, row, refusal.code, operands, located, culprits[0], at.axis)
+        if call is not None and refusal.code not in ("SW408", "SW418"):
+            help_lines += sharding_help(op, row, call, operands, located, at.axis)
+    if refusal.code == "SW121" and not help_lines:
+        along = axis_argument(at.axis)
+        help_lines.append(f"with shardwise.rng(seed, synchronised={along}): a stream that draws alike there")
+        help_lines.append(f"with synchronised_rng({along}): if the generators are seeded alike there")
+    if refusal.code == "SW620":
+        help_lines.append(f"with shardwise.rng(seed, distinct={axis_argument(at.axis)}): for what differs per rank")
+    if refusal.code in ("SW102", "SW103"):
+        axes = [at.axis] if at.axis is not None else _axes_of([operands[position] for position in others])
+        types = ", ".join(f"{axis_argument(one)}: R" for one in axes)
+        names = [located.name(position) for position in culprits]
+        what, where = (names[0], "it is") if len(names) == 1 else (f"[{', '.join(names)}]", "they are")
+        help_lines.append(f"assert_type({what}, {{{types}}}) where {where} made (or I, V, P, S(i))")
+    shown = list(dict.fromkeys([*culprits, *others]))
+    return Finding(
+        code=refusal.code,
+        message=message,
+        place=located.place,
+        op=op,
+        axis=axis,
+        operands=tuple(located.operand(position, at.axis) for position in shown),
+        facts=tuple(facts),
+        help=tuple(help_lines),
+    )
+
+
+def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, positions: Sequence[int]) -> str | None:
+    """The first of these operands that is a gradient whose sum over ``axis`` is pending, by name."""
+    for position in positions:
+        type = operands[position].type
+        pending = isinstance(type, TensorType) and type.get(axis) is P
+        if pending and gradient_origin(tag_of(located.values[position])) is not None:
+            name, place = located.names[position]
+            return name if place is not None else "p.grad"  # read inside of torch, from a list of parameters
+    return None
+
+
+def _axes_of(operands: Sequence[Bound]) -> list[Any]:
+    """The axes that typed operands mention, in the order of the mesh."""
+    axes = {axis for operand in operands if isinstance(operand.type, TensorType) for axis in operand.type.axes}
+    return sorted(axes, key=lambda axis: axis.sort_key)
+
+
+def _tell(
+    op: str,
+    row: Row,
+    operands: Sequence[Bound],
+    located: Located,
+    at: AxisRefusal,
+    culprits: Sequence[int],
+    others: Sequence[int],
+    axis: str,
+) -> tuple[str, list[str]]:
+    """The message of a refusal and the facts behind it."""
+    code = at.refusal.code
+    name = located.name(culprits[0])
+    size = at.axis.size() if at.axis is not None else 0
+
+    def placed(position: int) -> str:
+        type = operands[position].type
+        place = type.get(at.axis) if hasattr(type, "get") else None
+        return f"{located.name(position)} ({place!r})" if place is not None else located.name(position)
+
+    if code == "SW101":
+        mixed = ", ".join(placed(position) for position in others)
+        return (
+            f"{op} mixes {name}, invariant over {axis}, with {mixed}",
+            [f"the gradient of {name} would be a different addend on each of the {size} ranks, not the invariant one"],
+        )
+    if code == "SW102":
+        other = located.name(others[0]) if others else "the other operands"
+        return f"{name} has no type and meets {other}, which has one, in {op}", []
+    if code == "SW103":
+        return f"the type of {name} says nothing about {axis}, which is in play in {op}", []
+    if code == "SW110":
+        return (
+            f"{op} combines {name}, a partial sum over {axis}, with {located.name(others[0])}, which varies there",
+            [f"the sum over {axis} is still pending, and a term that differs per rank does not commute with it"],
+        )
+    if code == "SW111":
+        second = located.name(culprits[1])
+        return (
+            f"{op} multiplies two partial sums over {axis}, {name} and {second}",
+            ["(a0 + a1) * (b0 + b1) is not a0*b0 + a1*b1"],
+        )
+    if code == "SW112":
+        why = at.refusal.reason
+        facts = [] if why == "nonlinear" else [why]
+        return f"{op} needs complete values, but {name} is still a partial sum over {axis}", facts
+    if code == "SW113":
+        partial = operands[others[0]].type
+        pending = isinstance(partial, TensorType) and partial.get(at.axis) is P
+        told = " and ".join(located.name(position) for position in others)
+        why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
+        return (
+            f"{op} adds {name} once per rank: {why} over {axis}, {name} is not",
+            [f"after the sum over {axis} it would have been counted {size} times"],
+        )
+    if code == "SW114":
+        where = operands[culprits[0]].label
+        return f"{name} is a partial sum over {axis} and stands where {op} is not linear ({where})", []
+    if code in SHARDING:
+        return sharding_refused(op, operands, located, at, culprits, others, axis)
+    if code == "SW121":
+        return f"{op} draws different random numbers on each rank of {axis} for {name}, which must be equal there", []
+    if code == "SW620":
+        return (
+            f"{op} draws the same random numbers on every rank of {axis} for {name}, which varies there",
+            ["the stream in use is synchronised there, so every rank's piece gets the same noise"],
+        )
+    return f"{op}: {at.refusal.reason}", []
+
+
+def placement_text(place: Any) -> str:
+    """``R (replicate)`` for messages."""
+    return f"{place!r} ({WORDS.get(repr(place), 'unknown')})"

@@ -1,0 +1,1 @@
+"""Autograd functions, torch's own ones, module hooks, and the border with DTensor."""

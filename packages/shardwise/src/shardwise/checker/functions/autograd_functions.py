@@ -1,0 +1,302 @@
+"""How is a call of a user's ``autograd.Function`` checked? By the declaration that its author made.
+
+In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
+writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
+Anything else is opaque: an error in strict mode, an untyped result in permissive mode.
+Source: api section 3.9.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.forward_args import bind_forward_args, named_tensors
+from shardwise.interop.recording import declared
+from shardwise.interop.session import this_thread
+from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
+from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.schema import Row
+from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from ..call.operand import Bound
+from ..diagnosis.report import Located, refuse
+from ..operators.write_destination import settle, write
+from ..propagation.local import infer
+from ..propagation.sharded import scope_of
+from ..state.pausing import paused
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor_call
+from ..typing_rules.protocol import HOOK, HookCall
+from . import dtensor_bridge
+from .backward_hooks import MARK
+from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
+from .function_backward import remember, types_of
+
+FORWARD = "typecheck_forward"
+INTERNAL = "__shardwise_internal__"
+"""A true attribute of this name marks our own functions, which collectives and coercions check themselves."""
+
+Class = TypeVar("Class", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+Run = Callable[[], Any]
+
+_local: weakref.WeakSet[type] = weakref.WeakSet()
+_typed_forward: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def register_local_autograd_function(cls: Class) -> Class:
+    """Declare that ``cls`` neither communicates nor looks at ranks: on R it gives R, on V it gives V; P is refused."""
+    _local.add(_function_class(cls, "register_local_autograd_function"))
+    return cls
+
+
+def register_autograd_function(cls: Class) -> Class:
+    """Declare that ``cls`` brings its own typing: either ``typecheck_forward`` or ``spmd_typecheck``.
+
+    Errors: TypeError if it has neither, both, or one that cannot be called.
+    """
+    _function_class(cls, "register_autograd_function")
+    present = [name for name in (FORWARD, HOOK) if getattr(cls, name, None) is not None]
+    if len(present) != 1:
+        has = "both" if present else "neither"
+        raise SpmdArgumentError(
+            f"register_autograd_function needs exactly one of {FORWARD} and {HOOK}, {cls.__qualname__} has {has}",
+            code="SW304",
+        )
+    if not callable(getattr(cls, present[0])):
+        raise SpmdArgumentError(
+            f"{cls.__qualname__}.{present[0]} must be callable, got {getattr(cls, present[0])!r}", code="SW304"
+        )
+    if present[0] == FORWARD:
+        _typed_forward.add(cls)
+    return cls
+
+
+def register_decomposition(cls: Any, ref_impl: Any = None) -> Any:
+    """Type ``cls`` by a plain PyTorch function that computes the same: it is checked on tensors without data.
+
+    Returns ``ref_impl``; without it, a decorator.
+    """
+    _function_class(cls, "register_decomposition")
+    if ref_impl is None:
+        return lambda function: register_decomposition(cls, function)
+    if not callable(ref_impl):
+        raise SpmdArgumentError(f"register_decomposition takes a function, got {ref_impl!r}", code="SW304")
+
+    def typecheck_forward(*args: Any) -> Any:
+        return _decomposed(cls, ref_impl, args)
+
+    cls.typecheck_forward = staticmethod(typecheck_forward)
+    _typed_forward.add(cls)
+    return ref_impl
+
+
+def register_local_backward_hook(hook: Function) -> Function:
+    """Declare that a module's full backward hook (or pre-hook) changes no gradient's type.
+
+    Errors: TypeError for something that is not a function of its own.
+    """
+    try:
+        if callable(hook):
+            setattr(getattr(hook, "__func__", hook), MARK, True)
+            return hook
+    except (AttributeError, TypeError):
+        pass  # built in, without room for an attribute
+    raise SpmdArgumentError(
+        f"register_local_backward_hook takes a function, got {hook!r} of type {type(hook).__name__}", code="SW303"
+    )
+
+
+def _function_class(cls: Any, caller: str) -> type:
+    if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
+        raise SpmdArgumentError(f"{caller} takes a subclass of torch.autograd.Function, got {cls!r}", code="SW304")
+    return cls
+
+
+def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
+    inputs = types_of(args)
+    results = _checked_forward(session, cls, args, kwargs, run)
+    if not session.paused and (getattr(cls, HOOK, None) is not None or cls in _typed_forward or cls in _local):
+        remember(cls, inputs, results)
+    return results
+
+
+def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    run = functools.cache(run)  # a refusal after the kernel has run must not run it again
+    tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        with paused(session):
+            return run()
+    try:
+        if getattr(cls, HOOK, None) is not None:
+            session.trust(f"the rule of {cls.__qualname__}", user_site())
+            return _by_rule(session, cls, args, kwargs, run)
+        if cls in _typed_forward:
+            session.trust(f"the typed forward of {cls.__qualname__}", user_site())
+            with paused(session):
+                return cls.typecheck_forward(*args, **kwargs)  # type: ignore[attr-defined]
+        treatment = treatment_of(cls)
+        if treatment is Treatment.BRIDGE:
+            return _cross(session, cls, args, run)
+        if is_dtensor_call(args, kwargs):
+            with paused(session):
+                return run()
+        if cls in _local:
+            session.trust(f"{cls.__qualname__} is local", user_site())
+            treatment = Treatment.LOCAL
+        if treatment is Treatment.REGION:
+            return run_region(session, cls, args)
+        if treatment is Treatment.IDENTITY:
+            with paused(session):
+                return pass_types_on(tensors, run())
+        if treatment is Treatment.SEEN:
+            return run()
+        if treatment is Treatment.LOCAL:
+            return _as_local(session, cls, args, kwargs, run)
+        if session.strict:
+            raise _unregistered(cls)
+    except SpmdTypeError as error:
+        if error.attached is not None:
+            raise  # an operator inside was refused and has said so
+        _tell(error, cls, args, kwargs)
+        session.report(error)
+        return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
+    return _run_as(session, cls.__name__, UNTYPED, run, tensors)
+
+
+def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> Any:
+    """Into DTensor or out of it."""
+    if cls.__name__ == dtensor_bridge.ENTERING:
+        dtensor_bridge.enter(session, args)
+    with paused(session):
+        result = run()
+    if cls.__name__ == dtensor_bridge.LEAVING:
+        dtensor_bridge.leave(session, args, result)
+    return result
+
+
+def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give ``error`` its finding: at the call of apply, with the tensors that forward takes."""
+    try:
+        named = named_tensors(bind_forward_args(cls, args, kwargs))
+    except SpmdTypeError:
+        named = []
+    located = Located(cls.__name__, named)
+    operands = [located.operand(position) for position in range(len(named))]
+    attach(error, op=cls.__name__, place=located.place, operands=operands)
+
+
+def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    if kwargs:
+        raise SpmdArgumentError(
+            f"{cls.__qualname__}.apply was called with keyword arguments {', '.join(kwargs)}; with a rule "
+            f"({HOOK}) all arguments are positional",
+            code="SW304",
+        )
+    call = HookCall(cls, args, local=session.local, strict=session.strict)
+    call.before()
+    with paused(session):
+        results = run()
+    call.after(results)
+    for leaf in tree_leaves(results):
+        declared(leaf, f"result of {cls.__qualname__}")
+    session.checked += 1
+    return results
+
+
+def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+    """An operator that is not linear in anything, over all tensors among the arguments."""
+    row = Row(cls.__name__)
+    named = named_tensors(bind_forward_args(cls, args, kwargs))
+    values = [tensor for _, tensor in named]
+    operands = [
+        Bound(
+            name,
+            type_of(tensor),
+            grad=tensor.requires_grad and torch.is_grad_enabled(),
+            label=name,
+            shape=tuple(tensor.shape),
+        )
+        for name, tensor in named
+    ]
+    mesh = current_entry()
+    scope = None if session.local else scope_of(session, mesh)
+    outcome = infer(row, operands, mesh, session.strict, scope=scope)
+    if outcome.refusals:
+        refuse(session, cls.__name__, row, operands, values, outcome)
+    session.checked += outcome.checked
+    session.unchecked += not outcome.checked
+    return _run_as(session, cls.__name__, outcome.type, run, values)
+
+
+def _run_as(session: CheckSession, name: str, type: TensorType, run: Run, tensors: Sequence[torch.Tensor]) -> Any:
+    """Run unchecked and give every tensor in the result ``type``; an operand handed back was written into."""
+    with paused(session):
+        results = run()
+    if type is not UNTYPED:
+        origin = Origin(user_site(), f"made by {name} here")
+        for leaf in tree_leaves(results):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            if any(leaf is tensor for tensor in tensors):
+                write(settle(session, name, leaf, type, ()), origin)
+            else:
+                set_tag(leaf, Tag(type, origin))
+    return results
+
+
+def _unregistered(cls: type) -> SpmdTypeError:
+    name = cls.__qualname__
+    return SpmdTypeError(
+        f"{name} is not registered for SPMD type checking: nothing is known about the types of its results",
+        code="SW302",
+        help=(
+            f"register_local_autograd_function({name}) if it neither communicates nor looks at ranks",
+            f"def {HOOK}(*, ...) as a static method of {name}, with rules operators, if it does",
+            "with no_typecheck(): ... or @no_typecheck(out_types=...) around this one call",
+        ),
+    )
+
+
+def _decomposed(cls: type, ref_impl: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Check ``ref_impl`` on stand-ins without data, run the real function, copy the types leaf by leaf."""
+    session = this_thread()
+    if session is None:
+        raise SpmdTypeError(f"the decomposition of {cls.__qualname__} needs type checking to be active", code="SW304")
+    with paused(session):
+        stand_ins = tree_map(_without_data, tuple(args))
+    with paused(session, False):
+        typed = ref_impl(*stand_ins)
+    with paused(session):
+        results = cls.apply(*args)  # type: ignore[attr-defined]
+    found, expected = tree_structure(results), tree_structure(typed)
+    if found != expected:
+        raise SpmdTypeError(
+            f"the decomposition of {cls.__qualname__} does not give what the function gives\n"
+            f"function: {found}\ndecomposition: {expected}",
+            code="SW304",
+        )
+    for real, stand_in in zip(tree_leaves(results), tree_leaves(typed), strict=True):
+        if isinstance(real, torch.Tensor) and isinstance(stand_in, torch.Tensor):
+            tag = tag_of(stand_in)
+            if tag is not None:
+                set_type(real, tag.current(), tag.origin)
+    return results
+
+
+def _without_data(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = torch.empty_like(value, device="meta").requires_grad_(value.requires_grad)
+    set_tag(made, tag_of(value))
+    return made

@@ -1,0 +1,84 @@
+"""Does a module's backward hook keep the types of the gradients it sees? Its author says so, and it is watched.
+
+A full backward hook may return other gradients than it was given, on this rank alone; nothing in its signature tells.
+So somebody has to vouch for it. While it runs its gradients have the duals of the module's inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shardwise.diagnostics.boundary import attach
+from shardwise.types.errors import SpmdTypeError
+
+from ..gradients.gradient_hooks import accepted, checked_call, is_torchs, running_pass, telling
+from ..gradients.gradient_types import dual
+from ..state.session import CheckSession
+from .function_backward import types_of
+
+MARK = "__shardwise_local_hook__"
+_TYPES = "_shardwise_types_of_"
+
+
+def check_hooks(session: CheckSession, module: Any, hooks: Iterable[Any]) -> None:
+    """Report the hooks of ``module`` that nobody has vouched for. Errors: SW303."""
+    for hook in hooks:
+        if getattr(hook, MARK, False) or is_torchs(hook):
+            continue
+        name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
+        error = SpmdTypeError(
+            f"the backward hook {name} of {type(module).__name__} is not registered: it may return gradients of "
+            f"another type",
+            code="SW303",
+            help=(f"register_local_backward_hook({name}) if it neither communicates nor looks at ranks",),
+        )
+        attach(error, op=type(module).__name__)
+        session.report(error)
+
+
+def follow(backward_hook: Any) -> None:
+    """Have the user's hooks in ``backward_hook`` (a ``torch.utils.hooks.BackwardHook``) checked when they run."""
+    backward_hook.user_hooks = [
+        hook if is_torchs(hook) else _typed(backward_hook, hook, ("inputs", "outputs"))
+        for hook in backward_hook.user_hooks
+    ]
+    backward_hook.user_pre_hooks = [
+        hook if is_torchs(hook) else _typed(backward_hook, hook, ("outputs",)) for hook in backward_hook.user_pre_hooks
+    ]
+
+
+def noting(side: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``BackwardHook.setup_input_hook`` or ``setup_output_hook``, which notes the types of what passes through."""
+
+    @functools.wraps(plain)
+    def setup(self: Any, args: Any) -> Any:
+        setattr(self, _TYPES + side, types_of(args if isinstance(args, tuple) else (args,)))
+        return plain(self, args)
+
+    return setup
+
+
+def _typed(backward_hook: Any, hook: Callable[..., Any], sides: tuple[str, ...]) -> Callable[..., Any]:
+    """``hook``, checked; it returns gradients of the first of ``sides`` and gets those of all of them."""
+
+    @functools.wraps(hook)
+    def typed(module: Any, *groups: Any) -> Any:
+        running = running_pass()
+        owns = [getattr(backward_hook, _TYPES + side, None) for side in sides]
+        if running is None or any(
+            own is None or len(own) != len(group) for own, group in zip(owns, groups, strict=True)
+        ):
+            return hook(module, *groups)
+        session = running[0]
+        gradients = [gradient for group in groups for gradient in group]
+        types = [dual(type) for own in owns for type in own or ()]
+        result, found = checked_call(session, lambda: hook(module, *groups), gradients, types)
+        for own, gradient in zip(owns[0] or (), result if isinstance(result, tuple) else (), strict=False):
+            if gradient is not None:
+                with telling(session):
+                    accepted(session, hook, own, dual(own), found(gradient), discharges=False)
+        return result
+
+    return typed

@@ -1,0 +1,100 @@
+"""What do PyTorch's own autograd functions do to types? A short table; their authors declare nothing to us.
+
+Reentrant checkpointing runs a region whose operators are checked one by one. Functions that exist for their backward
+hand their operands on. Everything else in torch computes locally, except the differentiable collectives, which are as
+opaque as a user's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
+from shardwise.interop.torch_compat import tree_leaves, tree_map
+
+from ..state.pausing import paused
+from ..state.session import CheckSession
+
+
+class Treatment(enum.Enum):
+    """What to do with a call of ``apply``."""
+
+    REGION = "region"
+    """Its first argument is a function whose operators are checked (reentrant checkpoint)."""
+    IDENTITY = "identity"
+    """Each result is the operand in the same position."""
+    BRIDGE = "bridge"
+    """Moves between DTensor and local tensors."""
+    SEEN = "seen"
+    """Its forward is made of calls that are checked one by one."""
+    LOCAL = "local"
+    """A local function that is not linear in anything."""
+    OPAQUE = "opaque"
+    """Nothing is known."""
+
+
+# The longest prefix of the qualified name decides.
+_TABLE = {
+    "torch.": Treatment.LOCAL,
+    "torch.utils.checkpoint.CheckpointFunction": Treatment.REGION,
+    "torch.nn.modules._functions.BackwardHookFunction": Treatment.IDENTITY,
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction": Treatment.IDENTITY,
+    "torch.distributed.tensor.": Treatment.BRIDGE,
+    "torch.distributed.nn.": Treatment.SEEN,
+    # Differentiable collectives: their types depend on the group, which only our own collectives are told.
+    "torch.distributed._functional_collectives": Treatment.OPAQUE,
+}
+
+
+def treatment_of(cls: type) -> Treatment:
+    """How ``cls`` is treated if its author declared nothing."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    known = [prefix for prefix in _TABLE if name.startswith(prefix)]
+    return _TABLE[max(known, key=len)] if known else Treatment.OPAQUE
+
+
+def pass_types_on(operands: Sequence[Any], results: Any) -> Any:
+    """Give every tensor in ``results`` the type of the operand in its position."""
+    tensors = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+    for operand, result in zip(operands, tensors, strict=False):
+        tag = tag_of(operand)
+        if tag is not None and result is not operand:
+            alias(result, operand, tag.current(), tag.origin)
+    return results
+
+
+def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> Any:
+    """``CheckpointFunction.apply(function, preserve_rng_state, *args)`` with the region's operators checked.
+
+    The region runs without recording gradients, where R and I mix freely; the recomputation in backward does record
+    them. So it is checked as the recomputation will run: on detached operands, recording, the recording dropped.
+    """
+    function, preserve_rng_state, *operands = args
+    typed: list[Tag | None] | None = None
+
+    def region(*inputs: Any) -> Any:
+        nonlocal typed
+        if typed is not None:
+            return function(*inputs)  # the recomputation
+        with paused(session, False):
+            with torch.enable_grad():
+                results = function(*(_detached(value) for value in inputs))
+            typed = [tag_of(leaf) for leaf in tree_leaves(results)]
+            return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, results)
+
+    with paused(session):
+        results = cls.apply(region, preserve_rng_state, *operands)
+    for leaf, tag in zip(tree_leaves(results), typed or (), strict=True):
+        if isinstance(leaf, torch.Tensor) and tag is not None:
+            set_tag(leaf, Tag(tag.current(), tag.origin))
+    return results
+
+
+def _detached(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().requires_grad_(value.requires_grad)

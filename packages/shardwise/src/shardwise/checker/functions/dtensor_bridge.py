@@ -1,0 +1,125 @@
+"""How do types cross into DTensor and out of it? By the placements, which say per mesh dim what a local tensor is.
+
+Operators between DTensors are their own business. ``from_local`` is told what its operand is, so a typed operand must
+be that; ``to_local`` gives what the placements say. Source: api section 4.15.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
+from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
+from shardwise.types.tensor_type import Ground, TensorType
+
+from ..collectives.shard_moves import landed
+from ..diagnosis.report import Located, axis_text, placement_text
+from ..state.gradient_origin import gradient_origin
+from ..state.session import CheckSession
+
+LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"
+
+
+def enter(session: CheckSession, args: Sequence[Any]) -> None:
+    """Check the operand of ``DTensor.from_local`` against the placements that it is given."""
+    local, mesh, placements = args[:3]
+    grads = (args[6] if len(args) > 6 else None) or [None] * len(placements)
+    type = type_of(local)
+    if type.ground is not Ground.ABSENT:
+        return
+    differentiable = local.requires_grad and torch.is_grad_enabled()
+    for axis, placement, grad in zip(_axes(mesh), placements, grads, strict=True):
+        place, want = type.get(axis), _placed(placement, grad)
+        known = partition_spec_get_shard(type.spec, axis)
+        if known is not None and placement.is_shard() and known.dim != placement.dim % local.ndim:
+            _refuse(session, local, axis, placement, known, want)
+        if place in (None, UNKNOWN, want) or want is None or axis.size() == 1:
+            continue
+        if ({place, want} == {R, I} and not differentiable) or (place, want) == (V, P):
+            continue  # equal bits; addends that nobody has called so yet
+        _refuse(session, local, axis, placement, place, want)
+
+
+def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
+    """Type the result of ``DTensor.to_local``."""
+    if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
+        return
+    dtensor, grads = args[0], args[1] if len(args) > 1 else None
+    held = tag_of(dtensor._local_tensor)
+    if held is not None and gradient_origin(held) is not None:
+        # Its placements say nothing of the other axes, its history does.
+        alias(result, dtensor._local_tensor, held.current(), held.origin)
+        return
+    placements = dtensor.placements
+    places: dict[MeshAxis, Placement] = {
+        axis: place
+        for axis, placement, grad in zip(
+            _axes(dtensor.device_mesh), placements, grads or [None] * len(placements), strict=True
+        )
+        if axis.size() > 1 and (place := _placed(placement, grad)) is not None
+    }
+    if places:
+        # What became of the other axes among DTensors, nobody has followed.
+        mesh = current_entry()
+        spec = None if session.local else _spec(dtensor, result.ndim)
+        places = {**dict.fromkeys(mesh.axes if mesh is not None else (), UNKNOWN), **places}
+        type = TensorType.of(places, spec, uneven=() if spec is None else _uneven(dtensor, spec))
+        set_tag(result, Tag(type, Origin(user_site(), "as its placements say, since to_local")))
+
+
+def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
+    """Which dims are sharded, outermost axis first, as DTensor cuts them."""
+    spec = None
+    for axis, placement in zip(_axes(dtensor.device_mesh), dtensor.placements, strict=True):
+        if axis.size() > 1 and placement.is_shard():
+            spec = landed(spec, ndim, (axis,), Shard(placement.dim))
+    return spec
+
+
+def _uneven(dtensor: Any, spec: PartitionSpec) -> set[Any]:
+    """The axes that cut a dim whose size they do not divide: DTensor's last shards are shorter, or empty."""
+    cuts = zip(dtensor.shape, map(entry_axes, spec), strict=True)
+    return {axis for size, axes in cuts if size % math.prod(axis.size() for axis in axes) for axis in axes}
+
+
+def _axes(mesh: Any) -> list[MeshAxis]:
+    return [MeshAxis.of(group) for group in mesh.get_all_groups()]
+
+
+def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
+    """The local type that a placement stands for; None if there is none. DTensor keeps replicated gradients equal."""
+    if placement.is_shard():
+        return V
+    if placement.is_replicate():
+        return R if grad is not None and grad.is_partial() else I
+    return P if getattr(placement, "reduce_op", "") == "sum" else None
+
+
+def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place: Any, want: Any) -> None:
+    located = Located("from_local", [("local_tensor", local)])
+    name, along = located.name(0), axis_text(axis)
+    message = f"from_local reads {name} as {placement!r} over {along}, but it is {placement_text(place)}"
+    facts: tuple[str, ...] = ()
+    help_lines: tuple[str, ...] = ()
+    if place is R and want is I:
+        facts = ("DTensor gives each rank the whole gradient, and that of a replicate tensor is summed over the ranks",)
+        help_lines = ("from_local(..., grad_placements=...) with Partial() there",)
+    elif place is P and want in (R, I):
+        help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst={want!r}) first",)
+    elif place is I and want is R:
+        help_lines = (f"convert({name}, {axis_argument(axis)}, src=I, dst=R) first",)
+    finding = Finding(
+        "SW130", message, located.place, "from_local", along, (located.operand(0, axis),), facts, help_lines
+    )
+    session.report(SpmdTypeError(message, code="SW130", help=help_lines, finding=finding))

@@ -1,0 +1,119 @@
+"""What happens around one run of the autograd engine? Conflicts are told before it, gradients are typed after it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.session import current, this_thread
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_compat import same_memory
+from shardwise.types.placement import EQUAL, P, Placement, V
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
+
+from ..diagnosis.gradient_report import accumulation_conflict
+from ..state.gradient_origin import GradientOrigin
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor
+from .autograd_graph import leaves_of
+from .gradient_hooks import adopt
+from .gradient_types import Arrival, BackwardPass, arrive, dual, gradient_of, waive
+from .replicas import reduced_axes
+from .sharded_gradients import type_sharded
+
+
+def wrap_engine(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The function through which every backward pass runs, with typed gradients on threads that check."""
+
+    def run(roots: Any, *args: Any, accumulate_grad: bool = False, **kwargs: Any) -> Any:
+        session = this_thread()
+        if not isinstance(session, CheckSession):
+            return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
+        inputs = args[3] if len(args) > 3 else kwargs.get("inputs") or ()
+        reached = leaves_of(roots, inputs) if accumulate_grad else []
+        if current() is None:
+            result = plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
+            for variable in reached:
+                waive(variable)
+            return result
+        with running(session, reached, roots):
+            return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
+
+    return run
+
+
+@contextlib.contextmanager
+def running(
+    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[Any] = ()
+) -> Iterator[BackwardPass]:
+    """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
+    this = BackwardPass(roots=[root for root in roots if isinstance(root, torch.Tensor)])
+    foreign = {id(variable) for variable in adopt(reached)}
+    for variable in reached:
+        gradient = gradient_of(variable)
+        before = None if gradient is None else type_of(gradient)
+        type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable))
+        this.arrivals[id(variable)] = Arrival(variable, type, before)
+    reduced = reduced_axes(session, this.arrivals)
+    # A wrapper that averages over its ranks keeps what was equal before.
+    _refuse_conflicts(session, [arrival for key, arrival in this.arrivals.items() if key not in reduced])
+    session.passes.append(this)
+    try:
+        yield this
+    finally:
+        session.passes.pop()
+    type_sharded(this.arrivals)
+    for key, arrival in this.arrivals.items():
+        arrive(arrival)
+        gradient = gradient_of(arrival.variable)
+        if gradient is not None and any(same_memory(gradient, tensor) for tensor in this.reduced):
+            waive(arrival.variable)
+        if key in reduced:
+            _reduce(arrival.variable, reduced[key])
+
+
+def wrap_allreduce(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``ProcessGroup.allreduce``: what hooks reduce that no function mode shows has no known type afterwards."""
+
+    @functools.wraps(plain)
+    def allreduce(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        session = current()
+        if isinstance(session, CheckSession) and session.passes and not session.in_typed_code:
+            session.passes[-1].reduced += [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        return plain(self, tensors, *args, **kwargs)
+
+    return allreduce
+
+
+def _refuse_conflicts(session: CheckSession, arrivals: Iterable[Arrival]) -> None:
+    """Report what would be added to a sum that has been made already, before it happens."""
+    by_axis: dict[Any, list[Arrival]] = {}
+    for arrival in arrivals:
+        for axis in _summed_before(arrival):
+            by_axis.setdefault(axis, []).append(arrival)
+    for axis, conflicting in by_axis.items():
+        accumulation_conflict(session, axis, [arrival.variable for arrival in conflicting])
+
+
+def _summed_before(arrival: Arrival) -> list[Any]:
+    """The axes along which the gradient is equal on every rank and a pending sum comes to it."""
+    before, contribution = arrival.before, arrival.contribution
+    if before is None or before.ground is not Ground.ABSENT:
+        return []
+    return [axis for axis in contribution.axes if contribution.get(axis) is P and before.get(axis) in EQUAL]
+
+
+def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
+    """What a wrapper has done to the gradient along ``axes`` while the pass ran."""
+    gradient = gradient_of(variable)
+    if gradient is None or is_dtensor(gradient):
+        return
+    type = type_of(gradient)
+    changes = {axis: place for axis, place in axes.items() if axis in type and type.get(axis) is not V}
+    if changes and type.ground is Ground.ABSENT:
+        set_tag(gradient, Tag(type.with_placements(changes), GradientOrigin(user_site(), variable)))

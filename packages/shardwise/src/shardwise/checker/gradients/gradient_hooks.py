@@ -1,0 +1,173 @@
+"""What happens in a hook that sees a gradient? Its body is checked, and so is the type of what it returns.
+
+A hook on a tensor gets the gradient before it is used further, one after accumulation may change ``.grad``. PyTorch
+runs both in the middle of backward, where no function mode is active; here they get the session's mode back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.session import current
+from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+
+from ..diagnosis.gradient_report import not_dual
+from ..state.gradient_origin import GradientOrigin
+from ..state.session import CheckSession
+from .gradient_types import arrive, dual, is_gradient_of
+
+_TYPED = "__shardwise_typed_hook__"
+
+
+@contextlib.contextmanager
+def telling(session: CheckSession, judged: frozenset[str] | None = None) -> Iterator[None]:
+    """Findings of the block are told, though autograd is running a backward pass; only those ``judged``, if given."""
+    before = session.in_typed_code, session.judged
+    session.in_typed_code, session.judged = True, judged
+    try:
+        yield
+    finally:
+        session.in_typed_code, session.judged = before
+
+
+@contextlib.contextmanager
+def typed_code(session: CheckSession, judged: frozenset[str] | None = None) -> Iterator[None]:
+    """Check the block like any other code, though autograd is running a backward pass."""
+    with telling(session, judged), session.mode:
+        yield
+
+
+def register(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``x.register_hook(hook)``, ``x.register_post_accumulate_grad_hook(hook)``: the hook is checked when it runs."""
+    given = dict(zip(("self", "hook"), args, strict=False)) | dict(kwargs)
+    wrap = _on_tensor if func is torch.Tensor.register_hook else _after_accumulation
+    return func(given["self"], wrap(given["self"], given["hook"]))
+
+
+def adopt(variables: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Check the hooks that leaves got before the check began; gives the leaves that torch's own hooks work on."""
+    foreign = []
+    for variable in variables:
+        with no_torch_function():
+            tables = (variable._backward_hooks, getattr(variable, "_post_accumulate_grad_hooks", None))
+        for table, wrap in zip(tables, (_on_tensor, _after_accumulation), strict=True):
+            for key, hook in list((table or {}).items()):
+                if is_torchs(hook):
+                    foreign.append(variable)
+                elif not hasattr(hook, _TYPED):
+                    table[key] = wrap(variable, hook)  # type: ignore[index]
+    return foreign
+
+
+def is_torchs(hook: Any) -> bool:
+    hook = getattr(hook, "func", hook)
+    return str(getattr(hook, "__module__", "")).startswith("torch.")
+
+
+def running_pass() -> tuple[CheckSession, Any] | None:
+    """The session and its running backward pass; None if this thread does not check now."""
+    session = current()
+    return (session, session.passes[-1]) if isinstance(session, CheckSession) and session.passes else None
+
+
+def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
+    tensor = weakref.ref(x)
+
+    @functools.wraps(hook)
+    def typed(gradient: Any) -> Any:
+        running, x = running_pass(), tensor()
+        if running is None or x is None or not isinstance(gradient, torch.Tensor):
+            return hook(gradient)
+        session, this = running
+        expected = this.returned.get(id(x), dual(type_of(x)))
+        result, found = checked_call(session, lambda: hook(gradient), [gradient], [expected], [x])
+        returned = gradient if result is None else result
+        with telling(session):
+            type = accepted(session, hook, type_of(x), expected, found(returned), discharges=x.is_leaf)
+        this.returned[id(x)] = type
+        if id(x) in this.arrivals:
+            this.arrivals[id(x)].contribution = type
+        return result
+
+    setattr(typed, _TYPED, True)
+    return typed
+
+
+def _after_accumulation(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(hook)
+    def typed(variable: torch.Tensor) -> Any:
+        running = running_pass()
+        if running is None:
+            return hook(variable)
+        session, this = running
+        if id(variable) in this.arrivals:
+            arrive(this.arrivals[id(variable)])
+        with typed_code(session):
+            return hook(variable)
+
+    setattr(typed, _TYPED, True)
+    return typed
+
+
+def checked_call(
+    session: CheckSession,
+    call: Callable[[], Any],
+    gradients: Sequence[Any],
+    types: Sequence[TensorType],
+    owners: Sequence[Any] = (),
+    judged: frozenset[str] | None = None,
+) -> tuple[Any, Callable[[Any], TensorType]]:
+    """Run ``call`` with ``gradients`` typed as ``types``; gives its result, and what tells the type of a gradient.
+
+    The tensors may be seen by others, for whom they are gradients of something else: they get their own tags back.
+    """
+    tensors = [gradient for gradient in gradients if isinstance(gradient, torch.Tensor)]
+    before = [tag_of(tensor) for tensor in tensors]
+    for position, gradient in enumerate(gradients):
+        if isinstance(gradient, torch.Tensor):
+            owner = owners[position] if position < len(owners) else None
+            origin = None if owner is None else GradientOrigin(user_site(), owner)
+            set_tag(gradient, Tag(types[position], origin))
+    try:
+        with typed_code(session, judged):
+            result = call()
+        left = {id(tensor): type_of(tensor) for tensor in tensors}
+    finally:
+        for tensor, tag in zip(tensors, before, strict=True):
+            set_tag(tensor, tag)
+    return result, lambda tensor: left.get(id(tensor), type_of(tensor))
+
+
+def accepted(
+    session: CheckSession, hook: Any, own: TensorType, expected: TensorType, found: TensorType, *, discharges: bool
+) -> TensorType:
+    """The type of the gradient that ``hook`` has left for a tensor of type ``own``; SW606 where it is none of it.
+
+    ``discharges``  the hook may make the pending sum that would be owed after backward, as one on a parameter may.
+    """
+    if found.ground.is_constant or expected.ground is not Ground.ABSENT:
+        return expected
+    if found is UNTYPED or found.ground is not Ground.ABSENT:
+        return UNKNOWN_TYPE
+    places: dict[Any, Placement] = {}
+    for axis in expected.axes:
+        want, got = expected.get(axis), found.get(axis)
+        places[axis] = want
+        if got is None or got is UNKNOWN:
+            places[axis] = UNKNOWN
+        elif discharges and want is P and got in EQUAL:
+            places[axis] = got
+        elif not is_gradient_of(want, got):
+            not_dual(session, hook, axis, own.get(axis), want, got)
+            places[axis] = UNKNOWN
+    return expected.with_placements(places)

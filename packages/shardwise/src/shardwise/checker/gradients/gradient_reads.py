@@ -1,0 +1,37 @@
+"""May a gradient be searched for infinities before it is summed? Yes: each rank's answer is its own.
+
+Loss scaling looks at the addends, because an overflow on one rank spoils the sum, and then agrees over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.types.placement import P, V
+
+from ..operators.ordinary import Handler
+from ..state.gradient_origin import gradient_origin
+from ..state.session import CheckSession
+
+SEARCHES = ("isinf", "isnan", "isfinite")
+
+
+def searching(usual: Handler) -> Handler:
+    """The handler of such a search, which ``usual`` handles where its operand is no pending gradient."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        x = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        type = type_of(x)
+        if P not in type.placements or gradient_origin(tag_of(x)) is None:
+            return usual(session, func, args, kwargs)
+        result = func(*args, **kwargs)
+        session.checked += 1
+        if isinstance(result, torch.Tensor):
+            set_tag(result, Tag(type.with_placements({axis: V for axis in type.axes if type.get(axis) is P})))
+        return result
+
+    return handle

@@ -1,0 +1,174 @@
+"""What type does ``.grad`` have, and which sums does a parameter still owe?
+
+While autograd runs a backward pass under checking, every leaf that it reaches gets a gradient of the dual of the
+leaf's type: P for a replicate parameter, R for a partial one, V and I for V and I. What the program then does with the
+gradient is typed by the ordinary rules, so a raw all-reduce turns P into R. A gradient that arrived while nobody was
+checking, or that belongs to a leaf without a type, is unknown: compatible with anything and never reported.
+
+For whoever builds on this: ``gradient_type(parameter)`` is the type of ``parameter.grad`` now, and
+``undischarged(parameter)`` maps every mesh axis along which it is still a pending sum to ``P``. Both are plain reads
+that work after the checked block too, because the tag stays on the gradient. ``waive(parameter)`` makes the gradient
+unknown, for code that has reported on it and does not want to hear of it again.
+Source: semantics sections 2 and 6; decision D7 of the specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, V
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+
+from ..operators.gradient_writes import into_gradient
+from ..operators.write_destination import write
+from ..state.gradient_origin import GradientOrigin, gradient_now, gradient_origin, local_part
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A tensor whose ``.grad`` the running backward pass accumulates into.
+
+    ``contribution``  the type of what this pass adds.
+    ``before``        the type of what was there; None if nothing was.
+    ``arrived``       the gradient is there and has its type, so the program may be changing it by now.
+    """
+
+    variable: torch.Tensor
+    contribution: TensorType
+    before: TensorType | None = None
+    arrived: bool = False
+
+
+@dataclass(slots=True)
+class BackwardPass:
+    """One run of the autograd engine: what it accumulates into, by the id of the tensor, and from where it was started.
+
+    ``returned``  types that tensor hooks have given to gradients in this pass, by the id of their tensor.
+    ``reduced``   what was all-reduced in code that nobody could check, such as a hook on a node of the graph.
+    ``roots``     the tensors that it starts from.
+    """
+
+    arrivals: dict[int, Arrival] = field(default_factory=dict)
+    returned: dict[int, TensorType] = field(default_factory=dict)
+    reduced: list[torch.Tensor] = field(default_factory=list)
+    roots: list[torch.Tensor] = field(default_factory=list)
+
+
+def gradient_type(parameter: torch.Tensor) -> TensorType:
+    """The type of ``parameter.grad`` as the checker knows it; unknown if there is none or nothing is known."""
+    gradient = gradient_of(parameter)
+    type = UNTYPED if gradient is None else type_of(local_part(gradient))
+    return UNKNOWN_TYPE if type is UNTYPED else type
+
+
+def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
+    """The mesh axes along which ``parameter.grad`` is still a pending sum, each mapped to P; outermost first."""
+    type = gradient_type(parameter)
+    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place is P}
+
+
+def varying(parameter: torch.Tensor) -> list[Any]:
+    """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
+    type, own = gradient_type(parameter), type_of(parameter)
+    return [axis for axis in type.axes if type.get(axis) is V and own.get(axis) in EQUAL]
+
+
+def waive(parameter: torch.Tensor) -> None:
+    """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
+    gradient = gradient_of(parameter)
+    if gradient is not None:
+        set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
+
+
+def gradient_of(x: torch.Tensor) -> torch.Tensor | None:
+    """``x.grad`` without asking function modes, and without the warning for tensors that have none."""
+    with no_torch_function():
+        return x.grad if x.is_leaf or x.retains_grad else None
+
+
+def dual(type: TensorType) -> TensorType:
+    """The type of the gradient of a tensor of this type; unknown where the type says nothing."""
+    return type.backward_type() if type.axes and type.ground is Ground.ABSENT else UNKNOWN_TYPE
+
+
+def is_gradient_of(expected: Placement, found: Placement) -> bool:
+    """Can a value of placement ``found`` stand where ``expected`` is wanted along an axis?
+
+    Equal values are welcome where a list of values is, and each rank's own value is its addend to a pending sum.
+    """
+    if expected is P:
+        return found in (P, V)
+    if expected is V:
+        return found is not P
+    return found in EQUAL
+
+
+def accumulated(before: TensorType | None, contribution: TensorType) -> TensorType:
+    """The type of a gradient of type ``before`` (None: there is none) to which ``contribution`` has been added."""
+    if before is None or before.ground is Ground.ZERO:
+        return contribution
+    if before.ground is not Ground.ABSENT or not before.axes:
+        return UNKNOWN_TYPE
+    return contribution.with_placements(
+        {axis: _sum(before.get(axis), contribution.get(axis)) for axis in contribution.axes}
+    )
+
+
+def _sum(before: Placement | None, more: Placement) -> Placement:
+    if before is more:
+        return more
+    if before in EQUAL and more in EQUAL:
+        return before
+    if V in (before, more) and before in (V, *EQUAL) and more in (V, *EQUAL):
+        return V
+    return UNKNOWN
+
+
+def arrive(arrival: Arrival) -> None:
+    """Give the gradient of ``arrival`` its type, unless it has it already."""
+    gradient = gradient_of(arrival.variable)
+    if arrival.arrived or gradient is None:
+        return
+    arrival.arrived = True
+    if is_dtensor(gradient):
+        return
+    type = accumulated(arrival.before, arrival.contribution)
+    tag = tag_of(gradient)
+    if tag is not None and tag.cell is not None:
+        write([(gradient, type)], GradientOrigin(user_site(), arrival.variable))
+        return
+    kept = None if tag is None or tag.type is not type else gradient_origin(tag)
+    set_tag(gradient, Tag(type, kept or GradientOrigin(user_site(), arrival.variable)))
+
+
+def read(session: CheckSession, variable: torch.Tensor, gradient: torch.Tensor) -> None:
+    """``variable.grad`` was read: by now it has its type, also in the middle of a backward pass."""
+    if session.passes and id(variable) in session.passes[-1].arrivals:
+        arrive(session.passes[-1].arrivals[id(variable)])
+    if tag_of(gradient) is not None:
+        return
+    if variable.is_leaf or is_dtensor(gradient):
+        set_tag(gradient, Tag(UNKNOWN_TYPE))
+    else:  # nothing but backward writes the gradient that a tensor inside the graph retains
+        set_tag(gradient, Tag(dual(type_of(variable)), GradientOrigin(user_site(), variable)))
+
+
+def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor) -> None:
+    """``variable.grad = gradient``, after a gradient of type ``before``: it is typed as what was assigned."""
+    tag = tag_of(gradient)
+    if tag is None or is_dtensor(gradient) or is_dtensor(variable):
+        return
+    type = tag.current()
+    believed = into_gradient(variable, before, type)
+    origin = gradient_origin(tag)
+    if origin is None or origin.parameter is not variable or believed is not type:
+        cell = tag.cell if believed is type else None
+        set_tag(gradient, Tag(believed, gradient_now(variable, tag.origin), cell))

@@ -1,0 +1,154 @@
+"""From which losses may backward start? Only from those whose seed gradient of 1 on every rank is right.
+
+A backward pass that is not told otherwise starts with 1.0 on each rank. That is the dual of P (the losses of the ranks
+are summed) and of I (every rank repeats one computation), and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, P, R, V
+from shardwise.types.tensor_type import Ground
+
+from ..diagnosis.report import Located, axis_text, placement_text, report_at
+from ..state.gradient_origin import GradientOrigin
+from ..state.session import CheckSession
+from .gradient_types import is_gradient_of
+
+
+def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``Tensor.backward`` and ``torch.autograd.backward``."""
+    given = dict(zip(("tensors", "gradient"), args, strict=False)) | dict(kwargs)
+    seeds = given.get("gradient", given.get("grad_tensors"))
+    check_roots(session, given.get("tensors", given.get("self")), seeds)
+    return func(*args, **kwargs)
+
+
+def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``torch.autograd.grad``: its results have the duals of the inputs' types."""
+    given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
+    inputs = _as_list(given.get("inputs"))
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"), derivative=True, inputs=inputs)
+    results = func(*args, **kwargs)
+    type_gradients(inputs, results)
+    return results
+
+
+def type_gradients(inputs: Any, results: Any, varying: Collection[Any] = ()) -> None:
+    """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own."""
+    for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
+        type = type_of(x) if isinstance(x, torch.Tensor) else None
+        if isinstance(result, torch.Tensor) and type is not None and type.axes:
+            own = {axis: V for axis in varying if axis in type}
+            origin = GradientOrigin(user_site(), x)
+            set_tag(result, Tag(type.backward_type().with_placements(own), origin))
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def check_roots(
+    session: CheckSession,
+    roots: Any,
+    seeds: Any,
+    *,
+    lists: bool = False,
+    derivative: bool = False,
+    inputs: Sequence[Any] = (),
+) -> None:
+    """Report roots that are no losses, and gradients given for roots that are none of theirs.
+
+    ``lists``       a varying root is a list of losses, each with its own derivative.
+    ``derivative``  a constant may be given as the direction in which to differentiate.
+    ``inputs``      what the derivatives are taken by; where all of it varies, ``lists`` holds.
+    """
+    seeds = _as_list(seeds)
+    for position, root in enumerate(_as_list(roots)):
+        seed = seeds[position] if position < len(seeds) else None
+        if isinstance(root, torch.Tensor) and seed is None:
+            _check_root(session, root, lists, inputs)
+        elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
+            _check_seed(session, root, seed, constants=not derivative)
+
+
+def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[Any]) -> None:
+    type = type_of(loss)
+    mesh = current_entry()
+    if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
+        return
+    session.checked += 1
+    located = Located("backward", [("loss", loss)])
+    name = located.name(0)
+    help_lines: tuple[str, ...]
+    if not type.axes:
+        if session.strict:
+            message = f"backward starts from {name}, which has no type"
+            axes = mesh.ordered_axes if mesh is not None else ()
+            types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
+            help_lines = (f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added",)
+            report_at(session, located, "SW603", None, message, (), help_lines)
+        return
+    for axis, place in zip(type.axes, type.placements, strict=True):
+        where = axis_argument(axis)
+        if place is R:
+            message = f"backward starts from {name}, which is replicate over {axis_text(axis)}"
+            size = axis.size()
+            fact = f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much"
+            help_lines = (
+                f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
+                f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
+            )
+            report_at(session, located, "SW601", axis, message, (fact,), help_lines)
+        elif place is V and not lists and not _all_vary(inputs, axis):
+            message = f"backward starts from {name}, which varies over {axis_text(axis)}"
+            fact = "a list of different losses has no gradient; their sum has one"
+            help_lines = (
+                f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
+            )
+            report_at(session, located, "SW602", axis, message, (fact,), help_lines)
+
+
+def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
+    """True if each rank of ``axis`` takes the derivative of its own loss, by nothing that it shares with another."""
+    return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).get(axis) is V for x in tensors)
+
+
+def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *, constants: bool) -> None:
+    """A gradient given for ``root`` must be of the dual type. Errors: SW606."""
+    own, given = type_of(root), type_of(seed)
+    if own.ground is not Ground.ABSENT or given.ground in (Ground.ZERO, Ground.UNKNOWN, Ground.EMPTY):
+        return
+    if given.ground.is_constant and not constants:
+        return
+    located = Located("backward", [("tensor", root), ("gradient", seed)])
+    for axis, place in zip(own.axes, own.placements, strict=True):
+        found = R if given.ground.is_constant else given.get(axis)
+        if place is UNKNOWN or found is None or found is UNKNOWN:
+            continue
+        wanted = place.backward_type()
+        if is_gradient_of(wanted, found):
+            continue
+        name, what, where = located.name(0), located.name(1), axis_text(axis)
+        message = (
+            f"backward gets {what}, {placement_text(found)} over {where}, as the gradient of {name}, which is "
+            f"{placement_text(place)} there; its gradient is {placement_text(wanted)}"
+        )
+        fact = (
+            f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
+            if wanted is P
+            else "each rank would go on with its own addend of the gradient"
+        )
+        operands = (located.operand(0, axis), located.operand(1, axis))
+        finding = Finding("SW606", message, located.place, "backward", where, operands, (fact,))
+        session.report(SpmdTypeError(message, code="SW606", finding=finding))

@@ -1,0 +1,102 @@
+"""May these gradients enter the optimizer? Only if every sum that a parameter owes has been made.
+
+A gradient that is still a pending sum lets every rank step with its own addend: the replicas drift apart. The gate
+stands in front of every ``torch.optim.Optimizer.step``, behind the hooks that the program has put there itself. With a
+closure backward runs inside the step, so the operators of the step are all that is judged.
+Source: semantics section 6, finalisation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ..diagnosis.gradient_report import gradients_as_operands, tell
+from ..diagnosis.report import axis_text, group_text
+from ..state.parameter_names import listed, names_of
+from ..state.session import CheckSession
+from .gradient_types import gradient_of, undischarged, varying, waive
+
+FindSession = Callable[[], CheckSession | None]
+
+
+def stand(find: FindSession) -> Callable[[], None]:
+    """Put the gate in front of all optimizers; gives what takes it away again."""
+    handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def gate(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        session = find()
+        if session is not None and not any(value is not None for value in (*args[1:], kwargs.get("closure"))):
+            check_step(session, optimizer)
+
+    def behind_own_hooks(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if optimizer in handles:
+            handles[optimizer].remove()
+        handles[optimizer] = optimizer.register_step_pre_hook(gate)
+
+    first = register_optimizer_step_pre_hook(behind_own_hooks)
+
+    def leave() -> None:
+        first.remove()
+        for handle in handles.values():
+            handle.remove()
+
+    return leave
+
+
+def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
+    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608."""
+    owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
+    names: dict[int, str] = {}
+    for group in optimizer.param_groups:
+        for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
+            if isinstance(name, str):
+                names[id(parameter)] = name
+            if gradient_of(parameter) is not None:
+                for axis in undischarged(parameter):
+                    owing.setdefault((axis, True), []).append(parameter)
+                for axis in varying(parameter):
+                    owing.setdefault((axis, False), []).append(parameter)
+    session.checked += 1
+    try:
+        for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
+            _refuse(session, optimizer, axis, parameters, names, pending)
+    finally:
+        for parameter in (parameter for parameters in owing.values() for parameter in parameters):
+            waive(parameter)
+
+
+def _refuse(
+    session: CheckSession,
+    optimizer: torch.optim.Optimizer,
+    axis: Any,
+    parameters: Sequence[torch.Tensor],
+    known: Mapping[int, str],
+    pending: bool,
+) -> None:
+    """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
+    names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
+    where, size, op = axis_text(axis), axis.size(), f"{type(optimizer).__name__}.step"
+    one = len(names) == 1
+    what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
+    state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
+    fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
+    if not pending:
+        fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
+    tell(
+        session,
+        "SW608",
+        "step",
+        axis,
+        f"{op} takes {what} {state} {where}",
+        operands=gradients_as_operands(parameters, names, axis),
+        facts=(fact,),
+        help=(
+            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
+            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
+        ),
+    )

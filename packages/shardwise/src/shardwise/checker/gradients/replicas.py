@@ -1,0 +1,57 @@
+"""Whose gradients does a wrapper sum while backward runs? ``DistributedDataParallel`` does so for what it wraps.
+
+Its reducer is C++ and shows itself nowhere, but the wrapper says in each forward whether the next backward will
+synchronise: not inside ``no_sync()``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import axes_inside
+from shardwise.types.placement import UNKNOWN, Placement, R
+
+from ..state.session import CheckSession
+
+
+def wrap_forward(find: Callable[[], CheckSession | None], plain: Any) -> Any:
+    """``DistributedDataParallel.forward``, which notes whether the reducer will run in the backward pass to come."""
+
+    @functools.wraps(plain)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session = find()
+        if session is not None:
+            session.replicas[self] = torch.is_grad_enabled() and self.require_backward_grad_sync
+        return plain(self, *args, **kwargs)
+
+    return forward
+
+
+def reduced_axes(session: CheckSession, parameters: Mapping[int, Any]) -> dict[int, dict[Any, Placement]]:
+    """For parameters (by id) whose gradients a wrapper averages in this pass: what they become along which axes."""
+    reduced: dict[int, dict[Any, Placement]] = {}
+    for wrapper, synchronises in list(session.replicas.items()):
+        if not synchronises:
+            continue
+        axis = MeshAxis.of(wrapper.process_group)
+        place = _outcome(wrapper)
+        for name, parameter in wrapper.module.named_parameters():
+            if id(parameter) in parameters and name not in wrapper.parameters_to_ignore and axis.size() > 1:
+                type = type_of(parameter)
+                axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+                reduced[id(parameter)] = dict.fromkeys(axes, place)
+    return reduced
+
+
+def _outcome(wrapper: DistributedDataParallel) -> Placement:
+    """R after the reducer's own average, a hook of torch or a stand-in of ours; what the program's do is not known."""
+    hooks = [hook for hook, _ in wrapper._comm_hooks]
+    known = [str(getattr(hook, "__module__", "")).startswith(("torch.", "shardwise.")) for hook in hooks]
+    return R if all(known) and not any("noop" in getattr(hook, "__name__", "") for hook in hooks) else UNKNOWN

@@ -1,0 +1,57 @@
+"""What do gradients owe that ``fully_shard`` hands out? Along its own axes nothing, along all others what was declared.
+
+FSDP gathers a parameter, reduce-scatters its gradient over its own mesh, and keeps a DTensor of which only that mesh is
+known. A norm weight that is replicate over tp still owes a sum over tp, so the local tensor inside carries a type.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Container
+from typing import Any
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import Placement, V
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+from ..state.gradient_origin import GradientOrigin, local_part
+from ..state.tensor_classes import is_dtensor
+from .gradient_types import accumulated, dual
+
+DECLARED = "_shardwise_declared"
+"""Where an ``FSDPParam`` keeps the tag of the parameter that it was made of."""
+
+_known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def note(fsdp_param: Any, tag: Tag | None) -> None:
+    """``fsdp_param`` has been made of a parameter with this tag."""
+    setattr(fsdp_param, DECLARED, tag)
+    _known.add(fsdp_param)
+
+
+def type_sharded(reached: Container[int]) -> None:
+    """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id)."""
+    for fsdp_param in list(_known):
+        tag: Tag | None = getattr(fsdp_param, DECLARED, None)
+        gathered, kept = getattr(fsdp_param, "_unsharded_param", None), fsdp_param.sharded_param
+        if tag is None or id(gathered) not in reached or not is_dtensor(kept) or kept.grad is None:
+            continue
+        local = local_part(kept.grad)
+        before = tag_of(local)
+        type = _scattered(tag.current(), fsdp_param.mesh_info.mesh)
+        if type is not UNTYPED:
+            after = accumulated(None if before is None else before.current(), type)
+            set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
+
+
+def _scattered(declared: TensorType, mesh: Any) -> TensorType:
+    """The gradient's type once FSDP has reduced and scattered it over ``mesh``."""
+    own = {axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1}
+    others = dual(declared)
+    if others.ground is not Ground.ABSENT:
+        return UNTYPED
+    places: dict[Any, Placement] = dict.fromkeys(own, V)
+    return TensorType.of({**places, **{axis: others.get(axis) for axis in others.axes if axis not in own}})

@@ -1,0 +1,104 @@
+"""What is the type of a tensor that a factory makes? Under a mesh a constant, which any partner may read as it needs.
+
+Zeros may also be read as a pending sum, one value everywhere may be cut anywhere, uninitialised memory takes the type
+of what is written into it; a typed number (``full``) gives its own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.local import Refusal
+from shardwise.op_rules.schema import Kind
+from shardwise.types.placement import P, R, V
+from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
+
+from ..call.arguments import Op, unwrap
+from ..diagnosis.report import refuse
+from ..propagation.local import AxisRefusal, Outcome
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor_call
+from .ordinary import Handler, judge, run
+from .varying_lengths import same_shape
+
+_ONE_VALUE = ("ones", "full", "scalar_tensor")
+
+
+def factory(op: Op) -> Handler:
+    """The handler for a factory: a constant under the current mesh, or what its operands make of it."""
+    ground = {Kind.ZERO: Ground.ZERO, Kind.EMPTY: Ground.EMPTY}.get(op.row.kind, Ground.CONSTANT)
+    if ground is Ground.CONSTANT and op.name.removeprefix("new_").removesuffix("_like") in _ONE_VALUE:
+        ground = Ground.UNIFORM
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        if op.in_place or kwargs.get("out") is not None:
+            written = UNTYPED if ground is Ground.EMPTY else _constant(ground)
+            return run(session, op, func, args, kwargs, [], Outcome(written, checked=False))
+        template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
+        operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        if any(isinstance(operand.type, TensorType) for operand in operands):
+            if template.spec is not None and not session.local:
+                outcome = _cut_like(template, outcome)
+            if outcome.refusals:
+                refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+            return run(session, op, func, args, kwargs, values, outcome)
+        made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
+        if isinstance(made, torch.Tensor):
+            kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
+            type = _like(template, kind) if template.axes else _constant(kind)
+            if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
+                type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
+            if type is not UNTYPED:
+                set_tag(made, Tag(type))
+            if template.axes:
+                same_shape(made, args[0])
+        return made
+
+    return handle
+
+
+def _is_zero_fill(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """``full(..., 0)``."""
+    value = kwargs.get("fill_value", args[-1] if args and "full" in op.name else None)
+    return isinstance(value, (int, float, complex)) and value == 0
+
+
+def _constant(ground: Ground) -> TensorType:
+    """A tensor of this ground under the current mesh."""
+    mesh = current_entry()
+    if ground is Ground.EMPTY:
+        return EMPTY_TYPE
+    if mesh is not None and ground is not Ground.UNIFORM:
+        return mesh.zero if ground is Ground.ZERO else mesh.constant
+    axes = () if mesh is None else mesh.axes
+    return constant_type(axes, zero=ground is Ground.ZERO, uniform=ground is Ground.UNIFORM)
+
+
+def _cut_like(template: TensorType, outcome: Outcome) -> Outcome:
+    """A typed number in the shape of a shard: the result is cut like the template, where the number is equal."""
+    cut = template.spec.axes_with_partition_spec() if template.spec is not None else set()
+    pending = [axis for axis in outcome.type.axes if axis in cut and outcome.type.get(axis) is P]
+    if not outcome.type.axes:
+        return outcome
+    if pending:
+        refusals = [AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending]
+        return replace(outcome, type=UNKNOWN_TYPE, refusals=(*outcome.refusals, *refusals))
+    places = {axis: V for axis in outcome.type.axes if axis in cut}
+    type = outcome.type.with_placements(places).with_spec(template.spec)
+    return replace(outcome, type=type.with_uneven(template.uneven) if template.uneven else type)
+
+
+def _like(template: TensorType, ground: Ground) -> TensorType:
+    """The template's placements, but from constants alone; ones in place of partial values are no partial sum."""
+    places = {axis: template.get(axis) for axis in template.axes}
+    if ground is Ground.UNIFORM:
+        places |= {axis: R for axis, place in places.items() if place is P}
+    return TensorType.of(places, template.spec, ground, template.uneven)

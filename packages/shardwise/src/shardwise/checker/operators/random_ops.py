@@ -1,0 +1,124 @@
+"""How is a call checked that draws random numbers? Values that must be equal on all ranks need equal numbers.
+
+That the generators give them, only somebody's word says: a declaration (``checker/scopes/randomness.py``), or a stream
+that seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from shardwise.interop.generators import promised
+from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.local import Refusal
+from shardwise.types.placement import UNKNOWN, I, P, R, V
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+from ..call.arguments import Op, has_scalar, unwrap
+from ..call.operand import Bound
+from ..diagnosis.report import refuse
+from ..propagation.local import AxisRefusal, Outcome
+from ..state.session import CheckSession
+from ..state.tensor_classes import is_dtensor_call
+from .ordinary import Handler, judge, run
+
+
+def random_op(op: Op) -> Handler:
+    """The handler for what draws random numbers."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
+        operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        draws = op.row.draws is None or op.row.draws(op.static(args, kwargs, operands, values))
+        template = type_of(args[0]) if op.templates and args else UNTYPED
+        if draws and template.axes:
+            operands = [Bound("input", template, label="input")]
+            values = [args[0]]
+            outcome = _like_numbers(_draws(session, kwargs), template, overwrites=op.in_place)
+        elif draws and not operands and not op.in_place:
+            return _numbers(session, func, args, kwargs)
+        elif draws:
+            outcome = _drawn(_draws(session, kwargs), outcome, operands)
+        if outcome.refusals:
+            refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+        return run(session, op, func, args, kwargs, values, outcome)
+
+    return handle
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """Along the axes ``equal`` this call's numbers are equal on all ranks; of ``meant``, a stream was made for that."""
+
+    equal: frozenset[Any]
+    meant: frozenset[Any]
+
+
+def _draws(session: CheckSession, kwargs: Mapping[str, Any]) -> _Draws:
+    generator = kwargs.get("generator")
+    promise = promised(generator)
+    if promise is None:
+        return _Draws(session.synchronised, frozenset())
+    declared = session.synchronised - promise.distinct if generator is None else frozenset()
+    return _Draws(declared | promise.synchronised, promise.synchronised)
+
+
+def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Random numbers out of nothing: unannotated, unless the generator is synchronised over the whole mesh."""
+    if has_scalar(args, kwargs):
+        args, kwargs = [unwrap(value) for value in args], {name: unwrap(value) for name, value in kwargs.items()}
+    made = func(*args, **kwargs)
+    mesh = current_entry()
+    if isinstance(made, torch.Tensor) and mesh is not None and mesh.axes and mesh.axes <= _draws(session, kwargs).equal:
+        set_tag(made, Tag(TensorType.of(dict.fromkeys(mesh.axes, R))))
+    session.unchecked += 1
+    return made
+
+
+def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> Outcome:
+    """Numbers in the shape of a typed tensor: they vary where it varies, and must be equal where it is equal."""
+    pending = [axis for axis in template.axes if template.get(axis) is P]
+    if pending and overwrites:  # equal numbers would be counted once per rank, and others are no sum of anything
+        refused = tuple(AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending)
+        return Outcome(template.with_placements(dict.fromkeys(pending, UNKNOWN)), refused)
+    if pending:
+        return Outcome(UNTYPED, checked=False)  # what noise for a pending sum is to be, nobody has said
+    type = template.with_ground(Ground.ABSENT)
+    source = Bound("input", type, label="input")
+    return _drawn(draws, Outcome(type, sources=(0,) * len(type.axes)), [source])
+
+
+def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
+    """The outcome with a refusal for every axis along which equal values would get different numbers, or shards the
+    same ones from a stream that is meant for equal values."""
+    type = outcome.type
+    if type.ground.is_constant:
+        # Constants in the shape of a typed tensor vary where it varies; others say nothing about their ranks.
+        shaped = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+        type = shaped[0] if len(shaped) == 1 else type
+        equal = [axis for axis in type.axes if type.get(axis) is not V]
+        alike = bool(type.axes) and all(axis in draws.equal for axis in equal)
+        return replace(outcome, type=type.with_ground(Ground.ABSENT) if alike else UNTYPED, sources=())
+    if not outcome.checked or type.ground is Ground.UNKNOWN:
+        return outcome
+    refusals = list(outcome.refusals)
+    changes = {}
+    for axis, place in zip(type.axes, type.placements, strict=True):
+        if place in (R, I, P) and axis not in draws.equal:
+            refusals.append(AxisRefusal(axis, Refusal("SW121", "unsynchronised", _of_place(operands, axis, place))))
+            changes[axis] = UNKNOWN
+        elif place is V and axis in draws.meant:
+            refusals.append(AxisRefusal(axis, Refusal("SW620", "the same numbers", _of_place(operands, axis, V))))
+    if len(refusals) == len(outcome.refusals):
+        return outcome
+    return replace(outcome, type=type.with_placements(changes) if changes else type, refusals=tuple(refusals))
+
+
+def _of_place(operands: Sequence[Any], axis: Any, place: Any) -> tuple[int, ...]:
+    return tuple(at for at, o in enumerate(operands) if isinstance(o.type, TensorType) and o.type.get(axis) is place)

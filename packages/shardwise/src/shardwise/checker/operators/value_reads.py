@@ -1,0 +1,85 @@
+"""How is a call checked that hands a tensor's value to Python?
+
+A pending sum has no value yet; a varying one divides the ranks, which is a hang waiting for the next collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.deciding import decides
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import is_library_calling, user_place
+from shardwise.interop.tagging import type_of
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import P, V
+from shardwise.types.tensor_type import Ground
+
+from ..call.arguments import Op
+from ..diagnosis.report import Located, axis_text
+from ..state.session import CheckSession
+from .ordinary import Handler
+
+_BRANCHING = {"__bool__", "is_nonzero", "__index__", "__contains__", "equal", "allclose"}
+_NUMBERS = {"item", "tolist", "__int__", "__float__"}
+"""What gives a number, on which the program branches or not: that is for the source to tell."""
+_COMPARISONS = {"equal", "allclose"}
+"""Comparing local tensors is how a type error is hunted down, so it is allowed on a pending sum."""
+
+
+def value_read(op: Op) -> Handler:
+    """The handler for what hands a tensor's value to Python."""
+
+    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        told: set[Any] = set()
+        for tensor in tensors:
+            type = type_of(tensor)
+            for axis, place in zip(type.axes, type.placements, strict=True):
+                if axis in told:
+                    continue
+                if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
+                    told.add(axis)
+                    report_read(session, op.name, "SW115", tensor, axis)
+                elif place is V and not type.ground.is_constant and _decides(op):
+                    told.add(axis)
+                    report_read(session, op.name, "SW116", tensor, axis)
+        if any(type_of(tensor).axes for tensor in tensors):
+            session.checked += 1
+        else:
+            session.unchecked += 1
+        return func(*args, **kwargs)
+
+    return handle
+
+
+def _decides(op: Op) -> bool:
+    """Does the program, and not torch for it, go on in one way or another by what is read?"""
+    if op.name in _NUMBERS:
+        place = user_place(2)
+        return place is not None and not is_library_calling(2) and decides(place)
+    # torch's own method ``__contains__`` stands between the program and this call, which is the program's all the same.
+    return op.name in _BRANCHING and (op.name == "__contains__" or not is_library_calling(2))
+
+
+def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor, axis: Any) -> None:
+    """Report that ``op`` reads a pending sum (SW115), or branches on what varies (SW116)."""
+    located = Located(op, [("input", tensor)])
+    name, along = located.name(0), axis_text(axis)
+    if code == "SW115":
+        shown = op.strip("_")
+        message = f"{shown} reads {name}, which is still a partial sum over {along}"
+        facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
+        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
+    else:
+        message = f"the program branches on {name}, which differs between the ranks of {along}"
+        if op in _COMPARISONS:
+            message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
+        facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
+        help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
+    finding = Finding(code, message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

@@ -1,0 +1,136 @@
+"""What may be written where? The type of the destination of an in-place or ``out=`` call.
+
+The destination takes the functional result's type. It may have had no type or been a constant; a destination of another
+type is an error, except that a replicate or invariant one outside autograd may become varying. Views of the
+destination follow, through the alias cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import forget_memory, set_type, type_of
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+from ..diagnosis.report import Located, axis_text
+from ..state.gradient_origin import inherit
+from .gradient_writes import gathers_gradients, overwritten
+from .local_norm import scaled_by_local_norm
+
+
+def settle(
+    session: Session,
+    op: str,
+    destination: Any,
+    result: TensorType,
+    operands: Sequence[tuple[str, Any]],
+    results: Sequence[TensorType] = (),
+) -> list[tuple[torch.Tensor, TensorType]]:
+    """The types that the destination's tensors will have; conflicts are reported. Call it before the op runs.
+
+    ``results``  the type of each result, where they are not all ``result``.
+    """
+    many = destination if isinstance(destination, (list, tuple)) else (destination,)
+    settled = []
+    for number, tensor in enumerate(many):
+        result = results[number] if number < len(results) else result
+        if isinstance(tensor, torch.Tensor):
+            before = type_of(tensor)
+            whole = overwritten(op, tensor, result) or scaled_by_local_norm(session, op, tensor, operands)
+            if whole is not None:
+                settled.append((tensor, whole))
+                continue
+            after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
+            for axis in conflicts:
+                _refuse(session, op, tensor, before, result, axis, operands)
+            settled.append((tensor, after))
+    return settled
+
+
+def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
+    """Give the destination's tensors their types, after the op has run."""
+    for tensor, type in settled:
+        if type is UNKNOWN_TYPE or gathers_gradients(tensor, origin):
+            forget_memory(tensor)
+        elif type_of(tensor) is not type:
+            set_type(tensor, type, inherit(tensor, origin))
+
+
+def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[Any]]:
+    """The destination's type after a write of ``result``, and the axes on which the two contradict each other."""
+    if result.ground is Ground.UNKNOWN:
+        return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
+    if result.ground.is_constant:
+        if not before.axes and not before.ground.is_constant and not requires_grad:
+            return result, []
+        conflicts = [axis for axis in before.axes if before.get(axis) is P and result.ground is not Ground.ZERO]
+        zeros = before.ground is Ground.ZERO and result.ground is Ground.ZERO
+        if before.ground.is_constant and not (conflicts or zeros or requires_grad):
+            before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
+        return before, conflicts
+    if not result.axes:
+        return before, []  # nothing is known of what is written: the declared type is trusted
+    if before.ground is not Ground.ABSENT and not requires_grad:
+        return result, []
+    changes: dict[Any, Placement] = {}
+    conflicts = []
+    for axis, new in zip(result.axes, result.placements, strict=True):
+        old = before.get(axis)
+        if old is new and _shards_differ(before, result, axis):
+            conflicts.append(axis)
+        if old is new or new is UNKNOWN:
+            continue
+        if old is None or old is UNKNOWN or (new is V and old in (R, I) and not requires_grad):
+            changes[axis] = new
+        elif old is V and new in (R, I):
+            continue  # varying claims nothing, so equal values are welcome
+        elif {old, new} == {R, I}:
+            # Equal bits: a destination outside autograd follows, a parameter keeps its declared flavour.
+            if not requires_grad:
+                changes[axis] = new
+        else:
+            conflicts.append(axis)
+    return (before.with_placements(changes) if changes else before), conflicts
+
+
+def _shards_differ(before: TensorType, result: TensorType, axis: Any) -> bool:
+    """True if both say which dim is sharded, and disagree."""
+    shards = [partition_spec_get_shard(type.spec, axis) for type in (before, result)]
+    return None not in shards and shards[0] != shards[1]
+
+
+def _refuse(
+    session: Session,
+    op: str,
+    tensor: torch.Tensor,
+    before: TensorType,
+    result: TensorType,
+    axis: Any,
+    operands: Sequence[tuple[str, Any]],
+) -> None:
+    located = Located(op, [("destination", tensor), *operands])
+    old = partition_spec_get_shard(before.spec, axis) or before.get(axis)
+    new = partition_spec_get_shard(result.spec, axis) or result.get(axis, R)
+    finding = Finding(
+        "SW120",
+        f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",
+        place=located.place,
+        op=op,
+        axis=axis_text(axis),
+        operands=tuple(located.operand(position, axis) for position in range(len(operands) + 1)),
+        facts=(
+            ("it takes part in autograd, so even R to V would change what its gradient means",)
+            if tensor.requires_grad and new is V
+            else ()
+        ),
+        help=(f"make a new tensor, without {op}, if it is meant to be {new!r} from here on",),
+    )
+    session.report(SpmdTypeError(finding.message, code="SW120", help=finding.help, finding=finding))

@@ -1,0 +1,268 @@
+"""What is the type of a call's result? Applies a row's local rule on every mesh axis in play; pure.
+
+The answer, an ``Outcome``, always has a type: where an axis was refused it is unknown there, so that a run can go on
+and report every independent mistake and no echoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise.mesh.current import CurrentMesh
+from shardwise.mesh.regions import reinterpret
+from shardwise.op_rules.propagation.dim_labels import Call, Shape, pointwise
+from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule, local_rules
+from shardwise.op_rules.schema import Each, Row
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
+
+from ..call.operand import Bound, givens_along
+from .sharded import Placer, Scope, result_type
+
+NO_CALL = Call((), {})
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRefusal:
+    """A refusal on one axis (None: on all of them, the operand as such is at fault)."""
+
+    axis: Any
+    refusal: Refusal
+    givens: tuple[Given, ...] = ()
+    positions: tuple[int, ...] = ()
+    """For each given, the position of its operand in the call's list."""
+
+    def shifted(self, by: int) -> AxisRefusal:
+        """The same, with ``by`` more operands in front."""
+
+        def later(positions: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(position + by for position in positions)
+
+        at_fault = replace(self.refusal, culprits=later(self.refusal.culprits), others=later(self.refusal.others))
+        return replace(self, refusal=at_fault, positions=later(self.positions))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result's type, what was refused, and for each axis of the type the operand it got the placement from.
+
+    ``grad_matters``  the answer depends on which operands can receive a gradient.
+    ``blockable``     the answer depends on the row's guard, because some operand is partial.
+    ``checked``       some operand was typed, so this call was really checked.
+    ``results``       one type per result tensor where they differ; empty: all have ``type``.
+    ``elsewhere``     judged on another mesh than the current one.
+    ``call``          the call as its labels see it, in global mode; what repairs are tried on.
+    """
+
+    type: TensorType
+    refusals: tuple[AxisRefusal, ...] = ()
+    sources: tuple[int | None, ...] = ()
+    grad_matters: bool = False
+    blockable: bool = False
+    checked: bool = True
+    results: tuple[TensorType, ...] = ()
+    origins: tuple[tuple[int | None, ...], ...] = ()
+    call: Call | None = None
+    elsewhere: bool = False
+
+
+def infer(
+    row: Row,
+    operands: Sequence[Bound],
+    mesh: CurrentMesh | None,
+    strict: bool,
+    *,
+    blocked: str | None = None,
+    scope: Scope | None = None,
+    call: Call = NO_CALL,
+) -> Outcome:
+    """The type of ``row``'s result for these operands.
+
+    Where the results have nothing to do with each other, each is a call of its own.
+    ``blocked``  see ``algebra.local_rule``.
+    ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the row labels.
+    """
+    if row.each is Each.APART and len(operands) > 1:
+        return _apart(row, operands, mesh, strict, blocked, scope)
+    refusals: list[AxisRefusal] = []
+    types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
+    if any(type is UNKNOWN_TYPE for type in types):
+        return Outcome(UNKNOWN_TYPE, tuple(refusals))
+    typed = [position for position, type in enumerate(types) if isinstance(type, TensorType) and type.axes]
+    if not typed:
+        return Outcome(_untyped_result(row, operands, types, mesh), tuple(refusals), checked=False)
+
+    untyped = {position for position, type in enumerate(types) if isinstance(type, TensorType) and not type.axes}
+    if untyped and strict:
+        missing = tuple(sorted(untyped))
+        refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
+
+    placer = Placer(row, call, operands, types)
+    axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
+    found: dict[Any, tuple[Placement | Weak, ...]] = {}
+    """For every axis, the placement of each result; a single one: of all."""
+    seen: dict[Any, tuple[list[Given], list[int]]] = {}
+    grad_matters = blockable = False
+    for axis in axes:
+        givens, positions = givens_along(axis, operands, types)
+        absent = tuple(at for at in typed if at not in positions)
+        real = {given.place for given in givens if not isinstance(given.place, Weak)}
+        grad_matters |= I in real and len(real - {UNKNOWN}) > 1
+        blockable |= P in real
+        if absent and strict:
+            refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
+            found[axis] = (UNKNOWN,)
+            continue
+        if not real:
+            continue  # permissive: no operand says anything about this axis
+        if untyped and P in real:
+            found[axis] = (UNKNOWN,)  # reported as SW102, or permissive and not to be judged
+            continue
+        places = local_rules(row, givens, blocked=blocked, complete=len(givens) == len(operands))
+        if isinstance(places, Refusal):
+            refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
+            places = (UNKNOWN,)
+        if V in places and scope is not None and axis not in scope.local_axes:
+            # Nobody knows how an operand is cut that says nothing about the axis.
+            known = len(positions) == len(operands)
+            places = placer.place(axis, scope, places) if known else (UNKNOWN,)
+            if isinstance(places, Refusal):
+                refusals.append(AxisRefusal(axis, places))
+                places = (UNKNOWN,)
+        found[axis] = places
+        seen[axis] = givens, positions
+    specs = placer.specs()
+    if isinstance(specs, Refusal):
+        refusals.append(AxisRefusal(None, specs))
+        found |= dict.fromkeys(placer.dims, (UNKNOWN,))
+        specs = []
+    made = _results(found, specs, placer.uneven, mesh)
+    first = made[0]
+    return Outcome(
+        first,
+        tuple(refusals),
+        _sources(first, seen),
+        grad_matters,
+        blockable,
+        results=tuple(made) if len(made) > 1 else (),
+        origins=tuple(_sources(type, seen) for type in made) if len(made) > 1 else (),
+        call=call if scope is not None else None,
+    )
+
+
+def _apart(
+    row: Row,
+    operands: Sequence[Bound],
+    mesh: CurrentMesh | None,
+    strict: bool,
+    blocked: str | None,
+    scope: Scope | None,
+) -> Outcome:
+    """One call per operand; what is refused counts operands as the call with all of them does."""
+    outcomes = [
+        infer(row, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand)) for operand in operands
+    ]
+    return Outcome(
+        outcomes[0].type,
+        tuple(one.shifted(by) for by, outcome in enumerate(outcomes) for one in outcome.refusals),
+        outcomes[0].sources,
+        any(outcome.grad_matters for outcome in outcomes),
+        any(outcome.blockable for outcome in outcomes),
+        any(outcome.checked for outcome in outcomes),
+        tuple(outcome.type for outcome in outcomes),
+        tuple(tuple(None if at is None else at + by for at in one.sources) for by, one in enumerate(outcomes)),
+        None if scope is None else NO_CALL,
+    )
+
+
+def _alone(operand: Bound) -> Call:
+    """A call on this operand only."""
+    shapes = () if operand.shape is None else (Shape(operand.shape, operand.param, operand.dtype),)
+    return Call(shapes, {operand.param: list(shapes)})
+
+
+def _results(
+    found: Mapping[Any, tuple[Placement | Weak, ...]],
+    specs: Sequence[PartitionSpec | None],
+    uneven: Collection[Any],
+    mesh: CurrentMesh | None,
+) -> list[TensorType]:
+    """The type of every result; a single one: of all. A result of constants alone is one."""
+    count = max((len(places) for places in found.values()), default=1)
+    made = []
+    for number in range(max(count, len(specs))):
+        places = {axis: own[number] if len(own) > 1 else own[0] for axis, own in found.items()}
+        weak = [axis for axis, place in places.items() if isinstance(place, Weak)]
+        if weak and len(weak) == len(places):
+            zero = all(place is Weak.ZERO for place in places.values())
+            made.append(constant_type(mesh.axes if mesh is not None else (), zero=zero))
+            continue
+        for axis in weak:  # a constant in the shape of a shard: elsewhere it is whichever the others need
+            places[axis] = next((place for place in found[axis] if place in (R, I)), R)
+        type = TensorType.of(places)
+        if specs:
+            type = result_type(type, specs[number] if len(specs) > 1 else specs[0], uneven)
+        made.append(type)
+    return made
+
+
+def _sources(type: TensorType, seen: Mapping[Any, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
+    """For every axis of the type, the operand that it got the placement from."""
+    return tuple(
+        next((at for given, at in zip(*seen[axis], strict=True) if given.place is type.get(axis)), None)
+        if axis in seen
+        else None
+        for axis in type.axes
+    )
+
+
+def _present(
+    operand: Bound, position: int, mesh: CurrentMesh | None, refusals: list[AxisRefusal], globally: bool
+) -> TensorType | Weak:
+    """An operand's type as this call sees it: constants are weak, foreign axes are read on the current mesh.
+
+    ``globally``  a constant in the shape of a shard is that shard, because its dims are cut.
+    """
+    type = operand.type
+    if isinstance(type, Weak):
+        return type
+    if type.ground is Ground.UNKNOWN:
+        return UNKNOWN_TYPE
+    if type.ground.is_constant and not operand.grad and not (globally and type.spec is not None):
+        return Weak.ZERO if type.ground is Ground.ZERO else Weak.CONSTANT
+    if mesh is not None and not all(axis in mesh.axes for axis in type.axes):
+        try:
+            return reinterpret(type, mesh.axes)
+        except SpmdTypeError as error:
+            refusals.append(AxisRefusal(None, Refusal("SW133", error.message, (position,))))
+            return UNKNOWN_TYPE
+    return type
+
+
+def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) -> list[Any]:
+    axes = {axis for type in types if isinstance(type, TensorType) for axis in type.axes}
+    if mesh is not None:
+        axes |= mesh.axes
+    return sorted(axes, key=lambda axis: axis.sort_key)
+
+
+def _untyped_result(
+    row: Row, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
+) -> TensorType:
+    """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
+    if not types or not all(isinstance(type, Weak) for type in types):
+        return UNTYPED
+    givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
+    zero = local_rule(row, givens) is Weak.ZERO
+    return constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(row, operands))
+
+
+def _is_uniform(row: Row, operands: Sequence[Bound]) -> bool:
+    """True if a call on operands of one value each gives one value: element by element, or elements moved about."""
+    if row.labels is not pointwise and not row.view:
+        return False
+    return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)

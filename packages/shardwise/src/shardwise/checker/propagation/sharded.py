@@ -1,0 +1,203 @@
+"""What is a call's result along an axis over which something is sharded? Applies the global rule to a bound call.
+
+Local types have been judged before: what comes here is V along the axis, and the question is which dim of the result is
+sharded. The specs of several axes are then put together, in the order in which the operands have them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.mesh.entry import CurrentMesh
+from shardwise.op_rules.propagation.dim_labels import Call, Labelling
+from shardwise.op_rules.propagation.global_sizes import Fit, fit
+from shardwise.op_rules.propagation.local import Refusal, Weak, products
+from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
+from shardwise.op_rules.schema import Row
+from shardwise.types.placement import UNKNOWN, Placement, V
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
+from shardwise.types.tensor_type import Ground, TensorType
+
+from ..call.operand import Bound, givens_along
+from ..state.session import CheckSession
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How far global typing reaches.
+
+    ``local_axes``  mesh axes that keep local semantics.
+    ``partials``    a contraction over a sharded dim may leave a pending sum without being asked.
+    ``claimed``     axes along which this call asks for one.
+    """
+
+    local_axes: frozenset[Any] = frozenset()
+    partials: bool = True
+    claimed: frozenset[Any] = frozenset()
+
+
+class Placer:
+    """Places the results of one call, axis by axis."""
+
+    def __init__(self, row: Row, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak]) -> None:
+        self.row = row
+        self.call = call
+        self.operands = operands
+        self.types = types
+        self.tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
+        self.dims: dict[Any, tuple[int | None, ...]] = {}
+        """For every axis that shards a result: the dim of each result."""
+        self.uneven: set[Any] = set()
+        """Those of them whose shards may differ in length."""
+
+    @functools.cached_property
+    def labelling(self) -> Labelling | None:
+        """The call's labels, made when the first sharded axis asks for them."""
+        return None if self.row.labels is None else self.row.labels(self.call)
+
+    def place(
+        self, axis: Any, scope: Scope, places: tuple[Placement | Weak, ...]
+    ) -> tuple[Placement | Weak, ...] | Refusal:
+        """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
+        sharded = [self._sharded(at, axis) for at in self.tensors]
+        unspecified = [at for at, one in zip(self.tensors, sharded, strict=True) if one.place is V and one.dim is None]
+        if unspecified:
+            return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
+        if self.fit is not Fit.SHARD:
+            return self._misfit()
+        if self.labelling is None:
+            return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
+        if all(one.dim is None for one in sharded):
+            scalars = [at for at, type in enumerate(self.types) if isinstance(type, TensorType) and type.get(axis) is V]
+            return Refusal("SW408", "a number that differs per rank", tuple(scalars))
+        placed = sharded_rule(self.labelling, sharded, partials=scope.partials or axis in scope.claimed)
+        if isinstance(placed, Refusal):
+            return Refusal(
+                placed.code,
+                placed.reason,
+                tuple(self.tensors[at] for at in placed.culprits),
+                tuple(self.tensors[at] for at in placed.others),
+            )
+        if placed.place is not V:
+            refusal = None if placed.total else self._pending(axis, sharded)
+            return refusal or tuple(placed.place if place is V else place for place in places)
+        self.dims[axis] = placed.dims
+        if placed.uneven:
+            self.uneven.add(axis)
+        if len(places) == 1:
+            return places
+        # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
+        return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
+
+    @functools.cached_property
+    def fit(self) -> Fit:
+        """What the sizes in the call fit."""
+        if not self.tensors:
+            return Fit.SHARD
+        first = self.tensors[0]
+        type, shape = self.types[first], self.operands[first].shape or ()
+        return fit(self.row.op, self.call, whole_shape(type, shape)) if isinstance(type, TensorType) else Fit.SHARD
+
+    def _misfit(self) -> tuple[Placement | Weak, ...] | Refusal:
+        """Sizes of the whole are refused once; what fits nothing is for torch to say."""
+        if self.fit is Fit.WHOLE:
+            self.fit = Fit.NEITHER
+            return Refusal("SW418", "sizes in a call are one rank's", (self.tensors[0],))
+        return (UNKNOWN,)
+
+    def _pending(self, axis: Any, sharded: Sequence[Sharded]) -> Refusal | None:
+        """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
+        cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
+        alike = self._cut_alike(sharded)
+        givens, positions = givens_along(axis, self.operands, self.types)
+        if not self.row.terms:
+            return Refusal(
+                "SW405", "not linear, so the sum over the shards does not commute with it", tuple(sorted(cut))
+            )
+        for product in products(self.row, givens):
+            at = {positions[position] for position in product}
+            if not at & (cut | alike) and not any(givens[position].place is Weak.ZERO for position in product):
+                return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))
+        return None
+
+    def _cut_alike(self, sharded: Sequence[Sharded]) -> set[int]:
+        """Operands of one value everywhere that have the sharded dim: a shard of ones is ones."""
+        assert self.labelling is not None, "a placed call has labels"
+        rows = list(zip(self.tensors, sharded, self.labelling.operands, strict=True))
+        label = next(row[one.dim] for _, one, row in rows if one.dim is not None)
+        return {at for at, one, row in rows if one.uniform and label in row}
+
+    def _sharded(self, at: int, axis: Any) -> Sharded:
+        type = self.types[at]
+        if isinstance(type, Weak):
+            original = self.operands[at].type
+            uniform = isinstance(original, TensorType) and original.ground in (Ground.ZERO, Ground.UNIFORM)
+            return Sharded(None, uniform=uniform)
+        shard = partition_spec_get_shard(type.spec, axis)
+        return Sharded(type.get(axis), None if shard is None else shard.dim, uneven=axis in type.uneven)
+
+    def _is_cut(self, at: int, axis: Any) -> bool:
+        type = self.types[at]
+        return isinstance(type, TensorType) and partition_spec_get_shard(type.spec, axis) is not None
+
+    def specs(self) -> list[PartitionSpec | None] | Refusal:
+        """One spec per result, with the axes of one dim in the order that the operands have them in."""
+        if not self.dims or self.labelling is None:
+            return []
+        made: list[PartitionSpec | None] = []
+        for number, labels in enumerate(self.labelling.results):
+            entries: list[Any] = []
+            for dim in range(len(labels)):
+                axes = [axis for axis, dims in self.dims.items() if dims[number] == dim]
+                ordered = self._in_order(axes)
+                if isinstance(ordered, Refusal):
+                    return ordered
+                entries.append(make_entry(ordered))
+            made.append(PartitionSpec(*entries) if any(entry is not None for entry in entries) else None)
+        return made
+
+    def _in_order(self, axes: Sequence[Any]) -> list[Any] | Refusal:
+        if len(axes) < 2:
+            return list(axes)
+        orders: dict[tuple[Any, ...], int] = {}
+        for at in self.tensors:
+            type = self.types[at]
+            for entry in (type.spec or ()) if isinstance(type, TensorType) else ():
+                found = tuple(axis for axis in entry_axes(entry) if axis in axes)
+                if len(found) > 1:
+                    orders.setdefault(found, at)
+        whole = [order for order in orders if len(order) == len(axes)]
+        if len(whole) == 1 and all(_agrees(order, whole[0]) for order in orders):
+            return list(whole[0])
+        at_fault = orders.values() or [at for at in self.tensors if any(self._is_cut(at, axis) for axis in axes)]
+        return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(at_fault)))
+
+
+def whole_shape(type: TensorType, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the whole of which a tensor of this type and local ``shape`` is an even shard."""
+    cuts: Sequence[Any] = type.spec if type.spec is not None else (None,) * len(shape)
+    return tuple(
+        extent * math.prod(axis.size() for axis in entry_axes(entry)) for extent, entry in zip(shape, cuts, strict=True)
+    )
+
+
+def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:
+    return [axis for axis in whole if axis in part] == list(part)
+
+
+def result_type(base: TensorType, spec: PartitionSpec | None, uneven: Collection[Any] = ()) -> TensorType:
+    """``base`` with the spec; an axis that shards some other result only is V without a spec there.
+
+    ``uneven``  axes whose shards may differ in length.
+    """
+    made = base if spec is None else base.with_spec(spec)
+    return made.with_uneven(uneven) if uneven else made
+
+
+def scope_of(session: CheckSession, mesh: CurrentMesh | None) -> Scope:
+    """How far global typing reaches in a session that is in global mode."""
+    return Scope(mesh.local_axes if mesh is not None else frozenset(), session.partials != "explicit")

@@ -1,0 +1,1 @@
+"""Where checking is on, off or local, and what is declared for a stretch of code."""

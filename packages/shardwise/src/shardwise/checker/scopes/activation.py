@@ -1,0 +1,105 @@
+"""How is checking switched on? ``typecheck`` for a program, ``checking`` for a tool that collects findings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from shardwise.diagnostics.result import Collector
+from shardwise.interop import session as sessions
+from shardwise.types.errors import SpmdValueError, shown
+
+from ..mode import CheckMode
+from ..patching import installation as patches
+from ..state.session import CheckSession, Partials
+
+_STRICT = {"strict": True, "permissive": False}
+_PARTIALS = ("infer", "explicit")
+
+
+@contextlib.contextmanager
+def typecheck(strict_mode: str | None = None, local: bool | None = None, partials: str | None = None) -> Iterator[None]:
+    """Check every torch call of this thread inside the block; also a decorator.
+
+    ``strict_mode``  ``"strict"`` (the default): an operand without a type meeting typed ones is an error;
+                     ``"permissive"``: it is passed over.
+    ``local``        True (the default): local types only. False: global types, partition specs propagate too.
+    ``partials``     in global mode, ``"infer"`` (the default): a contraction over a sharded dim is partial;
+                     ``"explicit"``: it must ask for it with ``out_partial_axes``.
+
+    A nested block changes what it names, resumes a paused check, and restores both on exit. Findings are raised as
+    ``SpmdTypeError``, or collected if an outer ``checking`` block collects.
+    Errors: SW905 (also a ValueError) for an unknown option.
+    """
+    strict = None if strict_mode is None else _option("strict_mode", strict_mode, _STRICT)
+    if partials is not None:
+        _option("partials", partials, dict.fromkeys(_PARTIALS))
+    session = _running()
+    if session is None:
+        with _fresh(CheckSession(strict=strict is not False, local=local is not False, partials=_partials(partials))):
+            yield
+        return
+    before = session.strict, session.local, session.partials, session.paused
+    session.strict = before[0] if strict is None else strict
+    session.local = before[1] if local is None else bool(local)
+    session.partials = before[2] if partials is None else _partials(partials)
+    session.paused = False
+    try:
+        yield
+    finally:
+        session.strict, session.local, session.partials, session.paused = before
+
+
+@contextlib.contextmanager
+def checking(
+    *, strict: bool = True, local: bool = True, partials: Partials = "infer", collect: Collector | None = None
+) -> Iterator[CheckSession]:
+    """Check this thread and gather the findings in ``collect``; ``typecheck`` blocks inside join this check."""
+    session = CheckSession(strict=strict, local=local, partials=partials, collector=collect)
+    with _fresh(session):
+        yield session
+
+
+@contextlib.contextmanager
+def _fresh(session: CheckSession) -> Iterator[None]:
+    previous = sessions.enter(session)
+    patches.acquire()
+    try:
+        with CheckMode(session):
+            yield
+    finally:
+        patches.release()
+        sessions.enter(previous)
+        session.flush()
+
+
+def _running() -> CheckSession | None:
+    """This thread's session, paused or not."""
+    session = sessions.this_thread()
+    return session if isinstance(session, CheckSession) else None
+
+
+def _partials(value: str | None) -> Partials:
+    return "explicit" if value == "explicit" else "infer"
+
+
+def _option(name: str, value: Any, known: dict[str, Any]) -> Any:
+    if not isinstance(value, str | None) or value not in known:
+        choices = ", ".join(map(repr, known))
+        raise SpmdValueError(f"typecheck got {name}={shown(value)}, expected one of {choices}")
+    return known[value]
+
+
+class SpmdTypeMode:
+    """The class-style spelling of ``typecheck``: ``with SpmdTypeMode(strict_mode="strict"):``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._block = typecheck(*args, **kwargs)
+
+    def __enter__(self) -> SpmdTypeMode:
+        self._block.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> bool | None:
+        return self._block.__exit__(*exc)

@@ -1,0 +1,49 @@
+"""Whose random numbers are equal? The declaration that the random rules read.
+
+Dropout on a replicate activation is right only if every rank along the axis draws the same mask. No checker can see how
+generators were seeded, so the program says it, and the run's report lists it among what is trusted.
+Source: semantics section 3, "random op on R or I".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.boundary import boundary
+from shardwise.interop.session import current
+from shardwise.mesh.normalize import normalize_axis
+
+from ..state.session import CheckSession
+
+
+def synchronised_rng(*axes: Any) -> contextlib.AbstractContextManager[None]:
+    """Declare that inside the block random numbers are equal on all ranks along ``axes`` (names, axes or groups).
+
+    Seeding the generators alike is the program's business; nothing is seeded here. Blocks add up when nested.
+    Errors: SW902 for an unknown axis.
+    """
+    return _declared(frozenset(_normalized(axes)))
+
+
+@boundary
+def _normalized(axes: tuple[Any, ...]) -> list[Any]:
+    return [normalize_axis(axis) for axis in axes]
+
+
+@contextlib.contextmanager
+def _declared(axes: frozenset[Any]) -> Iterator[None]:
+    session = current()
+    if not isinstance(session, CheckSession):
+        yield
+        return
+    site = user_site(2)
+    session.trust("synchronised_rng", None if site is None else site.place())
+    before = session.synchronised
+    session.synchronised = before | axes
+    try:
+        yield
+    finally:
+        session.synchronised = before

@@ -1,0 +1,125 @@
+"""Where is checking different? Local regions, unchecked regions, and functions with a declared boundary.
+
+All of them cost nothing but a look at one thread-local while nothing is checked.
+Source: api section 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from shardwise.interop.boundary import boundary
+from shardwise.interop.session import current
+from shardwise.interop.silence import silent_code
+from shardwise.types.errors import SpmdArgumentError
+from shardwise.types.infer_marker import Infer
+
+from ..state.pausing import paused
+from ..state.session import CheckSession
+from .activation import typecheck
+from .boundary_types import Contract
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Body = Callable[[CheckSession], Any]
+
+
+def _session() -> CheckSession | None:
+    session = current()
+    return session if isinstance(session, CheckSession) else None
+
+
+@contextlib.contextmanager
+def local() -> Iterator[None]:
+    """Check local types only inside the block; results come without a partition spec."""
+    if _session() is None:
+        yield
+    else:
+        with typecheck(local=True):
+            yield
+
+
+def local_map(*, in_types: Any = Infer, out_types: Any) -> Callable[[Function], Function]:
+    """Decorate a function whose body runs in local mode between declared types.
+
+    ``in_types``   types of the arguments, built like the tuple of positional arguments, or a dict from parameter
+                   names; ``Infer`` takes the arguments as they come.
+    ``out_types``  types of the results, built like the return value; a result that the body typed must agree.
+    Errors: SW140, at the call, where arguments or results are not as declared.
+    """
+
+    def decorate(function: Function) -> Function:
+        return _bounded(Contract("local_map", function, in_types, out_types), function, pause=False)
+
+    return decorate
+
+
+def no_typecheck(function: Any = None, /, **types: Any) -> Any:
+    """Switch checking off: ``with no_typecheck():``, ``@no_typecheck``, or with types at the boundary
+    ``@no_typecheck(in_types=..., out_types=...)``, which are checked on the way in and believed on the way out.
+
+    A ``typecheck()`` inside switches it on again. Errors: TypeError for any other combination of arguments.
+    """
+    if types:
+        if function is not None:
+            raise SpmdArgumentError(
+                "no_typecheck takes a function or types, not both; use @no_typecheck(out_types=...)"
+            )
+        unknown = set(types) - {"in_types", "out_types"}
+        if unknown or "out_types" not in types:
+            named = f", got {', '.join(sorted(types))}"
+            raise SpmdArgumentError(
+                f"out_types is required for typed no_typecheck, beside an optional in_types{named}",
+                help=("@no_typecheck(in_types=Infer, out_types=...)",),
+            )
+        in_types, out_types = types.get("in_types", Infer), types["out_types"]
+        return lambda body: _bounded(Contract("no_typecheck", body, in_types, out_types), body, pause=True)
+    if function is None:
+        return _unchecked()
+    if not callable(function):
+        raise SpmdArgumentError(f"no_typecheck takes a function, got {function!r} of type {type(function).__name__}")
+    return _unchecked()(function)
+
+
+@contextlib.contextmanager
+def _unchecked() -> Iterator[None]:
+    session = _session()
+    if session is None:
+        yield
+    else:
+        with paused(session):
+            yield
+
+
+def _bounded(contract: Contract, function: Function, *, pause: bool) -> Function:
+    @boundary
+    @functools.wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        session = _session()
+        if session is None:
+            return function(*args, **kwargs)
+        contract.enter(session, args, kwargs)
+        with paused(session) if pause else typecheck(local=True):
+            result = function(*args, **kwargs)
+        contract.leave(session, result)
+        return result
+
+    return bounded  # type: ignore[return-value]
+
+
+def register_no_typecheck(function: Function) -> Function:
+    """Check nothing while ``function`` is on the stack of the calling thread. It is not wrapped, so whoever imported it
+    before is covered too; a ``typecheck()`` inside does not switch checking on again. Cannot be undone.
+
+    Errors: TypeError for what has no Python code, such as a builtin.
+    """
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    if code is None:
+        raise SpmdArgumentError(
+            f"register_no_typecheck takes a Python function, got {function!r} of type {type(function).__name__}"
+        )
+    silent_code.add(code)
+    return function

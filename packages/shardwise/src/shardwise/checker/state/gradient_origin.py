@@ -1,0 +1,94 @@
+"""Is this tensor a gradient, or made of one? What arrives by backward carries an origin of its own kind.
+
+Origins are handed on by every operator, so a bucket that gradients were put into, a copy in another dtype, or an
+accumulation buffer still knows that gradients are in it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import Site
+from shardwise.interop.tagging import Origin, Tag, tag_of
+from shardwise.interop.torch_compat import no_torch_function, same_memory
+
+from .tensor_classes import is_dtensor
+
+_DEPTH = 16
+"""How many steps of a history are followed; longer ones come from loops that repeat themselves."""
+
+
+class GradientOrigin(Origin):
+    """The history of a gradient starts here; ``parameter`` is what it is the gradient of, while that is alive."""
+
+    __slots__ = ("_parameter",)
+
+    def __init__(self, site: Site | None, parameter: torch.Tensor, parent: Origin | None = None) -> None:
+        super().__init__(site, "the gradient that arrived by this call", parent)
+        self._parameter = weakref.ref(parameter)
+
+    @property
+    def parameter(self) -> torch.Tensor | None:
+        return self._parameter()
+
+
+def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
+    """Where the history of a tensor with this tag goes back to a gradient; None if it does not."""
+    return None if tag is None or tag.origin is None else beginning(tag.origin)
+
+
+def beginning(origin: Any) -> GradientOrigin | None:
+    """The same for an origin, or a tuple of them."""
+    for start in origin if isinstance(origin, tuple) else (origin,):
+        step = start
+        for _ in range(_DEPTH):
+            if step is None:
+                break
+            if isinstance(step, GradientOrigin):
+                return step
+            step = step.parent
+    return None
+
+
+def inherit(tensor: Any, origin: Any) -> Any:
+    """``origin``, or one that also says that ``tensor``, which is written into, was a gradient and stays that one."""
+    own = gradient_origin(tag_of(tensor))
+    if own is None or beginning(origin) is own:
+        return origin
+    parameter = own.parameter
+    return Origin(None, "", own) if parameter is None else gradient_now(parameter, origin)
+
+
+def gradient_now(parameter: torch.Tensor, origin: Any) -> GradientOrigin:
+    """The origin of what became the gradient of ``parameter``, and came about as ``origin`` says."""
+    first = next((one for one in origin if one is not None), None) if isinstance(origin, tuple) else origin
+    return GradientOrigin(None, parameter, first)
+
+
+def origin_after(tensor: Any, site: Site | None, text: str) -> Origin:
+    """The origin of what a collective has left in ``tensor``; a gradient stays one."""
+    return Origin(site, text, gradient_origin(tag_of(tensor)))
+
+
+def local_part(gradient: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a gradient: itself, or the local tensor in a DTensor."""
+    return gradient._local_tensor if is_dtensor(gradient) else gradient  # type: ignore[attr-defined]
+
+
+def owner_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The leaf whose ``.grad`` is ``tensor`` or all of its memory; None if it is not a gradient but made of one."""
+    origin = gradient_origin(tag_of(tensor))
+    parameter = None if origin is None else origin.parameter
+    if parameter is None:
+        return None
+    with no_torch_function():
+        gradient = parameter.grad if parameter.is_leaf or parameter.retains_grad else None
+        if gradient is None:
+            return None
+        gradient = local_part(gradient)
+        if gradient.numel() != tensor.numel():
+            return None
+        return parameter if gradient is tensor or same_memory(gradient, tensor) else None

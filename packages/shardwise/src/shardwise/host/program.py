@@ -1,0 +1,181 @@
+"""How is a script run as if Python had started it? As ``__main__``, with its own arguments, path and standard output.
+
+What it prints goes to stderr, in every format, so that stdout holds the report and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import linecache
+import multiprocessing.process
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+from .attribute_patch import patched
+
+
+class NoProgram(Exception):
+    """There is no such script or module, or it cannot be read."""
+
+
+class StartsProcesses(RuntimeError):
+    """The program under check starts processes of its own, which cannot be followed."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program's code, its file and, for a module, where it was found."""
+
+    code: CodeType
+    file: str
+    spec: ModuleSpec | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script (``path``) or a module (``module``, as with ``python -m``) and its arguments."""
+
+    path: str = ""
+    module: str = ""
+    arguments: Sequence[str] = field(default=())
+
+    def __str__(self) -> str:
+        return f"-m {self.module}" if self.module else self.path
+
+    def require(self) -> None:
+        """NoProgram if there is no such script. Cheap, so that a typing mistake is told at once."""
+        if self.path and not os.path.isfile(self.path):
+            what = "is a folder, not a script" if os.path.isdir(self.path) else "does not exist"
+            raise NoProgram(f"the script {self.path} {what}")
+
+    def load(self) -> Loaded:
+        """Its code. SyntaxError if it does not parse; NoProgram if there is none."""
+        if self.module:
+            return _load_module(self.module)
+        file = os.path.abspath(self.path)
+        try:
+            with open(file, "rb") as source:
+                code = compile(source.read(), file, "exec", dont_inherit=True)
+        except OSError as error:
+            raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
+        # Read now, for excerpts: the program may write over its own file.
+        linecache.checkcache(file)
+        linecache.getlines(file)
+        return Loaded(code, file)
+
+    def run(self, loaded: Loaded) -> None:
+        """Run to the end, with the handlers that it registered for its end."""
+        main = ModuleType("__main__")
+        main.__dict__.update(__file__=loaded.file, __builtins__=__builtins__)
+        own = os.path.dirname(loaded.file)
+        folder = own
+        if loaded.spec is not None:
+            main.__dict__.update(__spec__=loaded.spec, __package__=loaded.spec.parent, __loader__=loaded.spec.loader)
+            folder = os.getcwd()
+        handlers: list[Callable[[], Any]] = []
+        with (
+            _entry(sys.modules, "__main__", main),
+            patched(sys, "argv", [loaded.file, *self.arguments]),
+            patched(sys, "path", [folder, *sys.path[1:]]),
+            patched(atexit, "register", _register(handlers, own)),
+            output_to_stderr(),
+            _folder_kept(),
+            _no_processes(),
+        ):
+            try:
+                exec(loaded.code, main.__dict__)
+            finally:
+                while handlers:
+                    handlers.pop()()
+
+
+def _load_module(name: str) -> Loaded:
+    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]):
+        try:
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.submodule_search_locations is not None:
+                spec = importlib.util.find_spec(f"{name}.__main__")
+        except ModuleNotFoundError:
+            spec = None
+        get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+        code = get_code(spec.name) if spec is not None and get_code is not None else None
+    if code is None:
+        raise NoProgram(f"there is no module {name} that can be run; the search starts in this folder")
+    return Loaded(code, code.co_filename, spec)
+
+
+@contextlib.contextmanager
+def _folder_kept() -> Iterator[None]:
+    """Wherever the program goes: the report names files as seen from where the command was given."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextlib.contextmanager
+def _entry(mapping: dict[str, Any], key: str, value: Any) -> Iterator[None]:
+    before = mapping[key]
+    mapping[key] = value
+    try:
+        yield
+    finally:
+        mapping[key] = before
+
+
+def _register(handlers: list[Callable[[], Any]], folder: str) -> Callable[..., Any]:
+    """``atexit.register`` that keeps what the program registers, so that it is run in the program's own world."""
+    original = atexit.register
+
+    def register(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename
+        if not os.path.abspath(file).startswith(folder + os.sep):
+            return original(function, *args, **options)
+        handlers.append(lambda: function(*args, **options))
+        return function
+
+    return register
+
+
+@contextlib.contextmanager
+def output_to_stderr() -> Iterator[None]:
+    """What is written to stdout, by Python or by anything else in this process, goes to stderr."""
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is sys.__stdout__ and sys.__stderr__ is not None:
+            out, err = sys.__stdout__.fileno(), sys.__stderr__.fileno()
+            kept = os.dup(out)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, out)
+            os.dup2(err, out)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+@contextlib.contextmanager
+def _no_processes() -> Iterator[None]:
+    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed.
+
+    Leaving this process without a word (``os._exit``) ends the program like ``sys.exit``: a report is still due.
+    """
+
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise StartsProcesses(
+            "the program starts processes of its own, and only this one is checked; "
+            "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"
+        )
+
+    with contextlib.ExitStack() as stack:
+        for name in ("fork", "execv", "execve"):
+            stack.enter_context(patched(os, name, refuse))
+        stack.enter_context(patched(os, "_exit", sys.exit))
+        stack.enter_context(patched(multiprocessing.process.BaseProcess, "start", refuse))
+        yield

@@ -1,0 +1,1 @@
+"""The op rules, one module per family of operators."""

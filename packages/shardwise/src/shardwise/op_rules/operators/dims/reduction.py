@@ -1,0 +1,236 @@
+"""What is left of a dim that is reduced? A pending sum, or nothing that a shard could compute alone.
+
+A reduction names its dims (an int, a list, nothing for all) and whether they stay with size 1. Its ``Fate`` says how
+elements combine; the other dims are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...propagation.dim_labels import (
+    Call,
+    Dims,
+    Fate,
+    Label,
+    Labeller,
+    Labelling,
+    broadcast,
+    dims_given,
+    numbered,
+    singles,
+)
+
+_SUM = "sum"
+_TOTAL = "nansum count_nonzero"
+_MEAN = "mean nanmean"
+_EXTREMUM = "amax amin prod all any"
+_OPAQUE = """
+    argmax argmin logsumexp special.logsumexp var std var_mean std_mean frobenius_norm nuclear_norm median nanmedian
+"""
+_WHY = {
+    "argmax": "the position is counted from the start of the shard",
+    "var": "the deviation is from the mean of this rank's elements only",
+    "median": "the elements of all ranks are sorted together",
+    "logsumexp": "the exponentials of all ranks are summed before the logarithm",
+    "norm": "the powers of all ranks are summed before the root",
+}
+_WHY_OF = {
+    "argmin": "argmax", "std": "var", "var_mean": "var", "std_mean": "var", "nanmedian": "median", "mode": "median",
+    "quantile": "median", "nanquantile": "median", "kthvalue": "median", "special.logsumexp": "logsumexp",
+    "frobenius_norm": "norm", "nuclear_norm": "norm", "pdist": "norm", "dist": "norm",
+}  # fmt: skip
+
+
+def reduced(labels: Dims, dims: tuple[int, ...], keepdim: bool) -> Dims:
+    """What is left of ``labels`` when ``dims`` are reduced."""
+    kept = (None if dim in dims else label for dim, label in enumerate(labels))
+    return tuple(label for dim, label in enumerate(kept) if keepdim or dim not in dims)
+
+
+def reduces(fate: Fate, why: str = "", default: int | None = None) -> Labeller:
+    """The labeller of a reduction with parameters ``dim`` and ``keepdim``; ``default``: the dim if none is named."""
+
+    def label(call: Call) -> Labelling | None:
+        given = call
+        if default is not None and call.get("dim", call.get("axis")) is None:
+            given = Call(call.tensors, {**call.arguments, "dim": default})
+        dims = dims_given(given)
+        if dims is None or len(call.tensors) != 1:
+            return None
+        labels = numbered(call.first.ndim)
+        gone = [labels[dim] for dim in dims]
+        left = reduced(labels, dims, _keeps(call))
+        return Labelling((labels,), (left,), dict.fromkeys(gone, fate), dict.fromkeys(gone, why) if why else {})
+
+    return label
+
+
+def _keeps(call: Call) -> bool:
+    return bool(call.get("keepdim", call.get("keepdims", False)))
+
+
+def _larger(call: Call) -> Labelling | None:
+    """max and min: of two tensors, along a dim, or of everything."""
+    if len(call.tensors) == 2:
+        rows, result = broadcast([tensor.shape for tensor in call.tensors])
+        return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
+    other = call.get("dim", call.get("other"))
+    arguments = {"dim": other, "keepdim": call.get("keepdim", False)}
+    return reduces(Fate.EXTREMUM)(Call(call.tensors, arguments))
+
+
+def _powers(order: object) -> Fate:
+    """How a vector norm combines the elements: absolute values and non-zeros are summed, the largest is picked."""
+    if isinstance(order, (int, float)):
+        if order in (0, 1):
+            return Fate.TOTAL
+        if math.isinf(order):
+            return Fate.EXTREMUM
+    return Fate.OPAQUE
+
+
+def norm_of(name: str) -> Labeller:
+    """The labeller of a vector norm, whose order is the parameter ``name``."""
+
+    def label(call: Call) -> Labelling | None:
+        fate = _powers(call.get(name, 2))
+        return reduces(fate, _WHY["norm"] if fate is Fate.OPAQUE else "")(call)
+
+    return label
+
+
+def _distance(reduces_dim: Callable[[Call, int], int | None], order: str = "p") -> Labeller:
+    """A norm of a difference of two tensors, along the dim that ``reduces_dim`` gives; None: along all."""
+
+    def label(call: Call) -> Labelling | None:
+        if len(call.tensors) != 2:
+            return None
+        rows, result = broadcast([tensor.shape for tensor in call.tensors])
+        dim = reduces_dim(call, len(result))
+        dims = tuple(range(len(result))) if dim is None else (dim,)
+        if not all(0 <= at < len(result) for at in dims):
+            return None
+        fate = _powers(call.get(order, 2)) if order else Fate.OPAQUE
+        gone = [label for at in dims if (label := result[at]) is not None]
+        why = dict.fromkeys(gone, _WHY["norm"]) if fate is Fate.OPAQUE else {}
+        left = reduced(result, dims, _keeps(call))
+        spread = singles(rows, call.tensors)
+        return Labelling(tuple(rows), (left,), dict.fromkeys(gone, fate), why, spread=spread)
+
+    return label
+
+
+def _pairs(call: Call) -> Labelling | None:
+    """cdist: rows of the one with rows of the other, along features."""
+    if len(call.tensors) != 2 or min(tensor.ndim for tensor in call.tensors) < 2:
+        return None
+    rows, lead = broadcast([tensor.shape[:-2] for tensor in call.tensors])
+    fate = _powers(call.get("p", 2))
+    operands = (*rows[0], "one", "features"), (*rows[1], "other", "features")
+    batched = {label for label in lead if label is not None}
+    spread = frozenset(pair for pair in singles(operands, call.tensors) if pair[1] in batched)
+    return Labelling(operands, ((*lead, "one", "other"),), {"features": fate}, spread=spread)
+
+
+def _pairs_of_rows(call: Call) -> Labelling | None:
+    """pdist: every row with every later one, along features."""
+    if call.first.ndim != 2:
+        return None
+    fates = {"row": Fate.OPAQUE, "feature": _powers(call.get("p", 2))}
+    why = {label: _WHY["norm"] for label, fate in fates.items() if fate is Fate.OPAQUE}
+    return Labelling((("row", "feature"),), ((None,),), fates, why)
+
+
+def _quantile(call: Call) -> Labelling | None:
+    """Several quantiles make a new first dim."""
+    inner = reduces(Fate.OPAQUE, _WHY["median"])(Call(call.tensors[:1], call.arguments))
+    if inner is None or len(call.tensors) == 1:
+        return inner
+    if len(call.tensors) != 2:
+        return None
+    asked = numbered(call.tensors[1].ndim, "q")
+    return replace(inner, operands=(*inner.operands, asked), results=((*asked, *inner.results[0]),))
+
+
+def _all_dims(fate: Fate) -> Labeller:
+    """Everything is mixed, and the results have dims of their own."""
+
+    def label(call: Call) -> Labelling | None:
+        labels = [numbered(tensor.ndim, f"t{at}.") for at, tensor in enumerate(call.tensors)]
+        every: list[Label] = [label for row in labels for label in row]
+        return Labelling(tuple(labels), ((),), dict.fromkeys(every, fate))
+
+    return label
+
+
+def _to_size(call: Call) -> Labelling | None:
+    """sum_to_size: the dims that broadcasting would add are summed."""
+    size = call.get("size")
+    if isinstance(size, int):
+        size = [size, *(value for name, value in call.arguments.items() if name.startswith("args["))]
+    if size is None or len(size) > call.first.ndim:
+        return None
+    labels = numbered(call.first.ndim)
+    extra = call.first.ndim - len(size)
+    left: list[Label | None] = []
+    unclear = []
+    for label, wanted, has in zip(labels[extra:], size, call.first.shape[extra:], strict=True):
+        left.append(None if wanted == 1 else label)
+        if wanted == has == 1:
+            unclear.append(label)
+    why = dict.fromkeys(unclear, "a shard of size 1 may be meant to stay or to be summed")
+    return Labelling((labels,), (tuple(left),), dict.fromkeys(unclear, Fate.OPAQUE), why)
+
+
+def _binned(call: Call) -> Labelling | None:
+    """histc counts; without limits, the bins depend on all elements."""
+    low, high = call.get("min", 0), call.get("max", 0)
+    return _with_result(_all_dims(Fate.OPAQUE if low == high else Fate.TOTAL)(call), (None,))
+
+
+def _with_result(labelling: Labelling | None, result: Dims) -> Labelling | None:
+    return None if labelling is None else replace(labelling, results=(result,))
+
+
+def _of(names: str, fate: Fate) -> dict[str, Labeller]:
+    return {name: reduces(fate, _WHY.get(_WHY_OF.get(name, name), "")) for name in names.split()}
+
+
+LABELS: dict[str, Labeller] = {
+    **_of(_SUM, Fate.SUM),
+    **_of(_TOTAL, Fate.TOTAL),
+    **_of(_MEAN, Fate.MEAN),
+    **_of(_EXTREMUM, Fate.EXTREMUM),
+    **_of(_OPAQUE, Fate.OPAQUE),
+    "aminmax": reduces(Fate.EXTREMUM),
+    "max": _larger,
+    "min": _larger,
+    "mode": reduces(Fate.OPAQUE, _WHY["median"], default=-1),
+    "kthvalue": reduces(Fate.OPAQUE, _WHY["median"], default=-1),
+    "quantile": _quantile,
+    "nanquantile": _quantile,
+    "norm": norm_of("p"),
+    "native_norm": norm_of("p"),
+    "linalg.vector_norm": norm_of("ord"),
+    "dist": _distance(lambda call, ndim: None),
+    "pairwise_distance": _distance(lambda call, ndim: ndim - 1),
+    "cosine_similarity": _distance(lambda call, ndim: call.get("dim", 1) % max(ndim, 1), order=""),
+    "cdist": _pairs,
+    "pdist": _pairs_of_rows,
+    "sum_to_size": _to_size,
+    "trace": _all_dims(Fate.OPAQUE),
+    "histc": _binned,
+    "bincount": _all_dims(Fate.OPAQUE),
+    "hash_tensor": reduces(Fate.OPAQUE),
+    "cov": _all_dims(Fate.OPAQUE),
+    "corrcoef": _all_dims(Fate.OPAQUE),
+    "unique": _all_dims(Fate.OPAQUE),
+    "unique_consecutive": _all_dims(Fate.OPAQUE),
+    "_unique2": _all_dims(Fate.OPAQUE),
+    "unique_dim": _all_dims(Fate.OPAQUE),
+    "histogram": _all_dims(Fate.OPAQUE),
+    "histogramdd": _all_dims(Fate.OPAQUE),
+}

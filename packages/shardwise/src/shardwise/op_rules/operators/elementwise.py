@@ -1,0 +1,190 @@
+"""Which element-by-element operators are linear, and in what? Sums, products with one factor, choices by a mask.
+
+Element-by-element functions that are linear in nothing are listed by name in ``opaque.py``.
+"""
+
+from __future__ import annotations
+
+from ..schema import Row
+from .guards import casts, only
+
+_ROUNDS = "rounds each rank's quotient"
+
+ROWS = (
+    Row(
+        "add",
+        "input other alpha",
+        "input + other alpha",
+        law="a sum of sums is the sum of everything",
+        source="torch.add: out = input + alpha * other",
+    ),
+    Row(
+        "sub",
+        "input other alpha",
+        "input + other alpha",
+        law="a difference of sums is the sum of the differences",
+        source="torch.sub: out = input - alpha * other",
+        spellings=("subtract",),
+    ),
+    Row(
+        "rsub",
+        "input other alpha",
+        "input alpha + other",
+        law="a difference of sums is the sum of the differences",
+        source="torch.rsub: out = other - alpha * input",
+    ),
+    Row("neg", "input", "input", law="-(a + b) = -a - b", source="torch.neg", spellings=("negative",)),
+    Row("positive", "input", "input", law="the identity", source="torch.positive"),
+    Row("rad2deg", "input", "input", law="a product with a constant", source="torch.rad2deg: input * 180 / pi"),
+    Row("deg2rad", "input", "input", law="a product with a constant", source="torch.deg2rad: input * pi / 180"),
+    Row(
+        "mul",
+        "input other",
+        "input other",
+        law="(a + b) c = ac + bc: one factor may be a pending sum",
+        source="torch.mul",
+        spellings=("multiply",),
+    ),
+    Row(
+        "div",
+        "input other rounding_mode",
+        "input",
+        law="(a + b) / c = a/c + b/c: the numerator may be a pending sum, the divisor may not",
+        source="torch.div",
+        static=("rounding_mode",),
+        guard=only("rounding_mode", None, reason=_ROUNDS),
+        spellings=("divide", "true_divide"),
+    ),
+    Row(
+        "rdiv",
+        "input other rounding_mode",
+        "other",
+        law="c / (a + b) is not a sum: only the numerator, here the second operand, may be a pending sum",
+        source="Tensor.__rtruediv__: other / input",
+        static=("rounding_mode",),
+        guard=only("rounding_mode", None, reason=_ROUNDS),
+    ),
+    Row(
+        "ldexp",
+        "input other",
+        "input",
+        law="a product with 2**other",
+        source="torch.ldexp: input * 2 ** other",
+    ),
+    Row(
+        "xlogy",
+        "input other",
+        "input",
+        law="a product with log(other)",
+        source="torch.xlogy: input * log(other)",
+        spellings=("special.xlogy",),
+    ),
+    Row(
+        "special.xlog1py",
+        "input other",
+        "input",
+        law="a product with log1p(other)",
+        source="torch.special.xlog1py: input * log1p(other)",
+    ),
+    Row(
+        "addcmul",
+        "input tensor1 tensor2 value",
+        "input + value tensor1 tensor2",
+        law="a sum of two terms; both must be pending, the second through exactly one factor",
+        source="torch.addcmul: input + value * tensor1 * tensor2",
+    ),
+    Row(
+        "addcdiv",
+        "input tensor1 tensor2 value",
+        "input + value tensor1",
+        law="a sum of two terms; both must be pending, the second through its numerator",
+        source="torch.addcdiv: input + value * tensor1 / tensor2",
+    ),
+    Row(
+        "lerp",
+        "input end weight",
+        "input + weight end + weight input",
+        law="both ends pending and the weight not",
+        source="torch.lerp: input + weight * (end - input)",
+    ),
+    Row(
+        "torch.where",
+        "condition input other",
+        "input + other",
+        law="a mask that is equal on every rank picks from both pending sums alike",
+        source="torch.where",
+    ),
+    # The method's order of operands: ``x.where(condition, other)``.
+    Row(
+        "where",
+        "input condition other",
+        "input + other",
+        law="a mask that is equal on every rank picks from both pending sums alike",
+        source="Tensor.where(condition, other)",
+    ),
+    Row(
+        "masked_fill",
+        "input mask value",
+        "input + value",
+        law="keeps or replaces elements by a mask equal on every rank; a filled-in zero adds nothing",
+        source="torch.Tensor.masked_fill",
+    ),
+    Row(
+        "masked_scatter",
+        "input mask source",
+        "input + source",
+        law="keeps or replaces elements by a mask equal on every rank",
+        source="torch.Tensor.masked_scatter",
+    ),
+    Row("real", "input", "input", law="linear over the reals", source="torch.real", view=True),
+    Row("imag", "input", "input", law="linear over the reals", source="torch.imag", view=True),
+    Row(
+        "conj",
+        "input",
+        "input",
+        law="linear over the reals: the conjugate of a sum is the sum of the conjugates",
+        source="torch.conj",
+        view=True,
+        spellings=("resolve_conj", "resolve_neg", "_conj", "_neg_view"),
+    ),
+    Row(
+        "conj_physical",
+        "input",
+        "input",
+        law="linear over the reals: the conjugate of a sum is the sum of the conjugates",
+        source="torch.conj_physical",
+        spellings=("_conj_physical", "_conj_copy", "_neg_view_copy"),
+    ),
+    Row(
+        "view_as_real",
+        "input",
+        "input",
+        law="the two parts of a complex number, side by side",
+        source="torch.view_as_real",
+        view=True,
+    ),
+    Row(
+        "view_as_complex",
+        "input",
+        "input",
+        law="the two parts of a complex number, side by side",
+        source="torch.view_as_complex",
+        view=True,
+    ),
+    Row(
+        "complex",
+        "real imag",
+        "real + imag",
+        law="jointly linear: both parts pending",
+        source="torch.complex: real + imag * 1j",
+    ),
+    Row(
+        "cumsum",
+        "input dim dtype",
+        "input",
+        law="running sums of a sum",
+        source="torch.cumsum",
+        static=("dtype",),
+        guard=casts("dtype"),
+    ),
+)

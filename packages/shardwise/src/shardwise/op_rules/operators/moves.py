@@ -1,0 +1,95 @@
+"""Where does each dim of a tensor go when an operator only moves elements? Labels from a map of dims.
+
+``moved`` makes the labels of a call with one operand from a map "dim of the operand -> dim of the result"; a dim that
+is not in the map must not be sharded, and the message says why. The rest reads arguments, which torch lets a program
+spell in several ways: ``x.permute(1, 0)``, ``x.permute((1, 0))``, ``torch.permute(x, dims=(1, 0))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, Shape
+
+
+def moved(
+    call: Call,
+    target: Mapping[int, int],
+    ndim: int,
+    why: str | Mapping[int, str] = "",
+    *,
+    fate: Fate = Fate.OPAQUE,
+    even: Iterable[int] = (),
+    grouped: Iterable[int] = (),
+) -> Labelling:
+    """Labels of a call whose first operand has its dims moved as ``target`` says into a result of ``ndim`` dims.
+
+    Dims with the same target share a label. ``why``: for all other dims, or one by one, why they cannot be sharded.
+    ``even``: dims of the operand whose shards must be of one size, or the ranks' results would not fit together.
+    ``grouped``: dims whose shards must be whole groups, or the call itself fails.
+    Further operands are positions; none of their dims can be sharded.
+    """
+    dims = tuple(f"d{target[dim]}" if dim in target else f"x{dim}" for dim in range(call.first.ndim))
+    lost = [dim for dim in range(call.first.ndim) if dim not in target]
+    reasons = why if isinstance(why, Mapping) else dict.fromkeys(lost, why)
+    kept = set(target.values())
+    result: Dims = tuple(f"d{dim}" if dim in kept else None for dim in range(ndim))
+    return Labelling(
+        (dims, *(unshardable(tensor) for tensor in call.tensors[1:])),
+        (result,),
+        {f"x{dim}": fate for dim in lost},
+        {f"x{dim}": reasons[dim] for dim in lost if reasons.get(dim)},
+        even=frozenset(f"d{target[dim]}" for dim in even if dim in target),
+        grouped=frozenset(f"d{target[dim]}" for dim in grouped if dim in target),
+    )
+
+
+def kept(
+    call: Call, lost: Iterable[int] = (), why: str = "", *, fate: Fate = Fate.OPAQUE, grouped: Iterable[int] = ()
+) -> Labelling:
+    """Labels of a call that leaves every dim in its place; those that are ``lost`` cannot be sharded."""
+    without = set(lost)
+    ndim = call.first.ndim
+    return moved(call, {dim: dim for dim in range(ndim) if dim not in without}, ndim, why, fate=fate, grouped=grouped)
+
+
+def unshardable(tensor: Shape) -> Dims:
+    """The labels of a tensor that must be whole on every rank."""
+    return (None,) * tensor.ndim
+
+
+def argument(call: Call, *names: str, default: Any = None) -> Any:
+    """The argument that goes by one of ``names``."""
+    return next((value for name in names if (value := call.get(name)) is not None), default)
+
+
+def wrapped(dim: int, ndim: int) -> int:
+    """A tensor dim counted from the front; a scalar has the dims 0 and -1."""
+    return dim % max(ndim, 1)
+
+
+def dims_of(value: int | Sequence[int], ndim: int) -> list[int]:
+    """One dim or several, counted from the front."""
+    return [wrapped(dim, ndim) for dim in ([value] if isinstance(value, int) else value)]
+
+
+def listed(call: Call, *names: str) -> list[int] | None:
+    """The numbers given as one list, or one by one after the operand; None if they are not plain numbers."""
+    value = argument(call, *names)
+    if value is None or type(value) is int:
+        value = [each for each in call.arguments.values() if type(each) is int]
+    if not isinstance(value, (list, tuple)) or not all(type(each) is int for each in value):
+        return None
+    return list(value)
+
+
+def positional(labeller: Labeller, names: str) -> Labeller:
+    """``labeller`` for a row that does not name its parameters after the first; they are ``names``."""
+
+    def label(call: Call) -> Labelling | None:
+        known = {f"args[{at}]": name for at, name in enumerate(names.split(), 1)}
+        return labeller(replace(call, arguments={known.get(name, name): v for name, v in call.arguments.items()}))
+
+    return label

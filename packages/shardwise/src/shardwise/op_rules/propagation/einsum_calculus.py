@@ -1,0 +1,206 @@
+"""Which sharding does an einsum have, forward and backward, and why? The mental arithmetic of sharding, by machine.
+
+Per mesh axis, from labels alone (semantics section 7): a kept label that is sharded must be sharded in every operand
+that carries it and the others are replicate; a contracted one that is sharded in all its carriers leaves a pending sum;
+nothing else is valid. The gradient of an operand is the same kind of einsum with that operand's labels and the
+result's swapped, so the same rule derives every backward sharding; what it must come to is the operand's dual.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardwise.types.errors import SpmdValueError
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
+
+from ..schema import Row
+from .dim_labels import Labelling
+from .einsum_equation import parse
+from .local import Given, Refusal, local_rule
+from .sharded import Sharded, sharded_rule
+
+_PRODUCT = Row("einsum", "equation *operands", "^operands", law="a product is linear in each factor")
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A placement along one axis, in terms of labels: ``label`` is the sharded one, else ``place`` is R, I or P."""
+
+    place: PerMeshAxisLocalSpmdType
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"S({self.label})" if self.label else repr(self.place)
+
+    @property
+    def dual(self) -> Placing:
+        """The gradient's placement."""
+        return self if self.label else Placing(self.place.backward_type())
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the answer: a tensor (``operand 1``, ``gradient of result``), its placement, and why."""
+
+    tensor: str
+    labels: str
+    placing: Placing | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one axis comes to. ``refused``: why not, and ``ways`` the moves that make it legal, cheapest first."""
+
+    axis: str
+    forward: tuple[Line, ...]
+    backward: tuple[Line, ...] = ()
+    refused: str = ""
+    code: str = ""
+    ways: tuple[str, ...] = ()
+
+
+class Einsum:
+    """An einsum equation with one letter per dim, and what its operands are along every axis."""
+
+    def __init__(self, equation: str) -> None:
+        terms = "".join(equation.split()).partition("->")[0].split(",")
+        parsed = None if "." in equation else parse(equation, [len(term) for term in terms])
+        if not equation or parsed is None or not all(label.isalpha() for term in terms for label in term):
+            raise SpmdValueError(
+                f"{equation!r} is not an einsum equation with one letter per dim",
+                help=('shardwise einsum "sbi,io->sbo" "s@dp" "o@tp"',),
+            )
+        self.operands, self.result = parsed
+        repeated = [term for term in self.operands if len(set(term)) < len(term)]
+        if repeated:
+            raise SpmdValueError(f"the term {''.join(repeated[0])!r} repeats a label, so it takes a diagonal")
+
+    def judge(self, axis: str, placings: Sequence[Placing]) -> Verdict:
+        """The verdict along one axis for these placements of the operands."""
+        forward = [
+            Line(f"operand {at + 1}", "".join(labels), placing, "given")
+            for at, (labels, placing) in enumerate(zip(self.operands, placings, strict=True))
+        ]
+        outcome = _derive(self.operands, self.result, placings)
+        if isinstance(outcome, Refusal):
+            why = _explain_refusal(outcome, self.operands, placings)
+            return Verdict(axis, tuple(forward), refused=why, code=outcome.code, ways=self._ways(axis, placings))
+        result, why = outcome
+        forward.append(Line("result", "".join(self.result), result, why))
+        return Verdict(axis, tuple(forward), tuple(self._backward(placings, result)))
+
+    def _backward(self, placings: Sequence[Placing], result: Placing) -> list[Line]:
+        lines = [Line("gradient of result", "".join(self.result), result.dual, f"the dual of {result}")]
+        for at, labels in enumerate(self.operands):
+            others = [one for position, one in enumerate(self.operands) if position != at]
+            beside = [one for position, one in enumerate(placings) if position != at]
+            wanted = placings[at].dual
+            why = _explain_gradient(labels, self.result, others, beside, result.dual, wanted)
+            lines.append(Line(f"gradient of operand {at + 1}", "".join(labels), wanted, why))
+        return lines
+
+    def _ways(self, axis: str, placings: Sequence[Placing]) -> tuple[str, ...]:
+        """Moves of at most two operands after which the einsum is legal; fewest bytes first."""
+        found: list[tuple[int, int, str]] = []
+        options = [list(_moves(labels, placing)) for labels, placing in zip(self.operands, placings, strict=True)]
+        for count in (1, 2):
+            for chosen in itertools.combinations(range(len(placings)), count):
+                for moves in itertools.product(*(options[at] for at in chosen)):
+                    after = list(placings)
+                    for at, (_, _, placing) in zip(chosen, moves, strict=True):
+                        after[at] = placing
+                    outcome = _derive(self.operands, self.result, after)
+                    if isinstance(outcome, Refusal):
+                        continue
+                    text = " and ".join(
+                        f"{call} operand {at + 1} {placings[at]} -> {placing}"
+                        for at, (_, call, placing) in zip(chosen, moves, strict=True)
+                    )
+                    found.append((sum(cost for cost, _, _ in moves), count, f"{text}: result {outcome[0]}"))
+        return tuple(text for _, _, text in sorted(found)[:4])
+
+
+def _moves(labels: Sequence[str], placing: Placing) -> list[tuple[int, str, Placing]]:
+    """(rank of the cost, call, placement afterwards) for one operand."""
+    if placing.label:
+        moved = [(2, "all_to_all", Placing(V, label)) for label in labels if label != placing.label]
+        return [(3, "all_gather", Placing(R)), *moved]
+    if placing.place is P:
+        scattered = [(3, "reduce_scatter", Placing(V, label)) for label in labels]
+        return [(4, "all_reduce", Placing(R)), *scattered]
+    if placing.place is I:
+        return [(1, "convert", Placing(R)), *((1, "convert", Placing(V, label)) for label in labels)]
+    return [(0, "convert", Placing(V, label)) for label in labels]
+
+
+def _derive(
+    operands: Sequence[Sequence[str]], result: Sequence[str], placings: Sequence[Placing]
+) -> tuple[Placing, str] | Refusal:
+    """The result's placement and the reason, or why there is none."""
+    givens = [Given("operands", placing.place, at, grad=True) for at, placing in enumerate(placings)]
+    place = local_rule(_PRODUCT, givens)
+    if isinstance(place, Refusal):
+        return place
+    if place is not V:
+        assert isinstance(place, PerMeshAxisLocalSpmdType), "all placements are known"
+        return Placing(place), _LOCAL_REASONS[place]
+    sharded = [
+        Sharded(placing.place, operands[at].index(placing.label) if placing.label else None)
+        for at, placing in enumerate(placings)
+    ]
+    labelling = Labelling(tuple(tuple(labels) for labels in operands), (tuple(result),))
+    placed = sharded_rule(labelling, sharded, partials=True)
+    if isinstance(placed, Refusal):
+        return placed
+    label = next(placing.label for placing in placings if placing.label)
+    if placed.place is P:
+        return Placing(P), f"{label} is contracted and sharded: every rank has the sum over its own {label}"
+    carriers = sum(label in labels for labels in operands)
+    kind = "in all operands that carry it" if carriers > 1 else "and only one operand carries it"
+    return Placing(V, label), f"{label} is kept, sharded {kind}"
+
+
+_LOCAL_REASONS: Mapping[PerMeshAxisLocalSpmdType, str] = {
+    R: "the same inputs on every rank",
+    I: "one computation that every rank repeats",
+    P: "linear in the pending operand, the others are replicate",
+}
+
+
+def _explain_refusal(refusal: Refusal, operands: Sequence[Sequence[str]], placings: Sequence[Placing]) -> str:
+    named = [f"operand {at + 1}" for at in refusal.culprits]
+    if refusal.code == "SW401":
+        dims = ", ".join(f"{name} is {placings[at]}" for name, at in zip(named, refusal.culprits, strict=True))
+        return f"different labels are sharded over one axis: {dims}"
+    if refusal.code == "SW402":
+        label = next(placing.label for placing in placings if placing.label)
+        return f"{' and '.join(named)} has the whole of {label}, of which the others have a piece"
+    if refusal.code == "SW111":
+        return f"{' and '.join(named)} are both pending: (a0 + a1) * (b0 + b1) is not a0*b0 + a1*b1"
+    if refusal.code == "SW110":
+        return f"{' and '.join(named)} is pending and meets an operand that varies"
+    if refusal.code == "SW101":
+        return f"{' and '.join(named)} is invariant and meets an operand that is not: its gradient would be an addend"
+    return refusal.reason
+
+
+def _explain_gradient(
+    labels: Sequence[str],
+    result: Sequence[str],
+    others: Sequence[Sequence[str]],
+    beside: Sequence[Placing],
+    seed: Placing,
+    wanted: Placing,
+) -> str:
+    """Why the gradient, an einsum of the others with the result's gradient, comes to the dual of the operand."""
+    terms = ",".join("".join(term) for term in [*others, result])
+    swapped = f"{terms}->{''.join(labels)}"
+    if wanted.place is I and not wanted.label:
+        return f"{swapped}: everything is invariant"
+    derived = _derive([*others, tuple(result)], tuple(labels), [*beside, seed])
+    if isinstance(derived, Refusal):
+        return f"{swapped}: a vector-Jacobian product is linear in the result's gradient, which is {seed}"
+    return f"{swapped}: {derived[1]}"

@@ -1,0 +1,175 @@
+"""What is the type of an operator's result along one mesh axis? The local rule, a pure function of a row.
+
+Source: semantics section 3. Operands are given as placements; the answer is a placement or a ``Refusal`` that says
+which operands are at fault and why. Nothing is raised here, so a repair is tried by calling ``local_rule`` again.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
+
+from ..schema import Each, Row, Term
+
+
+class Weak(enum.Enum):
+    """An operand that is equal on every rank by construction and takes part in no gradient."""
+
+    CONSTANT = "constant"
+    """A Python number, or a tensor made from constants alone."""
+    ZERO = "zero"
+    """The number 0, or a tensor of zeros: a term with it as a factor vanishes."""
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient."""
+
+    param: str
+    place: Placement | Weak
+    index: int | None = None
+    grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the operands cannot be combined. ``culprits`` and ``others`` are positions in the list of operands."""
+
+    code: str
+    reason: str
+    culprits: tuple[int, ...]
+    others: tuple[int, ...] = ()
+
+
+def local_rule(row: Row, operands: Sequence[Given], *, blocked: str | None = None) -> Placement | Weak | Refusal:
+    """The result's placement along one axis.
+
+    ``blocked`` is the reason why the row's linear law does not hold for this call (an integer cast, a rounding mode),
+    or None. A call on constants alone gives ``Weak``.
+    """
+    places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
+    if UNKNOWN in places:
+        return UNKNOWN
+    if not places:
+        return _constant(row, operands)
+    if I in places and len(places) > 1:
+        operands = relax(operands)
+        places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
+    if I in places and len(places) > 1:
+        return Refusal("SW101", "mixed", _having(operands, I), _having(operands, R, V, P))
+    if P in places:
+        return _partial(row, operands, blocked)
+    return V if V in places else next(iter(places))
+
+
+def local_rules(
+    row: Row, operands: Sequence[Given], *, blocked: str | None = None, complete: bool = True
+) -> tuple[Placement | Weak, ...] | Refusal:
+    """The placement of every result along one axis; one entry: all results have it.
+
+    A call is refused as a whole where one of its results is.
+    ``complete``  these are all of the call's operands, so that they can be told to belong to its results.
+    """
+    parts: list[tuple[Row, Sequence[int]]]
+    coupled = row.each is Each.SHAPED and _having(operands, V)  # another rank's results may have another shape
+    if row.each is not None and complete and len(operands) > 1 and not coupled:
+        parts = [(row, (position,)) for position in range(len(operands))]
+    elif row.others:
+        parts = [(one, _positions(operands, of)) for one, of in row.single]
+    else:
+        verdict = local_rule(row, operands, blocked=blocked)
+        return verdict if isinstance(verdict, Refusal) else (verdict,)
+    places: list[Placement | Weak] = []
+    for one, positions in parts:
+        verdict = local_rule(one, [operands[position] for position in positions], blocked=blocked)
+        if isinstance(verdict, Refusal):
+            culprits, others = ([positions[at] for at in found] for found in (verdict.culprits, verdict.others))
+            return replace(verdict, culprits=tuple(culprits), others=tuple(others))
+        places.append(verdict)
+    return tuple(places)
+
+
+def _positions(operands: Sequence[Given], of: frozenset[str] | None) -> Sequence[int]:
+    return [position for position, operand in enumerate(operands) if of is None or operand.param in of]
+
+
+def relax(operands: Sequence[Given]) -> list[Given]:
+    """Read replicate and invariant operands that receive no gradient as whichever flavour the others need.
+
+    R and I hold the same bits and differ only in their gradient. If the operands that can receive one agree, the
+    others follow them; if none can, all read as R.
+    """
+    flavours = {operand.place for operand in operands if operand.grad and operand.place in (R, I)}
+    if len(flavours) > 1:
+        return list(operands)
+    flavour = next(iter(flavours), R)
+    return [
+        replace(operand, place=flavour) if operand.place in (R, I) and not operand.grad else operand
+        for operand in operands
+    ]
+
+
+def _having(operands: Sequence[Given], *places: PerMeshAxisLocalSpmdType) -> tuple[int, ...]:
+    return tuple(position for position, operand in enumerate(operands) if operand.place in places)
+
+
+def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
+    """At least one operand is P, none is I: is the operator linear in the partial ones?"""
+    partial, varying = _having(operands, P), _having(operands, V)
+    if varying:
+        return Refusal("SW110", "varying", partial, varying)
+    if not row.terms:
+        return Refusal("SW112", blocked or "nonlinear", partial)
+    if blocked:
+        return Refusal("SW112", blocked, partial)
+    named = {factor.lstrip("*^") for term in row.terms for factor in term.factors}
+    outside = tuple(position for position in partial if operands[position].param not in named)
+    if outside:
+        main = operands[outside[0]].param == row.parameters[0].lstrip("*~")
+        return Refusal("SW112" if main else "SW114", "nonlinear" if main else "nonlinear argument", outside)
+    alone: tuple[int, ...] | None = None
+    for product in products(row, operands):
+        if any(operands[position].place is Weak.ZERO for position in product):
+            continue
+        factors = tuple(position for position in product if operands[position].place is P)
+        if len(factors) > 1:
+            return Refusal("SW111", "product", factors)
+        if not factors:
+            alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].place, Weak)))  # tensors first
+    return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
+
+
+def products(row: Row, operands: Sequence[Given]) -> list[tuple[int, ...]]:
+    """The row's polynomial for these operands, each product as positions of operands; absent terms are left out."""
+    by_param: dict[str, list[int]] = {}
+    for position, operand in enumerate(operands):
+        by_param.setdefault(operand.param, []).append(position)
+    return [product for term in row.terms for product in _expand(term, by_param)]
+
+
+def _expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]:
+    choices: list[list[tuple[int, ...]]] = []
+    for factor in term.factors:
+        positions = by_param.get(factor.lstrip("*^"), [])
+        if factor.startswith("^"):
+            choices.append([tuple(positions)])
+        elif positions:
+            choices.append([(position,) for position in positions])
+        elif len(term.factors) == 1:
+            return []  # an optional summand that was not given, such as a bias
+        # An optional factor that was not given, such as a scale, counts as one.
+    return [tuple(itertools.chain.from_iterable(choice)) for choice in itertools.product(*choices)]
+
+
+def _constant(row: Row, operands: Sequence[Given]) -> Weak:
+    if row.terms and operands:
+        terms = products(row, operands)
+        if terms and all(any(operands[position].place is Weak.ZERO for position in product) for product in terms):
+            return Weak.ZERO
+    return Weak.CONSTANT

@@ -1,0 +1,103 @@
+"""What is the sharding of a result along one mesh axis? The global rule: labels and the operands' placements.
+
+Source: semantics section 7, "einsum is the calculus". Along one axis at most one label is sharded. A kept label must be
+sharded in every operand that carries it and the others must be replicate; a summed one gives a partial result, on
+request; nothing else is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, Placement, V
+
+from .dim_labels import Fate, Label, Labelling
+from .local import Refusal
+
+_REASONS = {
+    Fate.MEAN: "a mean over a sharded dim is the mean of this rank's elements only",
+    Fate.EXTREMUM: "this rank sees only its own elements of the dim that is reduced",
+    Fate.OPAQUE: "every element along the dim is needed at once",
+    Fate.POSITION: "the values depend on the position along the dim, and every shard starts counting at 0",
+}
+_CODES = {Fate.MEAN: "SW403", Fate.EXTREMUM: "SW404", Fate.OPAQUE: "SW405", Fate.POSITION: "SW406"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """What one operand is along the axis: ``dim`` it is sharded on, or its local placement (dim None).
+
+    ``uniform``  the operand has one value everywhere (a number, zeros): it can be cut anywhere.
+    ``uneven``   its shards may differ in length.
+    """
+
+    place: Placement | None
+    dim: int | None = None
+    uniform: bool = False
+    uneven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The result along the axis: its placement and, per result tensor, the dim that is sharded.
+
+    ``total``   the ranks' results are the addends of the global one, whatever the row's linear law says.
+    ``uneven``  the result's shards may differ in length.
+    """
+
+    place: PerMeshAxisLocalSpmdType
+    dims: tuple[int | None, ...]
+    total: bool = False
+    uneven: bool = False
+
+
+def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials: bool) -> Placed | Refusal:
+    """The result's sharding along an axis over which some operand is sharded.
+
+    ``partials``: a contraction over a sharded dim may give a partial result without being asked.
+    """
+    carried = [(at, _label(labelling, at, one)) for at, one in enumerate(operands) if one.dim is not None]
+    broadcast = [at for at, label in carried if label is None]
+    if broadcast:
+        return Refusal("SW402", "a dim of size 1 that is broadcast cannot be a shard", tuple(broadcast))
+    labels = {label for _, label in carried}
+    positions = tuple(at for at, _ in carried)
+    if len(labels) > 1:
+        mixed = next((label for _, label in carried if label in labelling.why and _is_opaque(labelling, label)), None)
+        if mixed is not None:
+            culprits = tuple(at for at, label in carried if label == mixed)
+            return Refusal("SW405", labelling.why[mixed], culprits, positions)
+        return Refusal("SW401", "different dims are sharded over one axis", positions)
+    label = next(iter(labels))
+    assert label is not None, "broadcast dims were refused above"
+    whole = [
+        at
+        for at, one in enumerate(operands)
+        if one.dim is None and not one.uniform and label in labelling.operands[at]
+        if (at, label) not in labelling.spread
+    ]
+    if whole:
+        return Refusal("SW402", "has the whole of a dim that the others have sharded", tuple(whole), positions)
+    fate = labelling.fate(label)
+    dims = tuple(dims.index(label) if label in dims else None for dims in labelling.results)
+    if fate is None:
+        uneven = [at for at, _ in carried if operands[at].uneven]
+        if uneven and label in labelling.even:
+            return Refusal("SW417", "only shards of one length give results that fit together", tuple(uneven))
+        # Operands that share a dim have shards of one length each; where one operand's are even, all are.
+        return Placed(V, dims, uneven=len(uneven) == len(carried) or label in labelling.ragged)
+    if fate in (Fate.SUM, Fate.TOTAL):
+        if partials:
+            return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
+        return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
+    return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
+
+
+def _is_opaque(labelling: Labelling, label: Label | None) -> bool:
+    return label is not None and labelling.fate(label) is Fate.OPAQUE
+
+
+def _label(labelling: Labelling, at: int, one: Sharded) -> Label | None:
+    assert one.dim is not None, "only a sharded operand has a label"
+    return labelling.operands[at][one.dim]

@@ -1,0 +1,160 @@
+"""What does one rule say? The shape of a row of the rule book; the rows themselves are in the sibling modules.
+
+A row is data. Its ``linear`` law is a polynomial over the operator's tensor parameters, written as a sum of
+products: ``"input other"`` for mul, ``"input + other"`` for add, ``"input weight + bias"`` for linear. From it follows
+which operands may be partial: a set of partial operands is admitted exactly when every term has exactly one of them as
+a factor, because only then is the result the sum of the ranks' results. Parameters that the polynomial does not name
+are non-linear; no polynomial means non-linear in everything.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .propagation.dim_labels import Labeller
+
+
+class Kind(enum.Enum):
+    """What sort of operator a row describes, where the linear law is not the whole story."""
+
+    PURE = "pure"
+    """A deterministic function of its operands."""
+    CONSTANT = "constant"
+    """A factory: the result depends on no tensor and is the same on every rank."""
+    ZERO = "zero"
+    """A factory of zeros."""
+    EMPTY = "empty"
+    """A factory of uninitialised memory."""
+    RANDOM = "random"
+    """Draws random numbers."""
+    METADATA = "metadata"
+    """Looks at shape, dtype or device only; result is not a typed tensor, or is the operand itself."""
+    VALUE = "value"
+    """Hands the tensor's value to Python: bool, item, tolist."""
+    CONTROL = "control flow"
+    """Runs functions of the program, and joins their results by the law."""
+    OPTIMIZER = "optimizer"
+    """A fused update of parameters by gradients; gradients have no type yet, destinations keep theirs."""
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One product of the polynomial; ``each`` marks a list parameter whose every tensor is a factor (einsum's)."""
+
+    factors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result with a law of its own.
+
+    ``linear``  its polynomial, as in ``Row``.
+    ``of``      the parameters that it follows from, ``"A"``; empty: all of them.
+    """
+
+    linear: str = ""
+    of: str = ""
+
+
+class Each(enum.Enum):
+    """How the results of a row that has one per tensor of its list follow from the tensors."""
+
+    APART = "apart"
+    """Each is the operator on its tensor alone: one call is as good as several (atleast_2d)."""
+    SHAPED = "shaped"
+    """Each has the values of its tensor and a shape that follows from all of them (meshgrid)."""
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator's rule.
+
+    ``op``       canonical name: ``add``, ``linalg.norm``, ``fft.fft``; nn.functional and torch share one name space.
+    ``params``   the parameters that may hold tensors or numbers acting as operands, in positional order, written as in
+                 PyTorch's documentation; a name that takes no operand (``dim``) stands there to hold its position.
+                 ``*name`` is a list of tensors (cat) or the variadic rest (einsum's operands). ``~name`` is a template:
+                 only its shape, dtype or storage is used, so its type takes no part in the verdict (``expand_as``, the
+                 destination of ``copy_``).
+    ``linear``   the polynomial (module docstring); ``*name`` in it: the sum over the list (cat), ``^name``: the product
+                 over the list (einsum). Empty: non-linear in everything.
+    ``others``   the results after the first one, where they do not follow its law (``solve_ex``: the solution is
+                 linear in the right-hand side, the status follows from the matrix alone). Empty: one law for all.
+    ``each``     set where the only parameter is a list and there is one result per tensor in it.
+    ``law``      one line: why.
+    ``source``   where that comes from.
+    ``kind``     see Kind.
+    ``view``     True: the result shares memory with the first operand whenever it is a view of it (torch's ``_is_view``
+                 decides for ops that may copy, such as reshape).
+    ``static``   names of parameters whose values the verdict depends on; they enter the cache key.
+    ``guard``    called only when some operand is partial: maps the static values (plus ``"dtypes"``: the operands'
+                 dtype names by parameter, and ``"partial"``: the parameters that are partial along some axis) to a
+                 reason why the linear law does not hold, or None. A static parameter may be a tensor, for its dtype or
+                 its shape.
+    ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all; dropout in
+                 evaluation does not, and is then an ordinary function. None: always.
+    ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
+    ``labels``   which dims of the operands are which dims of the result (``propagation/dim_labels.py``), from
+                 ``operators/dims/``;
+                 None: only the local rule is known.
+    """
+
+    op: str
+    params: str = ""
+    linear: str = ""
+    others: tuple[Result, ...] = ()
+    each: Each | None = None
+    law: str = ""
+    source: str = ""
+    kind: Kind = Kind.PURE
+    view: bool = False
+    static: tuple[str, ...] = ()
+    guard: Callable[[Mapping[str, Any]], str | None] | None = None
+    draws: Callable[[Mapping[str, Any]], bool] | None = None
+    spellings: tuple[str, ...] = ()
+    labels: Labeller | None = None
+
+    def __post_init__(self) -> None:
+        known = {name.lstrip("*") for name in self.parameters}  # a template keeps its mark and is not known
+        for linear, of in ((self.linear, ""), *((other.linear, other.of) for other in self.others)):
+            named = {factor.lstrip("*^") for term in _terms(linear) for factor in term.factors} | {*of.split()}
+            if not named <= known:
+                raise ValueError(f"row {self.op!r}: the law {linear!r} names {sorted(named - known)}, not in params")
+        if self.each is not None and not (len(self.parameters) == 1 and self.params.startswith("*")):
+            raise ValueError(f"row {self.op!r}: one result per tensor needs a list as the only parameter")
+        if self.linear and not self.law:
+            raise ValueError(f"row {self.op!r}: a linear law needs its one-line reason in law=")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self.params.split())
+
+    @property
+    def templates(self) -> frozenset[str]:
+        return frozenset(name.lstrip("~") for name in self.parameters if name.startswith("~"))
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return _terms(self.linear)
+
+    @functools.cached_property
+    def single(self) -> tuple[tuple[Row, frozenset[str] | None], ...]:
+        """A row for each result with a law of its own, and the parameters that it follows from (None: all)."""
+        return (
+            (replace(self, others=()), None),
+            *(
+                (replace(self, linear=other.linear, others=()), frozenset(other.of.split()) or None)
+                for other in self.others
+            ),
+        )
+
+
+def _terms(linear: str) -> tuple[Term, ...]:
+    return tuple(Term(tuple(term.split())) for term in linear.split("+") if term.strip())

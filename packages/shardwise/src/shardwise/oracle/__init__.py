@@ -1,0 +1,1 @@
+"""Numeric truth: is a claimed type right, forward and backward?"""

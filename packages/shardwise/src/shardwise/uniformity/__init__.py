@@ -1,0 +1,1 @@
+"""Do all ranks issue the same collectives? Traces of them, replayed and compared."""

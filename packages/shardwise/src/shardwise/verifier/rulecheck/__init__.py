@@ -1,0 +1,1 @@
+"""Is a hand-written typing rule true? Its function runs on every rank, and numbers decide."""

@@ -1,0 +1,113 @@
+"""How does one process stand in for a whole job? ``fake_world``: one rank of it runs, the others are imagined.
+
+Scripts started by ``torchrun`` find what they look for: the rendezvous variables, ``init_process_group`` with any
+backend, groups and device meshes. Every group uses PyTorch's fake backend, which moves no bytes: shapes and types are
+right, values that should have come from other ranks are not. Everything is undone when the world ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.device_mesh as device_mesh
+
+from shardwise.host.attribute_patch import environment, patched
+from shardwise.host.devices import Target, accelerator_redirected
+from shardwise.host.torchrun import World, init_device_mesh_of, init_process_group_of
+from shardwise.interop.torch_compat import default_backend_everywhere, default_group_exists, forget_groups
+from shardwise.types.errors import SpmdTypeError
+
+from .receive_source import sources_assumed
+from .reduction_observer import reduction_left_out
+
+
+@contextlib.contextmanager
+def fake_world(
+    rank: int,
+    world_size: int,
+    *,
+    device: str = "cpu",
+    fake: bool = False,
+    joined: bool = False,
+    on_mesh: Callable[[], None] = lambda: None,
+) -> Iterator[World]:
+    """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
+
+    ``device``   where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
+    ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
+    ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
+    ``on_mesh``  called when the program has made a device mesh of its own.
+
+    Errors: SW903 for a rank outside the world, or if this process has a process group already.
+    """
+    world = World(world_size, rank)
+    if default_group_exists():
+        raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(environment(world.variables))
+        stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
+        stack.callback(forget_groups)
+        stack.enter_context(default_backend_everywhere())
+        if joined:
+            dist.init_process_group("fake", world_size=world.size, rank=world.rank)
+        init = init_process_group_of(world, dist.init_process_group, backend="fake", joined=joined)
+        for module in (dist, dist.distributed_c10d, device_mesh):
+            stack.enter_context(patched(module, "init_process_group", init))
+        for module in (dist, device_mesh):
+            mesh = init_device_mesh_of(world, module.init_device_mesh, on_mesh)
+            stack.enter_context(patched(module, "init_device_mesh", mesh))
+        stack.enter_context(patched(dist, "TCPStore", _store))
+        for name in ("broadcast_object_list", "scatter_object_list"):
+            replacement = _object_collective(world, name, getattr(dist, name))
+            for module in (dist, dist.distributed_c10d):
+                stack.enter_context(patched(module, name, replacement))
+        stack.enter_context(sources_assumed())
+        parallel = torch.nn.parallel.DistributedDataParallel
+        stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__)))
+        stack.enter_context(
+            accelerator_redirected(Target(device, fake), world.rank % world.local_size, world.local_size)
+        )
+        yield world
+
+
+def _store(*args: Any, **options: Any) -> Any:
+    """``TCPStore`` for one process: a real one waits until every rank has come."""
+    stores: Any = dist
+    return stores.HashStore()
+
+
+def _object_collective(world: World, name: str, original: Callable[..., None]) -> Callable[..., None]:
+    """An object collective whose source is a rank that is not run: there is nothing to receive, so nothing changes."""
+
+    @functools.wraps(original)
+    def receive(*args: Any, **options: Any) -> None:
+        position = {"broadcast_object_list": 1, "scatter_object_list": 2}[name]
+        source = options.get("src", args[position] if len(args) > position else 0)
+        if source in (None, world.rank):
+            original(*args, **options)
+
+    return receive
+
+
+def _reducing_nothing(original: Any) -> Any:
+    """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
+
+    def kept(group: Any, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        reduction_left_out(buffer, group)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(buffer)
+        return future
+
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
+        # A reducer takes one hook. The program's own is noted and not run: it would wait for other ranks' buckets.
+        self.register_comm_hook = lambda state, hook: self._comm_hooks.append((hook, state))
+
+    return init

@@ -1,0 +1,267 @@
+"""How is a program run on several ranks on one machine? As forked processes that talk over gloo, on loopback only.
+
+A rank that fails is reported with its number and its traceback. Of ranks that do not come back it is said which
+collective each is in, who never came to it, and the line; and no process outlives the call or its caller.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from shardwise.host.torchrun import World as Job
+from shardwise.mesh.entry import set_current_entry
+
+from .failures import RankFailure, RankTimeout
+from .flight_recorder import Whereabouts, standings, whereabouts
+from .seeding import origin, seed_rank
+from .waiting import listed
+
+Result = TypeVar("Result")
+
+_GRACE_S = 2.0
+"""How long the other ranks may still report after one has failed: the first to fail is not always the first to tell."""
+
+_ANSWER_S = 3.0
+"""How long a rank that is late may take to say where it is. One that holds the interpreter's lock never answers."""
+
+_GLOO_MARGIN_S = 30.0
+"""How much longer than we gloo waits: our report knows more than its own."""
+
+
+@dataclass(frozen=True)
+class ProcessWorld:
+    """``size`` ranks, each a process. Start-up takes well under a second; ``timeout_s`` bounds the whole run."""
+
+    size: int
+    timeout_s: float = 60.0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All of them."""
+        return tuple(range(self.size))
+
+    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+        """What ``fn(*args)`` returns on each rank; see ``run_processes``."""
+        return run_processes(fn, self.size, *args, timeout_s=self.timeout_s)
+
+
+def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeout_s: float = 60.0) -> list[Result]:
+    """What ``fn(*args)`` returns on each rank, in rank order.
+
+    Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
+    Results travel by pickle.
+    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds, SW903 for a
+    world without ranks.
+    """
+    Job(world_size)
+    if dist.is_available() and dist.is_initialized():
+        raise RuntimeError("run_processes makes its own process group, and this process has one already")
+    context = multiprocessing.get_context("fork")
+    lifeline_read, lifeline_write = os.pipe()
+    start = origin()
+    with tempfile.TemporaryDirectory(prefix="shardwise-world-") as folder:
+        ranks: list[Any] = []
+        connections: list[Connection] = []
+        try:
+            for rank in range(world_size):
+                ours, theirs = context.Pipe()
+                world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write, start)
+                process = context.Process(target=_rank_main, args=(world, theirs, fn, args), daemon=True)
+                with warnings.catch_warnings():
+                    # Python 3.12 warns about forks of processes with threads; ours start no work before they fork.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    process.start()
+                theirs.close()
+                ranks.append(process)
+                connections.append(ours)
+            return _collect(ranks, connections, world_size, timeout_s, Path(folder))
+        finally:
+            for process in ranks:
+                if process.is_alive():
+                    process.kill()
+                process.join()
+            for connection in connections:
+                connection.close()
+            os.close(lifeline_write)
+            os.close(lifeline_read)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One rank's place in the world."""
+
+    rank: int
+    size: int
+    timeout_s: float
+    folder: Path
+    lifeline: int
+    parents_end: int
+    origin: int
+
+
+def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    os.close(place.parents_end)
+    speaking = threading.Lock()
+    watch = threading.Thread(
+        target=_watch, args=(place.lifeline, connection, speaking, threading.get_ident()), daemon=True
+    )
+    watch.start()
+    stacks = open(_stack_file(place.folder, place.rank), "w")  # noqa: SIM115  open as long as the process lives
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
+    # The fork inherits OpenMP's pool without its threads, so no op may want one.
+    torch.set_num_threads(1)
+    set_current_entry(None)
+    seed_rank(place.origin, place.rank)
+    try:
+        os.environ.update(Job(place.size, place.rank).variables)
+        os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
+        store = dist.FileStore(str(place.folder / "store"), place.size)  # type: ignore[attr-defined]
+        dist.init_process_group(
+            "gloo",
+            store=store,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=place.timeout_s + _GLOO_MARGIN_S),
+        )
+        _wait_for_all(store, place.size)
+        message = ("result", pickle.dumps(fn(*args)))
+    except BaseException as error:
+        message = ("failure", _pickled_or_none(error), traceback.format_exc())  # type: ignore[assignment]
+    with speaking:
+        connection.send(message)
+    if message[0] == "result" and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _wait_for_all(store: Any, size: int) -> None:
+    """Nobody starts before all are connected: a short program would end while others still try to reach it."""
+    if store.add("connected", 1) == size:
+        store.set("all connected", "yes")
+    store.wait(["all connected"])
+
+
+def _watch(lifeline: int, connection: Connection, speaking: threading.Lock, thread: int) -> None:
+    """Say where this rank is when asked, and die with the caller."""
+    while True:
+        if lifeline in wait([lifeline, connection]):
+            os._exit(1)  # the caller's end has closed, which is when the caller is gone
+        try:
+            connection.recv()
+            with speaking:
+                connection.send(("whereabouts", whereabouts(thread)))
+        except (EOFError, OSError):
+            return
+
+
+def _pickled_or_none(error: BaseException) -> bytes | None:
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return None
+    return data
+
+
+def _collect(
+    ranks: list[Any], connections: list[Connection], world_size: int, timeout_s: float, folder: Path
+) -> list[Any]:
+    deadline = time.monotonic() + timeout_s
+    results: dict[int, Any] = {}
+    failures: list[tuple[int, bytes | None, str]] = []
+    pending = dict(zip(connections, range(world_size), strict=True))
+    while pending:
+        ready = wait(list(pending), max(0.0, deadline - time.monotonic()))
+        if not ready:
+            break
+        for connection in ready:
+            assert isinstance(connection, Connection), "only connections are waited for"
+            rank = pending.pop(connection)
+            try:
+                kind, *payload = connection.recv()
+            except (EOFError, ConnectionResetError):
+                ranks[rank].join()
+                failures.append((rank, None, f"the process ended without a word, exit code {ranks[rank].exitcode}"))
+            else:
+                if kind == "result":
+                    results[rank] = pickle.loads(payload[0])
+                else:
+                    failures.append((rank, payload[0], payload[1]))
+            if failures:
+                deadline = min(deadline, time.monotonic() + _GRACE_S)
+    if failures:
+        rank, error, report = failures[0]
+        if results and "by peer" in report:  # gloo: connection closed, or reset, by peer
+            report = f"{listed(results)} had returned by then\n\n{report}"
+        others = tuple(sorted(other for other, _, _ in failures[1:]))
+        raise RankFailure(rank, world_size, report, others) from (None if error is None else pickle.loads(error))
+    if pending:
+        missing = tuple(sorted(pending.values()))
+        known = _ask(pending)
+        silent = dict.fromkeys(set(missing) - set(known), "does not say where it is")
+        standing = standings(known, dict.fromkeys(results, "has returned") | silent)
+        raise RankTimeout(missing, world_size, timeout_s, _stacks_of(missing, ranks, folder), standing)
+    return [results[rank] for rank in range(world_size)]
+
+
+def _ask(pending: dict[Connection, int]) -> dict[int, Whereabouts]:
+    """Where the ranks are that did not come back, as far as they answer."""
+    answers: dict[int, Whereabouts] = {}
+    for connection in pending:
+        connection.send("where")
+    deadline = time.monotonic() + _ANSWER_S
+    silent = dict(pending)
+    while silent:
+        ready = wait(list(silent), max(0.0, deadline - time.monotonic()))
+        if not ready:
+            break
+        for one in ready:
+            assert isinstance(one, Connection), "only connections are waited for"
+            rank = silent.pop(one)
+            try:
+                kind, *payload = one.recv()
+            except (EOFError, ConnectionResetError):
+                continue
+            if kind == "whereabouts":
+                answers[rank] = payload[0]
+    return answers
+
+
+def _stacks_of(missing: tuple[int, ...], ranks: list[Any], folder: Path) -> str:
+    """The stacks of the ranks that did not come back."""
+    for rank in missing:
+        if ranks[rank].is_alive():
+            os.kill(ranks[rank].pid, signal.SIGUSR1)
+    time.sleep(0.3)
+    texts = []
+    for rank in missing:
+        file = _stack_file(folder, rank)
+        text = file.read_text().strip() if file.exists() else ""
+        texts.append(f"rank {rank} is at:\n{text or '(no stack)'}")
+    return "\n\n".join(texts)
+
+
+def _stack_file(folder: Path, rank: int) -> Path:
+    return folder / f"stack{rank}"
+
+
+def _loopback() -> str:
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")

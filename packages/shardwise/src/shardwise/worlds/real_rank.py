@@ -1,0 +1,66 @@
+"""How does a script written for GPUs run as one rank of a real job on this machine? ``real_world``, inside a process
+of ``run_processes``.
+
+The script finds what ``torchrun`` would have set and a process group that is there already; whatever backend and device
+it asks for, it gets gloo and the CPU. Collectives really happen, so values are what they would be. In a world of one
+rank a mesh has one rank along every axis, whatever sizes the script asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+import torch.distributed.device_mesh as device_mesh
+
+from shardwise.host.attribute_patch import environment, patched
+from shardwise.host.devices import Target, accelerator_redirected
+from shardwise.host.torchrun import World, init_device_mesh_of, init_process_group_of
+from shardwise.interop.torch_compat import default_backend_everywhere, mesh_of_one_rank
+
+
+@contextlib.contextmanager
+def real_world(*, command: str, port: int, on_mesh: Callable[[], None] = lambda: None) -> Iterator[World]:
+    """Be the rank that the default process group says inside the ``with`` block.
+
+    ``command``  the command of ours that runs the script, for what errors say.
+    ``port``     MASTER_PORT, for stores that the script makes itself.
+    ``on_mesh``  called when the script has made a device mesh of its own.
+    """
+    world = World(dist.get_world_size(), dist.get_rank(), command, port)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(environment(world.variables))
+        stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
+        stack.enter_context(default_backend_everywhere())
+        init = init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True)
+        for module in (dist, dist.distributed_c10d, device_mesh):
+            stack.enter_context(patched(module, "init_process_group", init))
+        if world.size > 1:
+            for owner in (dist, device_mesh):
+                mesh = init_device_mesh_of(world, owner.init_device_mesh, lambda: None)
+                stack.enter_context(patched(owner, "init_device_mesh", mesh))
+        kind = device_mesh.DeviceMesh
+        stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
+        stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))
+        yield world
+
+
+def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], None]) -> Callable[..., None]:
+    """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one.
+
+    ``alone``  a mesh has as many axes as asked for, under the same names, each of one rank.
+    """
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if alone:
+            args, options = mesh_of_one_rank(args, options)
+        original(self, *args, **options)
+        if options.get("_root_mesh") is None:
+            on_mesh()
+
+    return init

@@ -1,0 +1,255 @@
+"""One process plays one rank of a job: what a torchrun script asks for is there, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.worlds.fake import World, fake_world
+
+EVERY_KIND = pytest.mark.parametrize("kind", [{}, {"fake": True}, {"device": "meta"}], ids=["cpu", "fake", "meta"])
+
+
+@pytest.fixture
+def world():
+    with fake_world(5, 16) as world:
+        yield world
+
+
+def test_the_variables_of_torchrun_are_set(world):
+    assert os.environ["RANK"] == os.environ["LOCAL_RANK"] == "5"
+    assert os.environ["WORLD_SIZE"] == "16"
+    assert os.environ["LOCAL_WORLD_SIZE"] == "8"
+    assert {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"} <= set(os.environ)
+
+
+def test_local_rank_starts_again_on_each_host():
+    assert World(16, 13).variables["LOCAL_RANK"] == "5"
+    assert World(16, 13).variables["GROUP_RANK"] == "1"
+
+
+def test_everything_is_put_back():
+    before = dict(os.environ)
+    names = [(dist, "init_process_group"), (torch.cuda, "is_available"), (torch, "compile"), (torch, "load")]
+    originals = [getattr(owner, name) for owner, name in names]
+    init, hook = torch.nn.parallel.DistributedDataParallel.__init__, sys.excepthook
+    with pytest.raises(ZeroDivisionError), fake_world(0, 4):
+        dist.init_process_group("gloo")
+        raise ZeroDivisionError
+    assert dict(os.environ) == before
+    assert [getattr(owner, name) for owner, name in names] == originals
+    assert torch.nn.parallel.DistributedDataParallel.__init__ is init
+    assert sys.excepthook is hook
+    assert not dist.is_initialized()
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo", "cpu:gloo,cuda:nccl", None])
+def test_any_backend_joins_the_fake_world(world, backend):
+    dist.init_process_group(backend, init_method="env://")
+    assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (5, 16, "fake")
+    assert dist.new_group([4, 5], backend="nccl").size() == 2
+
+
+def test_a_device_mesh_starts_the_world_by_itself(world):
+    mesh = init_device_mesh("cuda", (4, 4), mesh_dim_names=("dp", "tp"))
+    assert dist.get_world_size() == 16
+    assert mesh["tp"].get_group().size() == 4
+    assert tuple(mesh.get_coordinate()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "help"),
+    [
+        (lambda: dist.init_process_group(world_size=4, rank=5), "a world of 4 ranks, but the check runs with 16", "4"),
+        (lambda: dist.init_process_group(world_size=16, rank=2), "it is rank 2, but the check runs rank 5", "--rank 2"),
+        (lambda: dist.init_device_mesh("cpu", (8, 4)), "8 x 4 = 32 ranks does not fit into a world of 16", "32"),
+    ],
+)
+def test_a_script_that_wants_another_world_is_told_the_numbers(world, call, words, help):
+    with pytest.raises(SpmdValueError, match=words) as caught:
+        call()
+    assert caught.value.code == "SW903"
+    assert help in caught.value.help[0]
+
+
+@pytest.mark.parametrize(("rank", "size", "words"), [(4, 4, "ranks go from 0 to 3"), (0, 0, "at least one rank")])
+def test_an_impossible_world_is_refused(rank, size, words):
+    with pytest.raises(SpmdValueError, match=words) as caught, fake_world(rank, size):
+        pass
+    assert caught.value.code == "SW903"
+
+
+def test_a_second_world_in_a_started_one_is_refused(world):
+    dist.init_process_group()
+    with pytest.raises(SpmdTypeError, match="has a process group already"), fake_world(0, 2):
+        pass
+
+
+@EVERY_KIND
+def test_devices_of_other_kinds_are_redirected(kind):
+    expected = kind.get("device", "cpu")
+    with fake_world(0, 8, **kind):
+        x = torch.randn(2, 2, device="cuda")
+        made = [
+            x,
+            x.to("cuda:1", non_blocking=True),
+            x.to(0),
+            x.to(device=torch.device("cuda", 3)),
+            x.cuda(),
+            x.pin_memory(),
+            torch.from_numpy(numpy.ones(2)).to("cuda"),
+            torch.nn.Linear(2, 2, device="cuda").weight,
+            torch.nn.Linear(2, 2).to(torch.cuda.current_device()).weight,
+            torch.nn.Linear(2, 2).to(torch.device("cuda"), torch.bfloat16).weight,
+            torch.nn.Linear(2, 2).cuda().weight,
+        ]
+        assert {str(one.device) for one in made} == {expected}
+
+
+def test_an_explicit_cpu_tensor_stays_where_it_was_asked_for():
+    with fake_world(0, 2, device="meta"):
+        assert torch.ones(2, device="cpu").device.type == "cpu"
+
+
+@EVERY_KIND
+def test_a_training_step_runs(kind):
+    with fake_world(0, 8, **kind):
+        mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
+        model = torch.nn.Linear(4, 4, device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters())
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = torch.compile(model)(torch.randn(2, 4, device="cuda")).float().square().mean()
+        loss.backward()
+        dist.all_reduce(model.weight.grad, group=mesh["dp"].get_group())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        torch.cuda.synchronize()
+        assert isinstance(f"{loss.item():.3f} {loss:.3f}", str)
+
+
+@pytest.mark.parametrize("kind", [{}, {"fake": True}], ids=["cpu", "fake"])
+def test_data_parallel_with_a_device_number_runs(kind):
+    with fake_world(0, 2, **kind):
+        dist.init_process_group("nccl")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).cuda(), device_ids=[0])
+        model(torch.ones(1, 2, device="cuda")).sum().backward()
+        assert model.module.weight.grad is not None
+
+
+@pytest.mark.parametrize("kind", [{"fake": True}, {"device": "meta"}], ids=["fake", "meta"])
+def test_nothing_is_allocated_without_values(kind):
+    with fake_world(0, 2, **kind):
+        huge = torch.empty(1 << 20, 1 << 20)
+        assert (huge @ huge).shape == (1 << 20, 1 << 20)
+
+
+@pytest.mark.parametrize("kind", [{"fake": True}, {"device": "meta"}], ids=["fake", "meta"])
+def test_a_value_that_does_not_exist_reads_as_one(kind):
+    with fake_world(0, 2, **kind):
+        x = torch.randn(2, 3)
+        assert x.sum().item() == float(x.sum()) == 1.0
+        assert int(x.argmax()) == 1
+        assert bool(x.sum() > 0)
+        assert x.tolist() == [[1.0] * 3] * 2
+        assert x.numpy().shape == (2, 3)
+
+
+def test_a_meshs_own_rank_numbers_are_real_under_fake_tensors():
+    with fake_world(3, 4, fake=True):
+        dist.init_process_group()
+        mesh = DeviceMesh("cuda", [[0, 1], [2, 3]], mesh_dim_names=("a", "b"))
+        assert mesh.mesh.tolist() == [[0, 1], [2, 3]]
+        assert tuple(mesh.get_coordinate()) == (1, 1)
+
+
+def test_cuda_answers_without_a_gpu(world):
+    torch.cuda.set_device(0)
+    torch.cuda.manual_seed_all(0)
+    torch.cuda.reset_peak_memory_stats()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0):
+        start.record()
+        end.record()
+    assert start.elapsed_time(end) == 0.0
+    assert (torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.current_device()) == (False, 8, 5)
+    assert torch.cuda.max_memory_allocated() == 0
+    assert torch.cuda.get_device_properties(0).total_memory > 0
+
+
+def test_data_loader_workers_are_not_started(world):
+    loader = torch.utils.data.DataLoader([torch.ones(2)] * 4, num_workers=3, prefetch_factor=2, persistent_workers=True)
+    assert loader.num_workers == 0
+    assert len(list(loader)) == 4
+
+
+def test_a_default_device_outlives_nothing():
+    for kind in ({}, {"device": "meta"}):
+        with fake_world(0, 2, **kind):
+            torch.set_default_device("cuda")
+            assert torch.ones(2).device.type == kind.get("device", "cpu")
+    assert torch.get_default_device().type == "cpu"
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_torch_accelerator_agrees_that_there_is_none(world):
+    torch.accelerator.set_device_index(3)
+    torch.accelerator.synchronize()
+    assert (torch.accelerator.is_available(), torch.accelerator.device_count()) == (False, 8)
+
+
+def test_a_store_waits_for_nobody(world):
+    store = dist.TCPStore("127.0.0.1", 29500, world_size=16, is_master=True)
+    store.set("key", "value")
+    dist.init_process_group("gloo", store=store, rank=5, world_size=16)
+    assert store.get("key") == b"value"
+
+
+@pytest.mark.parametrize("where", [{}, {"map_location": "cuda:0"}, {"map_location": torch.device("cuda")}])
+def test_checkpoints_are_loaded_to_the_one_device(tmp_path, where):
+    torch.save({"weight": torch.ones(2)}, tmp_path / "model.pt")
+    for kind in ({}, {"device": "meta"}):
+        with fake_world(0, 2, **kind):
+            assert torch.load(tmp_path / "model.pt", **where)["weight"].device.type == kind.get("device", "cpu")
+
+
+def test_objects_from_ranks_that_do_not_run_leave_the_list_as_it_was(world):
+    dist.init_process_group()
+    mine, other = ["own"], [None]
+    dist.broadcast_object_list(mine, src=5)
+    dist.broadcast_object_list(other, src=0)
+    assert (mine, other) == (["own"], [None])
+
+
+def test_a_tensor_is_handed_to_another_stream():
+    with fake_world(0, 2):
+        x = torch.ones(2, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x.record_stream(torch.cuda.current_stream())
+    assert torch.Tensor.record_stream.__name__ == "record_stream"
+
+
+def test_a_generator_of_an_accelerator_draws_on_the_cpu():
+    with fake_world(0, 2):
+        generator = torch.Generator(device="cuda").manual_seed(0)
+        assert isinstance(generator, torch.Generator)
+        assert isinstance(torch.default_generator, torch.Generator)
+        drawn = torch.randn(2, generator=generator, device="cuda")
+    assert torch.equal(drawn, torch.randn(2, generator=torch.Generator().manual_seed(0)))
+    assert type(torch.Generator()) is torch.Generator
+
+
+@pytest.mark.parametrize(("rank", "source"), [(0, 1), (1, 0), (3, 0)])
+def test_what_comes_from_anybody_comes_from_the_first_of_the_others(rank, source):
+    with fake_world(rank, 4):
+        dist.init_process_group()
+        assert dist.recv(torch.zeros(2)) == source
+        pair = dist.new_group([rank, (rank + 2) % 4])
+        assert dist.recv(torch.zeros(2), group=pair) == (rank + 2) % 4
