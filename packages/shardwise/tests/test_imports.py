@@ -27,7 +27,7 @@ LEVELS = (
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "report")
-FLAT_MODULES = {"__init__", "__main__", "_doors", "rules", "runtime", "rulecheck"}
+FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 
 
@@ -73,7 +73,12 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
         there = room_of(name)
         if there and there != here and LEVEL_OF[there] >= LEVEL_OF[here]:
             errors.append(f"{module}:{line} imports {name}, but {there} is not left of {here}")
-        if not there and name != "shardwise._doors.door" and name != "shardwise._doors.listed" and here != "cli":
+        if (
+            not there
+            and name != "shardwise._public_names.public_names"
+            and name != "shardwise._public_names"
+            and here != "cli"
+        ):
             errors.append(f"{module}:{line} imports {name} from the front door; import it from its own room")
     return errors
 
@@ -126,10 +131,10 @@ def test_every_module_lies_in_a_room():
     assert strangers == []
 
 
-def test_only_package_doors_list_names_of_other_rooms():
+def test_only_package_files_have_lazy_public_names():
     for module, path in MODULES.items():
         names = {name for _, name in imported(module, path.name == "__init__.py", ast.parse(path.read_text()))}
-        if names & {"shardwise._doors.door", "shardwise._doors.listed"}:
+        if "shardwise._public_names.public_names" in names:
             assert path.name == "__init__.py" or module.removeprefix("shardwise.") in FLAT_MODULES, module
 
 

@@ -3,18 +3,6 @@
 The rows load without torch. The operators live in the checker and are loaded on first use.
 """
 
-from shardwise._doors import door, listed
+from shardwise._public_names import public_names
 
-_NAMES = {
-    **listed("shardwise.op_rules.custom_rules", "register_rule"),
-    **listed("shardwise.checker.typing_rules.ndim", "NdimWithSpmdType"),
-    **listed(
-        "shardwise.checker.typing_rules.operators",
-        "einsum all_reduce all_gather reduce_scatter all_to_all reinterpret convert",
-    ),
-    **listed("shardwise.checker.typing_rules.operators", "ignore output"),
-    **listed("shardwise.checker.typing_rules.protocol", "run_typecheck hook_shape hook_kwargs"),
-    **listed("shardwise.interop.forward_args", "bind_forward_args"),
-}
-
-__getattr__, __dir__, __all__ = door(__name__, _NAMES)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -2,13 +2,6 @@
 whose random numbers agree.
 """
 
-from shardwise._doors import door, listed
+from shardwise._public_names import public_names
 
-_NAMES = {
-    **listed("shardwise.train.contract", "TrainingContract"),
-    **listed("shardwise.train.norm", "grad_norm clip_grad_norm_"),
-    **listed("shardwise.train.normalise", "token_count token_mean auxiliary"),
-    **listed("shardwise.train.streams", "rng RandomStream"),
-}
-
-__getattr__, __dir__, __all__ = door(__name__, _NAMES)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -1,0 +1,46 @@
+"""The public names of ``shardwise.types``, typed; the module reads this file to know where each is defined."""
+
+from shardwise.mesh.normalize import format_axis as format_axis
+from shardwise.mesh.normalize import normalize_axis as normalize_axis
+from shardwise.mesh.normalize import normalize_local_type as normalize_local_type
+from shardwise.mesh.normalize import normalize_mesh as normalize_mesh
+from shardwise.mesh.normalize import normalize_partition_spec as normalize_partition_spec
+from shardwise.mesh.normalize import partition_spec_get_shard as partition_spec_get_shard
+from shardwise.mesh.normalize import partition_spec_to_shard_types as partition_spec_to_shard_types
+from shardwise.mesh.normalize import shard_types_to_partition_spec as shard_types_to_partition_spec
+
+from .aliases import DeviceMeshAxis as DeviceMeshAxis
+from .aliases import DimSharding as DimSharding
+from .aliases import LocalSpmdType as LocalSpmdType
+from .aliases import PartitionSpecEntry as PartitionSpecEntry
+from .aliases import PerMeshAxisSpmdTypes as PerMeshAxisSpmdTypes
+from .aliases import PerMeshAxisSpmdTypesArg as PerMeshAxisSpmdTypesArg
+from .errors import DTensorPropagationError as DTensorPropagationError
+from .errors import RedistributeError as RedistributeError
+from .errors import SpmdArgumentError as SpmdArgumentError
+from .errors import SpmdTypeError as SpmdTypeError
+from .errors import SpmdValueError as SpmdValueError
+from .infer_marker import Infer as Infer
+from .notation import TypedShape as TypedShape
+from .notation import abbreviate as abbreviate
+from .notation import format_type as format_type
+from .notation import format_typed_shape as format_typed_shape
+from .notation import parse as parse
+from .placement import I as I
+from .placement import Invariant as Invariant
+from .placement import P as P
+from .placement import Partial as Partial
+from .placement import PerMeshAxisLocalSpmdType as PerMeshAxisLocalSpmdType
+from .placement import PerMeshAxisSpmdType as PerMeshAxisSpmdType
+from .placement import R as R
+from .placement import Replicate as Replicate
+from .placement import S as S
+from .placement import Shard as Shard
+from .placement import V as V
+from .placement import Varying as Varying
+from .placement import to_local_type as to_local_type
+from .spec import PartitionSpec as PartitionSpec
+from .spmd_type import SpmdType as SpmdType
+from .tensor_sharding import TensorSharding as TensorSharding
+from .tensor_sharding import normalize_dim_sharding as normalize_dim_sharding
+from .tensor_type import TensorType as TensorType
