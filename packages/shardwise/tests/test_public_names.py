@@ -13,9 +13,6 @@ MODULES = [
     "shardwise",
     *(f"shardwise.{name}" for name in ("types", "rules", "runtime", "checker", "rulecheck", "train")),
 ]
-    "shardwise",
-    *(f"shardwise.{name}" for name in ("types", "rules", "runtime", "checker", "rulecheck", "train")),
-]
 
 PROMISED = {
     "shardwise": (
