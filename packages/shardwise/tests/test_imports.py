@@ -175,7 +175,7 @@ def test_a_planted_import_against_the_arrows_is_found(module, source):
     ("module", "source"),
     [
         ("shardwise.mesh.planted", "from shardwise.types.spec import PartitionSpec\nfrom .axis import MeshAxis"),
-        ("shardwise.checker.planted", "from ..op_rules.schema import Row\nimport torch"),
+        ("shardwise.checker.planted", "from ..op_rules.schema import OpRule\nimport torch"),
         ("shardwise.cli.planted", "from shardwise import __version__"),
     ],
 )

@@ -16,7 +16,7 @@ from shardwise_devtools.sweep.known_gaps import GAPS
 
 ROOT = Path(__file__).resolve().parents[4]
 REACHED = {"global": 0.96, "local": 0.98}
-"""What share of the facts the books cover; the target is 95 % in both, and this never goes down."""
+"""What share of the facts the rules cover; the target is 95 % in both, and this never goes down."""
 REPORT, DATA = ROOT / "docs/coverage.md", ROOT / "docs/coverage.json"
 
 
@@ -41,28 +41,28 @@ def test_the_sweep_of_a_part_prints_the_figures_and_finds_nothing_wrong():
     assert re.search(r"DTensor, global +covered +[1-9]", result.stdout)
 
 
-def test_the_committed_report_is_about_these_rows():
+def test_the_committed_report_is_about_these_rules():
     data = json.loads(DATA.read_text())
-    assert data["fingerprint"] == fingerprint(), "rows changed: run `shardwise-devtools sweep --write`"
+    assert data["fingerprint"] == fingerprint(), "rules changed: run `shardwise-devtools sweep --write`"
     assert REPORT.read_text() == render(data)
 
 
 def test_the_committed_report_has_no_lie_and_knows_most_of_the_truth():
     ops = json.loads(DATA.read_text())["ops"]
-    for book in ("global", "local"):
-        total = count(ops, book)
+    for ruleset in ("global", "local"):
+        total = count(ops, ruleset)
         assert total.wrong == 0
-        assert total.covered / (total.covered + total.missing) >= REACHED[book], book
+        assert total.covered / (total.covered + total.missing) >= REACHED[ruleset], ruleset
 
 
 def test_every_reason_for_a_gap_is_met_in_the_report():
     ops = json.loads(DATA.read_text())["ops"]
-    gaps = [(gap["book"], op["name"], gap["code"], gap["reason"]) for op in ops for gap in op["missing"]]
-    assert [(book, op, code) for book, op, code, reason in gaps if not reason] == []
+    gaps = [(gap["ruleset"], op["name"], gap["code"], gap["reason"]) for op in ops for gap in op["missing"]]
+    assert [(ruleset, op, code) for ruleset, op, code, reason in gaps if not reason] == []
     assert {gap.reason for gap in GAPS} == {reason for *_, reason in gaps}
 
 
-def test_words_do_not_change_the_fingerprint_and_rows_do():
+def test_words_do_not_change_the_fingerprint_and_rules_do():
     sources = room_sources()
     name = "operators/contraction.py"
     assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)

@@ -1,4 +1,4 @@
-"""Does the sweep over PyTorch's op database tell truth from lies, and does the book pass it on a part of it?"""
+"""Does the sweep over PyTorch's op database tell truth from lies, and do the op rules pass it on a part of it?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import torch
 from shardwise.interop.torch_compat import op_database
 from shardwise.types.placement import P, R, S, V
 from shardwise_devtools.sweep.apart import GivenUp, run_apart
-from shardwise_devtools.sweep.checker_answers import books
+from shardwise_devtools.sweep.checker_answers import rulesets
 from shardwise_devtools.sweep.choices import global_choices, local_choices
-from shardwise_devtools.sweep.known_gaps import GAPS, NO_ROW
-from shardwise_devtools.sweep.samples import cases_of, full_name, row_of
+from shardwise_devtools.sweep.known_gaps import GAPS, NO_RULE
+from shardwise_devtools.sweep.samples import cases_of, full_name, rule_of
 from shardwise_devtools.sweep.skips import SKIPS
-from shardwise_devtools.sweep.tallies import Books, tallies_of
+from shardwise_devtools.sweep.tallies import Rulesets, tallies_of
 
 FAST = (
     *("abs", "mul", "sub", "addcmul", "atan2", "where", "clone", "nn.functional.relu", "nn.functional.gelu"),
@@ -40,12 +40,12 @@ def entries():
 
 @functools.cache
 def tallies():
-    return {tally.name: tally for tally in tallies_of(FAST, functools.partial(books, dtensor=False), jobs=0)}
+    return {tally.name: tally for tally in tallies_of(FAST, functools.partial(rulesets, dtensor=False), jobs=0)}
 
 
 @contextlib.contextmanager
 def book_that_says(answer, local=None):
-    yield Books(lambda *_: answer, lambda *_: local or "no", lambda *_: False)
+    yield Rulesets(lambda *_: answer, lambda *_: local or "no", lambda *_: False)
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -56,16 +56,16 @@ def test_the_book_tells_no_lie(name):
 
 
 def test_the_book_knows_nearly_all_of_the_fast_part():
-    for book in ("global", "local"):
-        covered = sum(tally.covered[book] for tally in tallies().values())
-        missing = sum(note.book == book for tally in tallies().values() for note in tally.missing)
+    for ruleset in ("global", "local"):
+        covered = sum(tally.covered[ruleset] for tally in tallies().values())
+        missing = sum(note.ruleset == ruleset for tally in tallies().values() for note in tally.missing)
         assert covered > 100
         assert covered / (covered + missing) > 0.95
 
 
 def test_a_planted_global_lie_is_reported_with_the_call_that_refutes_it():
     tally = tallies_of(["softmax"], lambda: book_that_says((S(0),)), jobs=0)[0]
-    assert {note.book for note in tally.wrong} == {"global"}
+    assert {note.ruleset for note in tally.wrong} == {"global"}
     # Every operand is cut on dim 0 now and then, so some claims are lies whatever dim the operator takes.
     assert all(
         "-> S(0)" in note.fact and note.call.startswith(("float64[", "float32[", "complex128[")) for note in tally.wrong
@@ -79,7 +79,7 @@ def test_a_planted_lie_about_gradients_alone_is_reported():
 
 def test_a_planted_local_lie_is_reported():
     tally = tallies_of(["exp"], lambda: book_that_says("no", (P,)), jobs=0)[0]
-    assert {(note.book, note.fact) for note in tally.wrong} == {
+    assert {(note.ruleset, note.fact) for note in tally.wrong} == {
         ("local", "P -> P"),
         ("local", "V -> P"),
         ("local", "I -> P"),
@@ -90,8 +90,8 @@ def test_a_book_that_refuses_everything_misses_everything():
     tally = tallies_of(["neg"], lambda: book_that_says("SW411: no"), jobs=0)[0]
     assert tally.wrong == []
     assert tally.covered == {"global": 0, "local": 0, "foreign": 0}
-    assert "P -> P" in {note.fact for note in tally.missing if note.book == "global"}
-    assert {note.reason for note in tally.missing if note.book == "global"} == {"SW411: no"}
+    assert "P -> P" in {note.fact for note in tally.missing if note.ruleset == "global"}
+    assert {note.reason for note in tally.missing if note.ruleset == "global"} == {"SW411: no"}
 
 
 def test_samples_are_the_same_in_every_run():
@@ -132,9 +132,9 @@ def test_a_task_that_does_not_end_is_given_up():
     assert list(run_apart(time.sleep, [600], jobs=1, timeout_s=0.5)) == [GivenUp("not done within 0.5 s")]
 
 
-def test_every_entry_of_the_database_has_a_row_or_a_listed_reason():
-    missing = {name for name, op in entries().items() if row_of(op) is None}
-    assert missing == set(NO_ROW)
+def test_every_entry_of_the_database_has_a_rule_or_a_listed_reason():
+    missing = {name for name, op in entries().items() if rule_of(op) is None}
+    assert missing == set(NO_RULE)
 
 
 def test_every_skip_and_every_gap_is_about_an_entry_of_the_database():

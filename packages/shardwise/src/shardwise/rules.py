@@ -1,6 +1,6 @@
-"""What each operator does to types: the rows of the rule book, and what hand-written rules are made of.
+"""What each operator does to types: the op rules, and what hand-written rules are made of.
 
-The rows load without torch. The operators live in the checker and are loaded on first use.
+The rules load without torch. The operators live in the checker and are loaded on first use.
 """
 
 from shardwise._public_names import public_names

@@ -1,4 +1,4 @@
-"""An operator that the rule book does not know is never guessed at; its author declares it once."""
+"""An operator that the registry does not know is never guessed at; its author declares it once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_rule_may_come_after_a_refused_call_and_is_listed_as_trusted():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("add", "input other"), "has a row for 'add'"),
+        (("add", "input other"), "has a rule for 'add'"),
         (("shardwise_tests.bad", "x", "y"), "not in params"),
         (("shardwise_tests.taken", "x y"), "with another rule"),
     ],

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from shardwise.cli.main import main
 from shardwise.cli.rule_page import example_of, placements
 from shardwise.cli.rule_page import render as page_of
-from shardwise.op_rules.registry import lookup, rows
+from shardwise.op_rules.registry import all_rules, lookup
 from shardwise.types.placement import P, R, S
 
 
@@ -16,10 +16,10 @@ def rules(*arguments):
     return CliRunner().invoke(main, ["rules", *arguments])
 
 
-def test_every_row_is_listed_with_its_law_and_kind():
+def test_every_rule_is_listed_with_its_law_and_kind():
     lines = rules().stdout.splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == [row.op for row in rows()]
-    assert lines[-1] == f"{len(rows())} rows"
+    assert [line.split()[0] for line in lines[:-1]] == [rule.op for rule in all_rules()]
+    assert lines[-1] == f"{len(all_rules())} rules"
 
 
 def test_a_word_filters_the_list_by_name_law_or_kind():
@@ -29,10 +29,10 @@ def test_a_word_filters_the_list_by_name_law_or_kind():
     assert not any(line.startswith("matmul ") for line in result.stdout.splitlines())
 
 
-def test_a_word_in_no_row_is_a_usage_error():
+def test_a_word_in_no_rule_is_a_usage_error():
     result = rules("--about", "nonesuch")
     assert result.exit_code == 2
-    assert "no row mentions 'nonesuch'" in result.stderr
+    assert "no rule mentions 'nonesuch'" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["linear", "F.linear", "nn.functional.linear"])
@@ -62,12 +62,12 @@ def test_a_page_says_what_lengths_shards_must_have(name, need):
 def test_an_unknown_operator_names_its_neighbours():
     result = rules("matmull")
     assert result.exit_code == 2
-    assert "no row for 'matmull'; try shardwise rules matmul" in " ".join(result.stderr.split())
+    assert "no rule for 'matmull'; try shardwise rules matmul" in " ".join(result.stderr.split())
 
 
 def facts(op):
-    row = lookup(op)
-    return {(line.operands, line.results) for line in placements(row, example_of(row)) if line.results}
+    rule = lookup(op)
+    return {(line.operands, line.results) for line in placements(rule, example_of(rule)) if line.results}
 
 
 def test_the_placements_of_a_product_are_those_of_the_calculus():
@@ -80,10 +80,10 @@ def test_the_placements_of_a_product_are_those_of_the_calculus():
     }
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.op)
-def test_every_row_has_a_page(row):
-    text = page_of(lookup(row.op))
-    assert text.splitlines()[0] == row.op
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.op)
+def test_every_rule_has_a_page(rule):
+    text = page_of(lookup(rule.op))
+    assert text.splitlines()[0] == rule.op
     assert all(line == line.rstrip() for line in text.splitlines() if "->" in line)
 
 

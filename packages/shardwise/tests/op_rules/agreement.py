@@ -1,4 +1,4 @@
-"""Does the book say what the numbers say of a call, and all of it? The one question of the tables of calls."""
+"""Do the rules say what the numbers say of a call, and all of it? The one question of the tables of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .global_book import differences
+from .global_ruleset import differences
 
 torch.set_num_threads(1)
 
@@ -26,7 +26,7 @@ def assert_agreement(
     at_least: int = 2,
     except_for: Sequence[str] = ("SW110",),
 ) -> None:
-    """The book claims what is true of ``fn`` and nothing else, for at least so many placements of the operands.
+    """The rules claim what is true of ``fn`` and nothing else, for at least so many placements of the operands.
 
     ``except_for``  refusals of something true. SW110: a pending term may be added to a product over shards, but not in
                     the program without shardings, where the product merely varies.

@@ -1,4 +1,4 @@
-"""All cases of the rule book, and the placements under which each is tried."""
+"""All cases of the registry, and the placements under which each is tried."""
 
 from __future__ import annotations
 

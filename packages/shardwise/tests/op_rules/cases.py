@@ -1,6 +1,6 @@
-"""How is a row tried out? By a case: a call with placeholders for tensors, bound as the row says, run as torch does.
+"""How is a rule tried out? By a case: a call with placeholders for tensors, bound as the rule says, run as torch does.
 
-Because the operands' parameters come from the row and the call goes to torch, a row whose parameters are in the wrong
+Because the operands' parameters come from the rule and the call goes to torch, a rule whose parameters are in the wrong
 order fails its case.
 """
 
@@ -14,7 +14,7 @@ import torch
 
 from shardwise.op_rules.propagation.local import Given, Weak
 from shardwise.op_rules.registry import lookup
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType
 
 
@@ -93,8 +93,8 @@ class Case:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     differentiable: bool = True
-    planted: Row | None = None
-    """A row to try in place of the book's."""
+    planted: OpRule | None = None
+    """A rule to try in place of the rules'."""
 
     def __str__(self) -> str:
         name = getattr(self.fn, "__name__", "fn").strip("<>")
@@ -102,10 +102,10 @@ class Case:
         return "-".join([self.op, *([] if name in (self.op, "lambda") else [name]), *extra, *filter(None, [self.note])])
 
     @property
-    def row(self) -> Row:
-        row = self.planted or lookup(self.op)
-        assert row is not None, f"no row for {self.op!r}"
-        return row
+    def rule(self) -> OpRule:
+        rule = self.planted or lookup(self.op)
+        assert rule is not None, f"no rule for {self.op!r}"
+        return rule
 
     def values(self, seed: int) -> tuple[torch.Tensor, ...]:
         """The operands' values, in order of appearance."""
@@ -136,7 +136,7 @@ class Case:
     ) -> list[Given]:
         """What the local rule sees: one placement per tensor, numbers as constants."""
         pairs = iter(zip(values, placements, strict=True))
-        linear = {factor.lstrip("*^") for term in self.row.terms for factor in term.factors}
+        linear = {factor.lstrip("*^") for term in self.rule.terms for factor in term.factors}
         seen: list[Given] = []
         for param, leaf in self._leaves():
             if self._is_operand(param, leaf):
@@ -152,24 +152,24 @@ class Case:
         return seen
 
     def blocked(self, placements: tuple[PerMeshAxisLocalSpmdType, ...]) -> str | None:
-        """What the row's guard says to this call with these placements of its operands."""
-        if self.row.guard is None:
+        """What the rule's guard says to this call with these placements of its operands."""
+        if self.rule.guard is None:
             return None
         named = {
             name: value.make(_TEMPLATES) if isinstance(value, Value) else value for name, value in self._arguments()
         }
-        static: dict[str, Any] = {name: named[name] for name in self.row.static if name in named}
+        static: dict[str, Any] = {name: named[name] for name in self.rule.static if name in named}
         operands = {param: leaf for param, leaf in self._leaves() if self._is_operand(param, leaf)}
         static["dtypes"] = {param: str(leaf.make(_TEMPLATES).dtype) for param, leaf in operands.items()}
         params = [param for param, leaf in self._leaves() if self._is_operand(param, leaf)]
         static["partial"] = {param for param, place in zip(params, placements, strict=True) if place is P}
-        return self.row.guard(static)
+        return self.rule.guard(static)
 
     def _is_operand(self, param: str, leaf: Any) -> bool:
-        return isinstance(leaf, Value) and param not in self.row.templates
+        return isinstance(leaf, Value) and param not in self.rule.templates
 
     def _arguments(self) -> Iterator[tuple[str, Any]]:
-        parameters = self.row.parameters
+        parameters = self.rule.parameters
         for position, value in enumerate(self.args):
             spelled = parameters[min(position, len(parameters) - 1)] if parameters else f"args[{position}]"
             variadic = position >= len(parameters) and not spelled.startswith("*")

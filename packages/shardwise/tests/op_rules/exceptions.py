@@ -1,4 +1,4 @@
-"""What the rule book does not claim although it may be true, and what is not tried here; each with its reason."""
+"""What the registry does not claim although it may be true, and what is not tried here; each with its reason."""
 
 _SCALES = "a product into the pending destination; only sums are claimed for reductions into a destination"
 _NO_NAN = "true only for values without NaN or infinity"

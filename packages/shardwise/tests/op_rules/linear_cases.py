@@ -1,4 +1,4 @@
-"""Calls of every linear operator of the rule book, in its variants; the oracle judges each under every placement."""
+"""Calls of every linear operator of the registry, in its variants; the oracle judges each under every placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a mover of elements tried out? By a call, and the shardings that the book must admit, no more and no less.
+"""How is a mover of elements tried out? By a call, and the shardings that the rules must admit, no more and no less.
 
 Shardings are written with one sign per operand and one for the results: ``"01>1"`` says that the first operand sharded
 on dim 0 and the second on dim 1 give results sharded on dim 1; ``.`` is an operand that is whole.
@@ -17,7 +17,7 @@ import shardwise as spmd
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import R, Shard
 
-from .global_book import ask, differences
+from .global_ruleset import ask, differences
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -50,7 +50,7 @@ def complexes(*shape: int) -> torch.Tensor:
 
 
 def admitted(case: Move) -> str:
-    """The shardings over two ranks that the book admits, in the notation of this module."""
+    """The shardings over two ranks that the rules admit, in the notation of this module."""
     found = []
     for cut in itertools.product(*[[R, *_shards(tensor)] for tensor in case.operands]):
         if not any(isinstance(place, Shard) for place in cut):
@@ -75,7 +75,7 @@ def _sign(place: Any) -> str:
 
 
 def check(case: Move) -> None:
-    """The book admits what the case says, the numbers refute none of it, and nothing else is true unless meant."""
+    """The rules admit what the case says, the numbers refute none of it, and nothing else is true unless meant."""
     assert admitted(case) == case.kept
     report = differences(case.call, *case.operands, sizes=(2,) if case.even else (2, 3))
     assert [str(each) for each in report.wrong] == []

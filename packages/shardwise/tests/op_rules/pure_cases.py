@@ -1,4 +1,4 @@
-"""Calls of operators that are linear in nothing, or whose row says so; none may turn out to be linear unnoticed."""
+"""Calls of operators that are linear in nothing, or whose rule says so; none may turn out to be linear unnoticed."""
 
 from __future__ import annotations
 

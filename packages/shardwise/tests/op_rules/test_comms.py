@@ -19,7 +19,7 @@ PLACEMENTS = (R, I, V, P, S(0))
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: f"{move.op} {move.src} {move.dst}")
-def test_the_backward_of_a_row_is_a_row_between_the_dual_types(move: Move):
+def test_the_backward_of_a_rule_is_a_rule_between_the_dual_types(move: Move):
     backward = MOVES[move.backward]
     # The gradient arrives at the dual of dst; the second leg of a composition only renames it.
     arrives = DUAL[move.through or move.dst]
@@ -28,7 +28,7 @@ def test_the_backward_of_a_row_is_a_row_between_the_dual_types(move: Move):
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: f"{move.op} {move.src} {move.dst}")
-def test_a_row_gives_its_law(move: Move):
+def test_a_rule_gives_its_law(move: Move):
     assert move.law
     assert not move.law.endswith(".")
 
@@ -55,7 +55,7 @@ def test_defaults_and_aliases_speak_of_known_ops():
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_call_has_a_row_or_a_refusal_and_not_both(op: str):
+def test_a_call_has_a_rule_or_a_refusal_and_not_both(op: str):
     for src in PLACEMENTS:
         for dst in PLACEMENTS:
             refused = refusal(op, src, dst, expert_mode=True)

@@ -15,11 +15,11 @@ import shardwise as spmd
 from shardwise.checker import typecheck
 from shardwise.checker.control_flow.interpreter import Interpreting
 from shardwise.checker.patching.installation import acquire, release
-from shardwise.oracle.global_types import check_book
+from shardwise.oracle.global_types import check_claims
 from shardwise.oracle.local_types import check_claim
 from shardwise.types.placement import I, P, R, S, V
 from shardwise.worlds.world import run_processes
-from shardwise_devtools.sweep.checker_answers import books
+from shardwise_devtools.sweep.checker_answers import rulesets
 
 torch.set_num_threads(1)
 FIRST = torch.tensor(True)
@@ -94,9 +94,9 @@ def test_no_local_claim_is_refuted(name):
     names, program = PROGRAMS[name]
     operands = values(names)
     known = 0
-    with books(dtensor=False) as book:
+    with rulesets(dtensor=False) as ruleset:
         for places in itertools.product((R, I, V, P), repeat=len(operands)):
-            answer = book.locally(program, operands, places)
+            answer = ruleset.locally(program, operands, places)
             if isinstance(answer, str):
                 assert not answer.startswith("the checker fails"), answer
                 continue
@@ -111,12 +111,12 @@ def test_no_local_claim_is_refuted(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_global_claim_is_refuted_and_the_true_ones_are_known(name):
     names, program = PROGRAMS[name]
-    with books(dtensor=False) as book:
+    with rulesets(dtensor=False) as ruleset:
 
         def ask(fn, local, places):
-            return book.globally(program, local, places)
+            return ruleset.globally(program, local, places)
 
-        report = check_book(plainly(program), values(names), ask, sizes=(2,))
+        report = check_claims(plainly(program), values(names), ask, sizes=(2,))
     assert [str(lie) for lie in report.wrong] == []
     assert report.covered >= GLOBALLY_KNOWN.get(name, 1)
     if name not in OF_ONE_COURSE:

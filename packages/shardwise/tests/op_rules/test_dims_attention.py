@@ -1,4 +1,4 @@
-"""Attention in global mode: what the book says of every sharding is what the numbers say."""
+"""Attention in global mode: what the rules say of every sharding is what the numbers say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shardwise.types.placement import R, S
 
 from .agreement import assert_agreement, randn
-from .global_book import ask
+from .global_ruleset import ask
 
 sdpa = F.scaled_dot_product_attention
 GROUPED = {"enable_gqa": True}

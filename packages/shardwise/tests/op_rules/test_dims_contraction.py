@@ -1,4 +1,4 @@
-"""Products in global mode: what the book says of every sharding is what the numbers say, and it says all of it."""
+"""Products in global mode: what the rules say of every sharding is what the numbers say, and they say all of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement, randn
-from .global_book import ask
+from .global_ruleset import ask
 
 Shapes = tuple[tuple[int, ...], ...]
 

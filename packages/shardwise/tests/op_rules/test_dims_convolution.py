@@ -1,4 +1,4 @@
-"""Sliding windows in global mode: what the book says of every sharding is what the numbers say, and all of it."""
+"""Sliding windows in global mode: what the rules say of every sharding is what the numbers say, and all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from .agreement import assert_agreement, randn
-from .global_book import differences
+from .global_ruleset import differences
 
 Shapes = tuple[tuple[int, ...], ...]
 aten = torch.ops.aten
@@ -113,7 +113,7 @@ def test_windows_that_are_drawn_per_channel() -> None:
     tensors = [*randn((4, 5, 4, 4)), torch.rand(4, 5, 2, dtype=torch.float64)]
     report = differences(pool, *tensors)
     assert not report.wrong, "\n".join(map(str, report.wrong))
-    assert report.covered == 2  # batch and channels; samples that all ranks share are drawn, as far as the book knows
+    assert report.covered == 2  # batch and channels; samples that all ranks share are drawn, as far as the rules know
 
 
 def test_channels_in_blocks_are_folded_where_shards_are_even() -> None:

@@ -1,4 +1,4 @@
-"""What the book says about sharded operators that work element by element, against the numbers."""
+"""What the rules say about sharded operators that work element by element, against the numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.registry import lookup
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import booleans, complexes, integers, positive, real, unit
 
 torch.set_num_threads(1)
@@ -168,10 +168,10 @@ def test_copies_take_the_shape_of_their_destination(shape: tuple[int, ...]) -> N
 def test_a_channel_is_dropped_as_a_whole(
     op: str, shape: tuple[int, ...], arguments: dict[str, Any], mixed: set[str]
 ) -> None:
-    row = lookup(op)
-    assert row is not None
-    assert row.labels is not None
-    labelling = row.labels(Call((Shape(shape),), arguments))
+    rule = lookup(op)
+    assert rule is not None
+    assert rule.labels is not None
+    labelling = rule.labels(Call((Shape(shape),), arguments))
     assert labelling is not None
     assert set(labelling.fates) == mixed
     assert labelling.results == labelling.operands

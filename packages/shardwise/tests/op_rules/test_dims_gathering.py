@@ -1,4 +1,4 @@
-"""Gather, scatter and embedding in global mode: what the book says of every sharding is what the numbers say."""
+"""Gather, scatter and embedding in global mode: what the rules say of every sharding is what the numbers say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement, randn
-from .global_book import ask
+from .global_ruleset import ask
 
 EXCEPT = ("SW110", "SW112", "SW113", "SW114")
 """SW113: where everything is overwritten, the destination's own value does not matter; no row says so."""

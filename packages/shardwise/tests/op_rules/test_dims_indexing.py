@@ -1,4 +1,4 @@
-"""Reading and writing by position in global mode: what the book says is what the numbers say."""
+"""Reading and writing by position in global mode: what the rules say is what the numbers say."""
 
 from __future__ import annotations
 

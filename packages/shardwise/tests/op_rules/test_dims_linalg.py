@@ -1,4 +1,4 @@
-"""Matrices in batches and transforms, in global mode: what the book says is what the numbers say, and all of it."""
+"""Matrices in batches and transforms, in global mode: what the rules say is what the numbers say, and all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-ups and sequences in global mode: the book says of every sharding what the numbers say."""
+"""Look-ups and sequences in global mode: the rules say of every sharding what the numbers say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardwise.oracle.global_types import check_book
+from shardwise.oracle.global_types import check_claims
 from shardwise.types.placement import P, R, S
 
 from .agreement import randn
-from .global_book import ask
+from .global_ruleset import ask
 
 
 def table(*shape: int) -> torch.Tensor:
@@ -53,7 +53,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 def test_a_lookup_is_placed_as_the_numbers_say(name: str) -> None:
     """One set of values, because another would not be sorted. SW112: padding with zeros is linear, as no row says."""
     fn, tensors, covered = LOOKUPS[name]
-    report = check_book(fn, tensors, ask, value_sets=1)
+    report = check_claims(fn, tensors, ask, value_sets=1)
     assert not report.wrong, "\n".join(map(str, report.wrong))
     missing = [each for each in report.missing if not each.reason.startswith("SW112")]
     assert not missing, "\n".join(map(str, missing))

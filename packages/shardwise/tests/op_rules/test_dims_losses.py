@@ -1,4 +1,4 @@
-"""Losses in global mode: what the book says of every sharding is what the numbers say."""
+"""Losses in global mode: what the rules say of every sharding is what the numbers say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement
-from .global_book import ask
+from .global_ruleset import ask
 
 D = torch.float64
 

@@ -1,4 +1,4 @@
-"""What the book says about sharded normalisations, against the numbers."""
+"""What the rules say about sharded normalisations, against the numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import positive, real
 
 torch.set_num_threads(1)

@@ -52,8 +52,8 @@ def test_a_permutation_admits_what_the_numbers_admit(case: Move) -> None:
     check(case)
 
 
-def test_every_row_with_labels_is_tried() -> None:
-    tried = {row.op for case in MOVES if (row := lookup(case.op)) is not None}
+def test_every_rule_with_labels_is_tried() -> None:
+    tried = {rule.op for case in MOVES if (rule := lookup(case.op)) is not None}
     assert tried == set(permuting.LABELS)
 
 

@@ -1,4 +1,4 @@
-"""What the book says about sharded recurrent networks, against the numbers: the batch may be sharded, nothing else."""
+"""What the rules say about sharded recurrent networks, against the numbers: the batch may be sharded, nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import real
 
 torch.set_num_threads(1)

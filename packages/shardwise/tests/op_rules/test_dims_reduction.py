@@ -1,4 +1,4 @@
-"""What the book says about sharded reductions, against the numbers: all that is true is said, nothing else is."""
+"""What the rules say about sharded reductions, against the numbers: all that is true is said, nothing else is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import booleans, integers, real
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What the book says about sharded operators that mix one dim and keep the shape, against the numbers."""
+"""What the rules say about sharded operators that mix one dim and keep the shape, against the numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.registry import lookup
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import booleans, real
 
 torch.set_num_threads(1)
@@ -96,10 +96,10 @@ def test_softmax_kernel_of_the_backward_pass() -> None:
     ],
 )
 def test_what_is_drawn_together_is_not_sharded(op: str, arguments: dict[str, Any], mixed: set[str]) -> None:
-    row = lookup(op)
-    assert row is not None
-    assert row.labels is not None
-    labelling = row.labels(Call((Shape((4, 5, 3)),), arguments))
+    rule = lookup(op)
+    assert rule is not None
+    assert rule.labels is not None
+    labelling = rule.labels(Call((Shape((4, 5, 3)),), arguments))
     assert labelling is not None
     assert set(labelling.fates) == mixed
     assert labelling.results[0][:2] == ("i0", "i1")

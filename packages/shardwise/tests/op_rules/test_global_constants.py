@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from .global_book import differences, shown
+from .global_ruleset import differences, shown
 from .values import real
 
 torch.set_num_threads(1)

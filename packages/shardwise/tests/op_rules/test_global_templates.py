@@ -10,7 +10,7 @@ import torch
 
 from shardwise.types.placement import R, Shard
 
-from .global_book import ask, differences, shown
+from .global_ruleset import ask, differences, shown
 from .values import real
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Has every operator of torch's public name spaces a row or a listed reason? Methods and foreach forms too."""
+"""Has every operator of torch's public name spaces a rule or a listed reason? Methods and foreach forms too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS = {
         parse_schema parse_type_comment unify_type_list vmap wait assert_int_or_pair boolean_dispatch
         handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic
     """,
-    "one backend's kernel behind an operator that has a row": """
+    "one backend's kernel behind an operator that has a rule": """
         cudnn_affine_grid_generator cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu
         cudnn_convolution_transpose cudnn_grid_sampler miopen_ctc_loss mkldnn_adaptive_avg_pool2d mkldnn_convolution
         mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mkldnn_rnn_layer _fused_dropout
@@ -51,7 +51,7 @@ REASONS = {
         bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall
     """,
 }
-"""Why names have no row."""
+"""Why names have no rule."""
 SPACES: dict[str, Any] = {
     "torch": torch,
     "nn.functional": torch.nn.functional,
@@ -77,14 +77,14 @@ def public(space: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_every_public_name_has_a_row_or_a_reason(space):
+def test_every_public_name_has_a_rule_or_a_reason(space):
     known = {name for names in REASONS.values() for name in names.split()}
     found = list(public(SPACES[space]))
     assert len(found) > 10
     assert [name for name, function in found if op_name(function).find(lookup) is None and name not in known] == []
 
 
-def test_no_reason_is_given_for_what_has_a_row_or_is_no_name():
+def test_no_reason_is_given_for_what_has_a_rule_or_is_no_name():
     found = [(name, function) for space in SPACES.values() for name, function in public(space)]
     without = {name for name, function in found if op_name(function).find(lookup) is None}
     named = [name for names in REASONS.values() for name in names.split()]
@@ -92,7 +92,7 @@ def test_no_reason_is_given_for_what_has_a_row_or_is_no_name():
     assert set(named) - without == set()
 
 
-def test_an_in_place_name_and_an_out_argument_have_the_row_of_the_plain_operator():
+def test_an_in_place_name_and_an_out_argument_have_the_rule_of_the_plain_operator():
     methods = [name for name, _ in public(torch.Tensor) if name.endswith("_")]
     assert len(methods) > 150
     for name in methods:
@@ -108,5 +108,5 @@ def test_every_foreach_operator_repeats_one_that_has_a_row():
     repeated = {name.removeprefix("_foreach_").rstrip("_") for name in names}
     without = {name for name in repeated if lookup(name) is None and lookup(f"{name}_") is None}
     assert without == {"powsum"}
-    kinds = {row.kind for name in names if (row := lookup(name)) is not None}
+    kinds = {rule.kind for name in names if (rule := lookup(name)) is not None}
     assert kinds == {Kind.OPTIMIZER}

@@ -1,4 +1,4 @@
-"""The rule book is whole and well formed: a row for every public operator, one row per name, laws that are stated."""
+"""The registry is whole and well formed: a rule for every public operator, one rule per name, laws that are stated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from torch.overrides import get_overridable_functions, get_testing_overrides, resolve_name
 
 from shardwise.interop.op_names import op_name
-from shardwise.op_rules.registry import assemble, lookup, rows
-from shardwise.op_rules.schema import Kind, Row
+from shardwise.op_rules.registry import all_rules, assemble, lookup
+from shardwise.op_rules.schema import Kind, OpRule
 
-NO_ROW = {
+NO_RULE = {
     "torch.Tensor.__cuda_array_interface__.__get__": "a property whose getter does not say its name",
 }
-"""Public functions without a row, and why."""
+"""Public functions without a rule, and why."""
 
 
 def public_functions() -> list[Callable[..., Any]]:
@@ -28,11 +28,11 @@ def public_functions() -> list[Callable[..., Any]]:
     return [each for each in found if not (getattr(each, "__module__", None) or "").startswith("torch.distributed")]
 
 
-def test_every_public_function_has_a_row_or_a_reason():
+def test_every_public_function_has_a_rule_or_a_reason():
     functions = public_functions()
     assert len(functions) > 1300
     without = {resolve_name(each) for each in functions if op_name(each).find(lookup) is None}
-    assert without == set(NO_ROW)
+    assert without == set(NO_RULE)
 
 
 OPERATORS = {"rdiv", "rpow", "rmatmul", "rremainder", "rfloor_divide", "getitem", "setitem"}
@@ -44,7 +44,7 @@ HIDDEN = {"_set_grad_enabled"}
 def test_every_name_in_the_book_is_a_name_in_torch():
     homes = (torch, torch.Tensor, torch.nn.functional, torch.nn.init, torch.ops.aten, torch.ops.higher_order)
     unknown = set()
-    for name in (name for row in rows() for name in (row.op, *row.spellings)):
+    for name in (name for rule in all_rules() for name in (rule.op, *rule.spellings)):
         bare = name.removeprefix("torch.")
         if not any(_has(home, spelled) for home in homes for spelled in (bare, f"{bare}_")):
             unknown.add(name)
@@ -60,34 +60,34 @@ def _has(home: Any, dotted: str) -> bool:
     return True
 
 
-def test_two_rows_for_one_name_are_refused():
-    with pytest.raises(ValueError, match="'plus' has two rows: 'add' and 'sum'"):
-        assemble((Row("add", spellings=("plus",)), Row("sum", spellings=("plus",))))
-    with pytest.raises(ValueError, match="'add' has two rows"):
-        assemble((Row("add"), Row("sum", spellings=("add",))))
+def test_two_rules_for_one_name_are_refused():
+    with pytest.raises(ValueError, match="'plus' has two rules: 'add' and 'sum'"):
+        assemble((OpRule("add", spellings=("plus",)), OpRule("sum", spellings=("plus",))))
+    with pytest.raises(ValueError, match="'add' has two rules"):
+        assemble((OpRule("add"), OpRule("sum", spellings=("add",))))
 
 
 def test_a_law_may_only_name_parameters_and_must_be_explained():
     with pytest.raises(ValueError, match=r"names \['other'\], not in params"):
-        Row("f", "input", "input other", law="why")
+        OpRule("f", "input", "input other", law="why")
     with pytest.raises(ValueError, match=r"names \['other'\], not in params"):
-        Row("f", "input ~other", "input other", law="a template takes no part")
+        OpRule("f", "input ~other", "input other", law="a template takes no part")
     with pytest.raises(ValueError, match="one-line reason"):
-        Row("f", "input", "input")
+        OpRule("f", "input", "input")
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.linear], ids=lambda row: row.op)
-def test_a_linear_row_says_why_and_where_from(row: Row):
-    assert row.law
-    assert row.source
-    assert set(row.static) <= {name.lstrip("*~") for name in row.parameters}, "a static parameter that never binds"
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if rule.linear], ids=lambda rule: rule.op)
+def test_a_linear_rule_says_why_and_where_from(rule: OpRule):
+    assert rule.law
+    assert rule.source
+    assert set(rule.static) <= {name.lstrip("*~") for name in rule.parameters}, "a static parameter that never binds"
 
 
 def test_a_guard_or_a_draw_reads_only_static_parameters():
-    for row in rows():
-        if row.draws is not None:
-            assert row.kind is Kind.RANDOM, row.op
-            assert row.static, row.op
+    for rule in all_rules():
+        if rule.draws is not None:
+            assert rule.kind is Kind.RANDOM, rule.op
+            assert rule.static, rule.op
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_guard_or_a_draw_reads_only_static_parameters():
     ],
 )
 def test_a_name_finds_its_row(name: str, op: str):
-    row = lookup(name)
-    assert row is not None
-    assert row.op == op
+    rule = lookup(name)
+    assert rule is not None
+    assert rule.op == op
 
 
 @pytest.mark.parametrize("name", ["no_such_operator", "no_such_operator_", "__len", "_"])
@@ -135,7 +135,7 @@ def test_an_unknown_name_finds_nothing(name: str):
     ],
 )
 def test_operators_are_of_their_kind(kind: Kind, names: str):
-    kinds = {name: row.kind for name in names.split() if (row := lookup(name)) is not None}
+    kinds = {name: rule.kind for name in names.split() if (rule := lookup(name)) is not None}
     assert kinds == dict.fromkeys(names.split(), kind)
 
 
@@ -148,16 +148,16 @@ VIEWS = (
 
 @pytest.mark.parametrize("name", VIEWS.split())
 def test_a_view_is_marked_as_one(name: str):
-    row = lookup(name)
-    assert row is not None
-    assert row.view
+    rule = lookup(name)
+    assert rule is not None
+    assert rule.view
 
 
 @pytest.mark.parametrize("name", COPIES.split())
 def test_a_copy_is_no_view(name: str):
-    row = lookup(name)
-    assert row is not None
-    assert not row.view
+    rule = lookup(name)
+    assert rule is not None
+    assert not rule.view
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_a_copy_is_no_view(name: str):
     ],
 )
 def test_a_guard_says_when_the_law_fails(name: str, static: dict[str, Any], reason: str | None):
-    row = lookup(name)
-    assert row is not None
-    assert row.guard is not None
-    found = row.guard(static)
+    rule = lookup(name)
+    assert rule is not None
+    assert rule.guard is not None
+    found = rule.guard(static)
     assert (found is None) if reason is None else (found is not None and reason in found)
 
 
@@ -236,12 +236,12 @@ def test_a_guard_says_when_the_law_fails(name: str, static: dict[str, Any], reas
     ],
 )
 def test_a_random_operator_knows_when_it_draws_nothing(name: str, static: dict[str, Any], draws: bool):
-    row = lookup(name)
-    assert row is not None
-    assert row.draws is not None
-    assert row.draws(static) is draws
+    rule = lookup(name)
+    assert rule is not None
+    assert rule.draws is not None
+    assert rule.draws(static) is draws
 
 
-def test_the_rule_book_loads_without_torch():
+def test_the_registry_loads_without_torch():
     code = "import sys, shardwise.op_rules.registry as t; t.lookup('add'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

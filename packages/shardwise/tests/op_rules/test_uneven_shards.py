@@ -84,7 +84,7 @@ def fits_together(case: Case) -> bool:
 
 
 def booked(case: Case, *, even: bool) -> torch.Tensor:
-    """The first rank's result, by the book."""
+    """The first rank's result, by the rules."""
     piece = torch.randn(case.shape, dtype=torch.float64).split(case.lengths, case.dim)[0].clone()
     with spmd.set_current_mesh({"tp": AXIS}), typecheck(local=False):
         return case.call(spmd.assert_type(piece, {"tp": S(case.dim)}, even=even))

@@ -1,4 +1,4 @@
-"""Which rows have a local rule only? All of them, each with its reason, so that nothing is forgotten.
+"""Which rules have a local rule only? All of them, each with its reason, so that nothing is forgotten.
 
 Kinds that need no labels (constants, metadata, values handed to Python, optimizer kernels) are left out.
 """
@@ -6,7 +6,7 @@ Kinds that need no labels (constants, metadata, values handed to Python, optimiz
 from __future__ import annotations
 
 from shardwise.op_rules.operators.dims import all_labels
-from shardwise.op_rules.registry import rows
+from shardwise.op_rules.registry import all_rules
 from shardwise.op_rules.schema import Kind
 
 REASONS: dict[str, str] = {
@@ -62,10 +62,10 @@ PENDING = """
 """Reads and writes at positions: to be labelled, and then to be taken out of here."""
 
 
-def test_every_row_has_labels_or_a_reason() -> None:
+def test_every_rule_has_labels_or_a_reason() -> None:
     labelled = all_labels()
-    without = {row.op for row in rows() if row.kind in (Kind.PURE, Kind.RANDOM)} - set(labelled)
+    without = {rule.op for rule in all_rules() if rule.kind in (Kind.PURE, Kind.RANDOM)} - set(labelled)
     explained = [name for names in REASONS.values() for name in names.split()]
-    assert len(explained) == len(set(explained)), "a row has two reasons"
-    assert without - set(explained) - set(PENDING.split()) == set(), "rows without labels and without a reason"
-    assert set(explained) - without == set(), "rows that have labels by now, or do not exist"
+    assert len(explained) == len(set(explained)), "a rule has two reasons"
+    assert without - set(explained) - set(PENDING.split()) == set(), "rules without labels and without a reason"
+    assert set(explained) - without == set(), "rules that have labels by now, or do not exist"

@@ -11,7 +11,7 @@ import torch
 from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labeller, Labelling, Shape, pointwise, signature
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
-from shardwise.oracle.global_types import check_book, refute_on_grid, true_placements
+from shardwise.oracle.global_types import check_claims, refute_on_grid, true_placements
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.sharded_types import Answer, Fact, Placements
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
@@ -27,7 +27,7 @@ def real(*shape: int) -> torch.Tensor:
 
 
 def labelled(labels: Labeller, results: int = 1) -> Callable[..., Answer]:
-    """A book with one row, which has these labels and knows of no partial operand."""
+    """A ruleset with one row, which has these labels and knows of no partial operand."""
 
     def ask(fn: Any, tensors: Sequence[torch.Tensor], placements: Placements) -> Answer:
         if P in placements:
@@ -113,12 +113,12 @@ def test_a_gradient_that_misses_the_other_ranks_refutes() -> None:
 )
 def test_a_wrong_label_is_objected_to(fn: Any, labels: Labeller, shapes: list[tuple[int, ...]], refuted: str) -> None:
     call = (lambda x: torch.cumsum(x, 0)) if fn is torch.cumsum else fn
-    report = check_book(call, [real(*shape) for shape in shapes], labelled(labels))
+    report = check_claims(call, [real(*shape) for shape in shapes], labelled(labels))
     assert any(refuted in str(finding) for finding in report.wrong), report
 
 
 def test_a_right_book_is_not_objected_to_and_covers() -> None:
-    report = check_book(torch.matmul, (real(4, 5), real(5, 7)), labelled(signature("m k, k n -> m n")))
+    report = check_claims(torch.matmul, (real(4, 5), real(5, 7)), labelled(signature("m k, k n -> m n")))
     assert report.wrong == ()
     assert {str(finding.fact) for finding in report.missing} == {"P, R -> P", "R, P -> P"}
     assert report.covered == 4
@@ -128,7 +128,7 @@ def test_a_truth_that_the_book_refuses_is_missing_with_its_reason() -> None:
     def labels(call: Call) -> Labelling:
         return Labelling((("a", "b"),), (("a", "b"),), {"a": Fate.OPAQUE}, {"a": "too careful"})
 
-    report = check_book(torch.exp, (real(4, 5),), labelled(labels))
+    report = check_claims(torch.exp, (real(4, 5),), labelled(labels))
     assert [(str(finding.fact), finding.reason) for finding in report.missing] == [("S(0) -> S(0)", "too careful")]
 
 
@@ -136,9 +136,9 @@ def test_what_only_even_shards_make_true_must_not_be_claimed() -> None:
     def pairs(x: torch.Tensor) -> torch.Tensor:
         return x.view(x.shape[0] // 2, 2, 5)
 
-    book = labelled(lambda call: Labelling((("a", "b"),), (("a", "c", "b"),), {"b": Fate.OPAQUE}))
-    assert check_book(pairs, (real(4, 5),), book, sizes=(2,)).wrong == ()
-    assert [finding.size for finding in check_book(pairs, (real(4, 5),), book).wrong] == [3]
+    ruleset = labelled(lambda call: Labelling((("a", "b"),), (("a", "c", "b"),), {"b": Fate.OPAQUE}))
+    assert check_claims(pairs, (real(4, 5),), ruleset, sizes=(2,)).wrong == ()
+    assert [finding.size for finding in check_claims(pairs, (real(4, 5),), ruleset).wrong] == [3]
 
 
 def test_values_of_a_domain_that_reordering_leaves_are_given() -> None:
@@ -148,13 +148,13 @@ def test_values_of_a_domain_that_reordering_leaves_are_given() -> None:
     def fn(boundaries: torch.Tensor) -> torch.Tensor:
         return torch.bucketize(torch.tensor([0.25, 0.75, 1.75]), boundaries.detach())
 
-    book = labelled(lambda call: Labelling((("b",),), ((None,),)))
-    assert check_book(fn, sets[0], book, others=sets[1]).wrong == ()
-    assert check_book(fn, sets[0], book, value_sets=6).wrong != ()
+    ruleset = labelled(lambda call: Labelling((("b",),), ((None,),)))
+    assert check_claims(fn, sets[0], ruleset, others=sets[1]).wrong == ()
+    assert check_claims(fn, sets[0], ruleset, value_sets=6).wrong != ()
 
 
 def test_results_that_no_value_changes_prove_nothing_about_sums() -> None:
-    report = check_book(torch.isnan, (real(4, 5),), labelled(pointwise))
+    report = check_claims(torch.isnan, (real(4, 5),), labelled(pointwise))
     assert report.missing == ()
 
 

@@ -1,4 +1,4 @@
-"""Do the rows of random operators say the truth? Synchronised generators for equal values, distributions for shards."""
+"""Are the rules of random operators true? Synchronised generators for equal values, distributions for shards."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 import shardwise as spmd
-from shardwise.op_rules.registry import rows
+from shardwise.op_rules.registry import all_rules
 from shardwise.op_rules.schema import Kind
 from shardwise.oracle.local_types import check_claim, tensors_in
 from shardwise.oracle.random_types import is_random, refute_distribution, synchronised
 from shardwise.types.placement import I, P, R, S, Shard, V
-from shardwise_devtools.sweep.checker_answers import books
+from shardwise_devtools.sweep.checker_answers import rulesets
 
 torch.set_num_threads(1)
 
@@ -61,16 +61,16 @@ CALLS = {
 
 
 def ask(fn, values, places, *, local, alike):
-    """The book's answer with generators that are seeded alike, or not."""
-    with books(dtensor=False) as book:
+    """The rules' answer with generators that are seeded alike, or not."""
+    with rulesets(dtensor=False) as ruleset:
         if not alike:
-            return (book.locally if local else book.globally)(fn, values, places)
+            return (ruleset.locally if local else ruleset.globally)(fn, values, places)
 
         def declared(*operands):
             with spmd.synchronised_rng("tp"):
                 return fn(*operands)
 
-        return (book.locally if local else book.globally)(declared, values, places)
+        return (ruleset.locally if local else ruleset.globally)(declared, values, places)
 
 
 def refute(fn, values, places, claims):
@@ -199,7 +199,7 @@ COVERED_ELSEWHERE = {
 }
 
 
-def test_every_random_row_is_tried_here_or_has_a_reason():
+def test_every_random_rule_is_tried_here_or_has_a_reason():
     listed = [name for names in COVERED_ELSEWHERE.values() for name in names.split()]
-    random = {row.op for row in rows() if row.kind is Kind.RANDOM}
+    random = {rule.op for rule in all_rules() if rule.kind is Kind.RANDOM}
     assert random - set(CALLS) == set(listed)

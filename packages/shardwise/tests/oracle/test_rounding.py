@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardwise.oracle.global_types import check_book
+from shardwise.oracle.global_types import check_claims
 from shardwise.oracle.local_types import check_claim
 from shardwise.oracle.rounding import close, coarsest, same, total
 from shardwise.types.placement import P, R, S, Shard
@@ -36,7 +36,7 @@ def test_a_planted_global_lie_is_refuted_in_single_precision():
     def says_whole(fn, tensors, placements):
         return (R,)
 
-    report = check_book(torch.nn.functional.gelu, [drawn(SINGLE, 4, 5)], says_whole)
+    report = check_claims(torch.nn.functional.gelu, [drawn(SINGLE, 4, 5)], says_whole)
     assert {str(lie.fact) for lie in report.wrong} == {"S(0) -> R", "S(1) -> R", "P -> R", "R -> R"} - {"R -> R"}
 
 
@@ -45,7 +45,7 @@ def test_a_long_sum_in_single_precision_is_no_lie():
         whole = set(placements) == {R}
         return (R,) if whole else (P,) if placements in ((S(1), S(0)), (P, R), (R, P)) else "refused"
 
-    report = check_book(torch.matmul, [100 * drawn(SINGLE, 4, 700), drawn(SINGLE, 700, 5)], contracted)
+    report = check_claims(torch.matmul, [100 * drawn(SINGLE, 4, 700), drawn(SINGLE, 700, 5)], contracted)
     assert report.wrong == ()
     assert report.covered == 4
 
@@ -88,7 +88,7 @@ def test_what_the_lie_is_about_is_found_in_both_precisions():
         )
 
     for dtype in (SINGLE, DOUBLE):
-        report = check_book(torch.mean, [drawn(dtype, 5)], mean_of_uneven_shards)
+        report = check_claims(torch.mean, [drawn(dtype, 5)], mean_of_uneven_shards)
         assert {str(lie.fact) for lie in report.wrong} == {"S(0) -> P"}
 
 

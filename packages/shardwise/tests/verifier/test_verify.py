@@ -29,7 +29,7 @@ from shardwise import (
 from shardwise.checker import mode
 from shardwise.diagnostics.result import ExitCode
 from shardwise.op_rules import registry as table
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.verifier.numbers import Against
@@ -174,11 +174,11 @@ def test_a_wrong_rule_declared_by_hand_is_caught_where_it_is_used():
     assert first.ranks == (0, 1)
 
 
-def test_an_unsound_row_of_the_rule_book_is_caught_at_the_operation(monkeypatch):
+def test_an_unsound_op_rule_is_caught_at_the_operation(monkeypatch):
     """log1p is not linear: the sum of logarithms is not the logarithm of the sum."""
-    unsound = Row("log1p", "input", "input", law="planted")
+    unsound = OpRule("log1p", "input", "input", law="planted")
     monkeypatch.setitem(table._table(), "log1p", unsound)
-    monkeypatch.delitem(mode._handlers, torch.log1p, raising=False)  # remembers the row of earlier calls
+    monkeypatch.delitem(mode._handlers, torch.log1p, raising=False)  # remembers the rule of earlier calls
 
     def program(mesh: Any) -> torch.Tensor:
         x = assert_type(numbered(4).abs() / mesh.size(), {"tp": P})

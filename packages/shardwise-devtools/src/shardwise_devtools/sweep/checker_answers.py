@@ -26,14 +26,14 @@ from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from .dtensor_rules import dtensor_book
-from .tallies import Books
+from .tallies import Rulesets
 
 Function = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def books(size: int = 2, *, dtensor: bool = True) -> Iterator[Books]:
-    """Our book, asked through the checker, and DTensor's, along an axis of ``size`` ranks."""
+def rulesets(size: int = 2, *, dtensor: bool = True) -> Iterator[Rulesets]:
+    """Our rules, asked through the checker, and DTensor's, along an axis of ``size`` ranks."""
     axis = MeshAxis.of(size, 1)
 
     def globally(fn: Function, tensors: Sequence[torch.Tensor], placements: Placements) -> Answer:
@@ -59,7 +59,7 @@ def books(size: int = 2, *, dtensor: bool = True) -> Iterator[Books]:
 
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(dtensor_book(size)) if dtensor else None
-        yield Books(globally, locally, needs_even, None if other is None else other.ask)
+        yield Rulesets(globally, locally, needs_even, None if other is None else other.ask)
 
 
 def _ask(axis: MeshAxis, local: bool, fn: Function, operands: Sequence[torch.Tensor], placements: Placements) -> Answer:

@@ -19,10 +19,10 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.interop.torch_compat import op_database
 
 from .apart import BROKEN
-from .checker_answers import books
+from .checker_answers import rulesets
 from .coverage_page import render, summary
 from .fingerprint import fingerprint
-from .known_gaps import NO_ROW, reason_for
+from .known_gaps import NO_RULE, reason_for
 from .samples import full_name
 from .tallies import Tally, tallies_of
 
@@ -45,7 +45,7 @@ def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
         raise click.UsageError("--write needs a folder docs/ here")
     names = _names(pattern)
     started = time.monotonic()
-    rows = fingerprint()  # of the book that is loaded now, whatever is edited meanwhile
+    rules = fingerprint()  # of the rules that are loaded now, whatever is edited meanwhile
     done = 0
 
     def progress(tally: Tally) -> None:
@@ -57,11 +57,11 @@ def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
         elif done % 50 == 0 or done == len(names):
             click.echo(line, err=True)
 
-    tallies = tallies_of(names, books, jobs=jobs, progress=progress)
+    tallies = tallies_of(names, rulesets, jobs=jobs, progress=progress)
     broken = [tally for tally in tallies if tally.skipped.startswith(BROKEN)]
     if len(broken) > max(5, len(tallies) // 50):
         raise click.ClickException(f"{len(broken)} of {len(tallies)} operators could not be tried: {broken[0].skipped}")
-    data = to_data(tallies, rows)
+    data = to_data(tallies, rules)
     click.echo(f"swept in {time.monotonic() - started:.0f} s", err=True)
     if write:
         DATA.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
@@ -70,7 +70,7 @@ def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
     click.echo(summary(data))
     lies = [(op["name"], lie) for op in data["ops"] for lie in op["wrong"]]
     for name, lie in lies:
-        click.echo(f"wrong ({lie['book']}): {name}({lie['call']}): {lie['fact']}: {lie['reason']}")
+        click.echo(f"wrong ({lie['ruleset']}): {name}({lie['call']}): {lie['fact']}: {lie['reason']}")
     return ExitCode.FINDINGS if lies else ExitCode.CLEAN
 
 
@@ -89,47 +89,47 @@ def _names(pattern: str | None) -> list[str]:
     return names
 
 
-def to_data(tallies: Sequence[Tally], rows: str) -> dict[str, Any]:
-    """Everything the report says, as plain data; ``rows``: the fingerprint of the book."""
+def to_data(tallies: Sequence[Tally], rules: str) -> dict[str, Any]:
+    """Everything the report says, as plain data; ``rules``: the fingerprint of the rules."""
     return {
         "schema": 1,
-        "fingerprint": rows,
+        "fingerprint": rules,
         "torch": torch.__version__.split("+")[0],
         "ops": [_entry(tally) for tally in tallies],
     }
 
 
 def _entry(tally: Tally) -> dict[str, object]:
-    ours = [note for note in tally.missing if note.book != "foreign"]
-    foreign = [note for note in tally.wrong if note.book == "foreign"]
+    ours = [note for note in tally.missing if note.ruleset != "foreign"]
+    foreign = [note for note in tally.wrong if note.ruleset == "foreign"]
     gaps: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], str] = {}
     for note in ours:
         code = note.reason.split(":")[0]
-        key = (note.book, code, reason_for(note.book, tally.name, code))
+        key = (note.ruleset, code, reason_for(note.ruleset, tally.name, code))
         gaps[key] += 1
         examples.setdefault(key, f"{note.call}: {note.fact}")
     return {
         "name": tally.name,
-        "row": tally.row or None,
-        "no_row": NO_ROW.get(tally.name) if not tally.row else None,
+        "rule": tally.rule or None,
+        "no_rule": NO_RULE.get(tally.name) if not tally.rule else None,
         "skipped": tally.skipped or None,
         "cases": tally.cases,
         "covered": tally.covered,
         "even": tally.even,
         "missing": [
             {
-                "book": book,
+                "ruleset": ruleset,
                 "code": code,
                 "reason": reason or None,
                 "count": count,
-                "example": examples[book, code, reason],
+                "example": examples[ruleset, code, reason],
             }
-            for (book, code, reason), count in gaps.items()
+            for (ruleset, code, reason), count in gaps.items()
         ],
-        "wrong": [dataclasses.asdict(note) for note in tally.wrong if note.book != "foreign"],
+        "wrong": [dataclasses.asdict(note) for note in tally.wrong if note.ruleset != "foreign"],
         "foreign": {
-            "missing": sum(note.book == "foreign" for note in tally.missing),
+            "missing": sum(note.ruleset == "foreign" for note in tally.missing),
             "wrong": len(foreign),
             "example": f"{foreign[0].call}: {foreign[0].fact}" if foreign else None,
         },

@@ -1,4 +1,4 @@
-"""Which state of the rule book was a report made from? A fingerprint of everything that a verdict follows from.
+"""Which state of the registry was a report made from? A fingerprint of everything that a verdict follows from.
 
 It is made from the code of ``shardwise.op_rules`` without comments and docstrings, so that better words do not make a
 report stale.

@@ -1,4 +1,4 @@
-"""Which true placements does the book refuse on purpose, and which operators of the database has it no row for?
+"""Which true placements do the op rules refuse on purpose, and which operators of the database have none?
 
 A gap that is not listed here is reported as unlisted, and the report has a table of them.
 """
@@ -12,17 +12,19 @@ from fnmatch import fnmatchcase
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Why facts about some operators are refused. ``ops``: patterns of the database's names; ``code``: of the refusal,
-    empty: any. ``book``: ``"global"`` or ``"local"``, empty: both."""
+    empty: any. ``ruleset``: ``"global"`` or ``"local"``, empty: both."""
 
     ops: str
     code: str
     reason: str
-    book: str = ""
+    ruleset: str = ""
 
-    def covers(self, book: str, op: str, code: str) -> bool:
+    def covers(self, ruleset: str, op: str, code: str) -> bool:
         """True if this is why ``op`` is refused with ``code``."""
         return (
-            self.book in ("", book) and self.code in ("", code) and any(fnmatchcase(op, ops) for ops in self.patterns)
+            self.ruleset in ("", ruleset)
+            and self.code in ("", code)
+            and any(fnmatchcase(op, ops) for ops in self.patterns)
         )
 
     @property
@@ -30,9 +32,9 @@ class Gap:
         return tuple(self.ops.replace("\n", " ").split(", "))
 
 
-def reason_for(book: str, op: str, code: str) -> str:
-    """Why the book refuses, empty if no gap is listed."""
-    return next((gap.reason for gap in GAPS if gap.covers(book, op, code)), "")
+def reason_for(ruleset: str, op: str, code: str) -> str:
+    """Why the rules refuse, empty if no gap is listed."""
+    return next((gap.reason for gap in GAPS if gap.covers(ruleset, op, code)), "")
 
 
 _SUBSET = "which elements a write meets depends on positions: here each destination is hit once, or all are overwritten"
@@ -100,7 +102,7 @@ GAPS = (
     ),
     Gap(
         "native_batch_norm, _native_batch_norm_legit, _batch_norm_with_update", "",
-        "a kernel that batch_norm calls; programs call batch_norm, whose row has the law",
+        "a kernel that batch_norm calls; programs call batch_norm, whose rule has the law",
     ),
     Gap(
         "nn.functional.linear_cross_entropy*", "SW112",
@@ -118,13 +120,13 @@ GAPS = (
 )  # fmt: skip
 
 _JITERATOR = "a kernel that the program writes itself, for GPUs only: it declares its own rule"
-NO_ROW = {
+NO_RULE = {
     "jiterator_unary": _JITERATOR,
     "jiterator_binary": _JITERATOR,
     "jiterator_4inputs_with_extra_args": _JITERATOR,
     "jiterator_binary_return_by_ref": _JITERATOR,
     "jiterator_2inputs_2outputs": _JITERATOR,
-    "_batch_norm_with_update": "a kernel that batch_norm calls; programs call batch_norm, which has a row",
+    "_batch_norm_with_update": "a kernel that batch_norm calls; programs call batch_norm, which has a rule",
     "max_pool2d_with_indices_backward": "a function of the database's own, around a backward kernel",
 }
-"""Operators of the database without a row, by the database's name, and why."""
+"""Operators of the database without a rule, by the database's name, and why."""

@@ -27,7 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shardwise.interop.op_names import op_name
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.oracle.local_types import Tensors, tensors_in
 
 from .preconditions import check_arguments
@@ -71,11 +71,11 @@ def full_name(op: Any) -> str:
     return f"{op.name} ({op.variant_test_name})" if op.variant_test_name else str(op.name)
 
 
-def row_of(op: Any) -> Row | None:
-    """The row of the rule book that describes an entry; the database wraps some operators in functions of its own."""
-    row = op_name(op.op).find(lookup)
+def rule_of(op: Any) -> OpRule | None:
+    """The rule of the registry that describes an entry; the database wraps some operators in functions of its own."""
+    rule = op_name(op.op).find(lookup)
     plain = op.name.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("ops.aten.").split(".default")[0]
-    return row or next((found for name in (op.name, plain, f"{plain}_") if (found := lookup(name))), None)
+    return rule or next((found for name in (op.name, plain, f"{plain}_") if (found := lookup(name))), None)
 
 
 def seed_everything(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_RANDOM = "random: the database seeds it anew in every call; its row is judged by oracle/random_types.py"
+_RANDOM = "random: the database seeds it anew in every call; its rule is judged by oracle/random_types.py"
 _UNINITIALISED = "its values are whatever was in memory"
 _GPU = "runs on a GPU only"
 

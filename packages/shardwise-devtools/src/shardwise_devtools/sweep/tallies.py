@@ -1,8 +1,8 @@
-"""How much of the truth about PyTorch's operators does a rule book know, and does it ever lie? The sweep, over op_db.
+"""How much of the truth about PyTorch's operators do the rules know, and do they ever lie? The sweep, over op_db.
 
 Along an axis of two ranks, every choice of placements of a call's operands (R, S(i) or P; a seeded selection where
-there are very many) is judged by the numbers, forward and backward, and put before the books. Ours is asked for global
-types and, with R, I, V and P, for local ones; DTensor's is asked for the same global facts. The books are functions
+there are very many) is judged by the numbers, forward and backward, and put before the rules. Ours are asked for global
+types and, with R, I, V and P, for local ones; DTensor's are asked for the same global facts. A ruleset is functions
 that the caller hands over. Replicate operands alone are not counted: they are true of everything.
 Source: rulebook.md, "how the book is tested".
 """
@@ -28,7 +28,7 @@ from shardwise.types.placement import I, P, R, Shard, V
 
 from .apart import GivenUp, run_apart
 from .choices import global_choices, local_choices
-from .samples import Case, cases_of, draws_numbers, full_name, row_of, seed_everything
+from .samples import Case, cases_of, draws_numbers, full_name, rule_of, seed_everything
 from .skips import SKIPS
 
 AskForeign = Callable[
@@ -41,8 +41,8 @@ TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
-class Books:
-    """What is asked. ``foreign``: another book, for the same global facts.
+class Rulesets:
+    """What is asked. ``foreign``: other rules, for the same global facts.
 
     ``needs_even``  whether the claim that ``globally`` makes is for shards of equal sizes, and says so.
     """
@@ -53,14 +53,14 @@ class Books:
     foreign: AskForeign | None = None
 
 
-MakeBooks = Callable[[], contextlib.AbstractContextManager[Books]]
+MakeBooks = Callable[[], contextlib.AbstractContextManager[Rulesets]]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One lie or one gap. ``book``: ``"global"``, ``"local"`` or ``"foreign"``."""
+    """One lie or one gap. ``ruleset``: ``"global"``, ``"local"`` or ``"foreign"``."""
 
-    book: str
+    ruleset: str
     call: str
     fact: str
     reason: str
@@ -70,15 +70,15 @@ class Note:
 class Tally:
     """What the sweep found about one entry of the database.
 
-    ``row``      name of the row that describes it, empty if there is none.
-    ``covered``  facts that the book knows, by book. ``wrong``: its lies; ``missing``: facts that it refuses.
-    ``even``     global facts that our book refuses and that hold for shards of equal sizes only.
+    ``rule``      name of the rule that describes it, empty if there is none.
+    ``covered``  facts that the rules know, by ruleset. ``wrong``: its lies; ``missing``: facts that it refuses.
+    ``even``     global facts that our rules refuse and that hold for shards of equal sizes only.
     ``skipped``  why nothing was tried, or empty. ``failed``: samples that could not be run, with the reason.
     """
 
     name: str
     skipped: str = ""
-    row: str = ""
+    rule: str = ""
     cases: int = 0
     covered: dict[str, int] = field(default_factory=lambda: {"global": 0, "local": 0, "foreign": 0})
     wrong: list[Note] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Tally:
 
 def tallies_of(
     names: Iterable[str] | None,
-    make_books: MakeBooks,
+    make_rulesets: MakeBooks,
     *,
     jobs: int = 2,
     progress: Callable[[Tally], None] = lambda tally: None,
@@ -101,37 +101,37 @@ def tallies_of(
     """
     wanted = None if names is None else set(names)
     entries = {full_name(op): op for op in op_database() if wanted is None or full_name(op) in wanted}
-    rows = {name: _row_name(op) for name, op in entries.items()}  # loads the book before the first fork
+    rules = {name: _rule_name(op) for name, op in entries.items()}  # loads the registry before the first fork
     found = []
-    for tally in _tallies(list(entries), make_books, jobs):
-        tally.row = rows[tally.name]
+    for tally in _tallies(list(entries), make_rulesets, jobs):
+        tally.rule = rules[tally.name]
         progress(tally)
         found.append(tally)
     return found
 
 
-def _row_name(op: Any) -> str:
-    row = row_of(op)
-    return "" if row is None else row.op
+def _rule_name(op: Any) -> str:
+    rule = rule_of(op)
+    return "" if rule is None else rule.op
 
 
-def _tallies(names: Sequence[str], make_books: MakeBooks, jobs: int) -> Iterator[Tally]:
+def _tallies(names: Sequence[str], make_rulesets: MakeBooks, jobs: int) -> Iterator[Tally]:
     if jobs == 0:
-        with make_books() as books:
-            yield from (tally_of(name, books) for name in names)
+        with make_rulesets() as rulesets:
+            yield from (tally_of(name, rulesets) for name in names)
         return
 
     def run(name: str) -> Tally:
         torch.set_num_threads(1)
-        with make_books() as books:
-            return tally_of(name, books)
+        with make_rulesets() as rulesets:
+            return tally_of(name, rulesets)
 
     for name, tally in zip(names, run_apart(run, names, jobs=jobs, timeout_s=TIMEOUT_S), strict=True):
         yield Tally(name, skipped=tally.reason) if isinstance(tally, GivenUp) else tally
 
 
-def tally_of(name: str, books: Books) -> Tally:
-    """What the books know about the entry called ``name``."""
+def tally_of(name: str, rulesets: Rulesets) -> Tally:
+    """What the rules know about the entry called ``name``."""
     op = next(op for op in op_database() if full_name(op) == name)
     tally = Tally(name, SKIPS.get(op.name, ""))
     if tally.skipped:
@@ -139,13 +139,13 @@ def tally_of(name: str, books: Books) -> Tally:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for case in cases_of(op):
-            _try_case(case, books, tally)
+            _try_case(case, rulesets, tally)
     if not tally.cases and not tally.skipped:
         tally.skipped = tally.failed[0] if tally.failed else "no sample has a dense tensor among its arguments"
     return tally
 
 
-def _try_case(case: Case, books: Books, tally: Tally) -> None:
+def _try_case(case: Case, rulesets: Rulesets, tally: Tally) -> None:
     seed_everything(case.shown)
     try:
         if draws_numbers(case):
@@ -159,8 +159,8 @@ def _try_case(case: Case, books: Books, tally: Tally) -> None:
         tally.failed.append("its result has no tensor")
         return
     tally.cases += 1
-    judge_globally(case, truth, books, tally)
-    judge_locally(case, books.locally, tally)
+    judge_globally(case, truth, rulesets, tally)
+    judge_locally(case, rulesets.locally, tally)
 
 
 def _differentiable(case: Case) -> tuple[Case, Truth]:
@@ -180,8 +180,8 @@ def _truth(case: Case, size: int) -> Truth:
         return Truth(case.fn, case.values, size=size, value_sets=1)
 
 
-def judge_globally(case: Case, truth: Truth, books: Books, tally: Tally) -> None:
-    """Put every choice of R, S(i) and P to the global books."""
+def judge_globally(case: Case, truth: Truth, rulesets: Rulesets, tally: Tally) -> None:
+    """Put every choice of R, S(i) and P to the global rules."""
     idle = [not _matters(case.fn, case.values, at) for at in range(len(case.values))]
     apart = _never_meet(case)
     for operands in global_choices(case.values, LIMITS[case.kind], random.Random(0)):
@@ -191,20 +191,22 @@ def judge_globally(case: Case, truth: Truth, books: Books, tally: Tally) -> None
         telling = {place for place, value in zip(operands, case.values, strict=True) if value.ndim or place is P}
         if apart and len(telling) > 1:
             true = set()  # operands that never meet are calls of their own: counted together, in one way
-        _judge_ours(case, truth, operands, true, books, tally)
-        if books.foreign is not None:
-            _judge_foreign(case, truth, operands, true, books.foreign, tally)
+        _judge_ours(case, truth, operands, true, rulesets, tally)
+        if rulesets.foreign is not None:
+            _judge_foreign(case, truth, operands, true, rulesets.foreign, tally)
 
 
-def _judge_ours(case: Case, truth: Truth, operands: Placements, true: set[Fact], books: Books, tally: Tally) -> None:
+def _judge_ours(
+    case: Case, truth: Truth, operands: Placements, true: set[Fact], rulesets: Rulesets, tally: Tally
+) -> None:
     refusal = ""
     for local in truth.locals(operands):  # a claim must hold for every rank's shapes
-        answer = truth.spoken(books.globally(case.fn, local, operands))
+        answer = truth.spoken(rulesets.globally(case.fn, local, operands))
         if isinstance(answer, str):
             refusal = refusal or answer
             continue
         lie = truth.refute(operands, answer)
-        if lie is not None and books.needs_even(case.fn, local, operands):
+        if lie is not None and rulesets.needs_even(case.fn, local, operands):
             even = _even_truth(case, operands)
             lie = lie if even is None else even.refute(operands, answer)
         if lie is not None:
@@ -246,9 +248,9 @@ def _holds_for_even_shards_only(case: Case, operands: Placements, true: set[Fact
 def _judge_foreign(
     case: Case, truth: Truth, operands: Placements, true: set[Fact], ask: AskForeign, tally: Tally
 ) -> None:
-    """The other book's claim is about the forward pass only.
+    """The claim of the other rules is about the forward pass only.
 
-    It cannot be compared where the plain call fails, or gives something else than the other book's own run.
+    It cannot be compared where the plain call fails, or gives something else than their own run.
     """
     if truth.failure(operands):
         return
@@ -275,7 +277,7 @@ def _judge_foreign(
 
 
 def judge_locally(case: Case, ask: Ask, tally: Tally) -> None:
-    """Put the telling choices of R, I, V and P to the local book."""
+    """Put the telling choices of R, I, V and P to the local rules."""
     for operands in local_choices(case.values):
         answer = ask(case.fn, case.values, operands)
         shown = ", ".join(map(repr, operands))

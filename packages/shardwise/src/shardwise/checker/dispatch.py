@@ -1,4 +1,4 @@
-"""Which handler takes a call? Decided once per callable, by its name and its row in the rule book."""
+"""The handler of a call: decided once per callable, by its name and its op rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
 from shardwise.op_rules import custom_rules as custom
 from shardwise.op_rules.registry import lookup
-from shardwise.op_rules.schema import Kind, Row
+from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
@@ -73,13 +73,13 @@ def handler_for(func: Any) -> Handler:
         return special.copied
     if name.shown in (FLATTEN, UNFLATTEN):
         return flatten if name.shown == FLATTEN else unflatten
-    row = name.find(lookup)
-    if row is None:
+    rule = name.find(lookup)
+    if rule is None:
         return no_rule(name)
-    handler = handler_of_row(name, row)
-    if row.op in JOINING:
+    handler = handler_of_rule(name, rule)
+    if rule.op in JOINING:
         return joining(handler)
-    if row.op in SEARCHES:
+    if rule.op in SEARCHES:
         return searching(handler)
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
 
@@ -104,46 +104,46 @@ def _by_position(handler: Handler) -> Handler:
     return handle
 
 
-def handler_of_row(name: OpName, row: Row) -> Handler:
-    """The handler for a spelling of the operator that ``row`` describes."""
-    if row.kind is Kind.METADATA:
+def handler_of_rule(name: OpName, rule: OpRule) -> Handler:
+    """The handler for a spelling of the operator that ``rule`` describes."""
+    if rule.kind is Kind.METADATA:
         return special.pass_through
-    if row.kind is Kind.OPTIMIZER:
-        if row.op == "_foreach_zero" and name.in_place:
+    if rule.kind is Kind.OPTIMIZER:
+        if rule.op == "_foreach_zero" and name.in_place:
             return special.zero_each
-        return foreach(row.op if not name.in_place else f"{row.op}_") or special.optimizer
-    if row.kind is Kind.CONTROL:
+        return foreach(rule.op if not name.in_place else f"{rule.op}_") or special.optimizer
+    if rule.kind is Kind.CONTROL:
         return no_rule(name)  # a function of that name that is not the operator
-    op = Op(name, row)
+    op = Op(name, rule)
     if writes_statistics(op):
         return with_statistics(op)
-    handler = _BY_KIND.get(row.kind, ordinary)(op)
+    handler = _BY_KIND.get(rule.kind, ordinary)(op)
     return deciding(op, handler) if decides_lengths(op) else handler
 
 
 def _property(name: OpName) -> Handler:
     if name.prop == "set":
-        row = lookup("copy_")
+        rule = lookup("copy_")
         if name.shown == "grad":
             return special.set_gradient
-        if name.shown == "data" and row is not None:
-            return ordinary(Op(OpName(("copy_",), in_place=True), row))
+        if name.shown == "data" and rule is not None:
+            return ordinary(Op(OpName(("copy_",), in_place=True), rule))
         return special.pass_through
     if name.shown in _PROPERTY_GETTERS:
         return _PROPERTY_GETTERS[name.shown]
-    row = lookup(name.shown)
-    return special.pass_through if row is None else handler_of_row(OpName(name.candidates), row)
+    rule = lookup(name.shown)
+    return special.pass_through if rule is None else handler_of_rule(OpName(name.candidates), rule)
 
 
 def no_rule(name: OpName) -> Handler:
-    """The handler for an operator that the rule book does not know: the program's own rule, and never a guess."""
+    """The handler for an operator that the registry does not know: the program's own rule, and never a guess."""
     op = name.shown
     declared: list[Handler] = []
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        row = None if declared else name.find(custom.lookup)
-        if row is not None:
-            declared.append(handler_of_row(name, row))
+        rule = None if declared else name.find(custom.lookup)
+        if rule is not None:
+            declared.append(handler_of_rule(name, rule))
         if declared:
             if session.collector is not None:
                 session.trust(f"the rule of {op}", user_place())
@@ -157,7 +157,7 @@ def no_rule(name: OpName) -> Handler:
             session.collector.count_no_rule(op)
         if session.strict:
             located = Located(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
-            message = f"the rule book has no row for {op}"
+            message = f"the registry has no op rule for {op}"
             help_lines = (
                 f'shardwise.rules.register_rule("{op}", "{_parameters(func, len(args))}"), if it is a deterministic '
                 "function that does not communicate",

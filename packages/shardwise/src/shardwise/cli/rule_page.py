@@ -1,6 +1,6 @@
-"""What does one row look like to a person? Its law, its labels on an example, and what it admits along one mesh axis.
+"""The page of one op rule: its law, its labels on an example, and what it admits along one mesh axis.
 
-Everything is derived as the checker derives it, from the row: nothing on a page is written by hand but the law.
+Everything is derived as the checker derives it, from the rule: nothing on a page is written by hand but the law.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules, products
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
-from shardwise.op_rules.schema import Each, Kind, Result, Row
+from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
 from .joining_page import joining
@@ -42,7 +42,7 @@ _NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dty
 
 @dataclass(frozen=True)
 class Example:
-    """A call of the operator on tensors of the book's choosing: what the page is about."""
+    """A call of the operator on tensors of our choosing: what the page is about."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -70,38 +70,38 @@ class Line:
     refused: str = ""
 
 
-def render(row: Row) -> str:
+def render(rule: OpRule) -> str:
     """The page, as plain text."""
-    parts = [_head(row)]
-    example = example_of(row)
-    if row.kind is Kind.CONTROL:
-        parts.append(joining(row))
+    parts = [_head(rule)]
+    example = example_of(rule)
+    if rule.kind is Kind.CONTROL:
+        parts.append(joining(rule))
     elif example is not None:
-        lines = list(placements(row, example))
+        lines = list(placements(rule, example))
         parts.append(_dims(example))
         parts.append(_table(example, lines))
         shown = next((line for line in lines if line.results and line.results != (P,) and P not in line.operands), None)
         if shown is not None:
-            parts.append(_picture(row, example, shown))
+            parts.append(_picture(rule, example, shown))
     else:
-        parts.append(_local_only(row))
+        parts.append(_local_only(rule))
     return "\n\n".join(parts)
 
 
-def _head(row: Row) -> str:
+def _head(rule: OpRule) -> str:
     facts = [
-        ("spellings", ", ".join(row.spellings)),
-        ("parameters", row.params),
-        ("kind", row.kind.value),
-        ("law", row.law),
-        ("linear", _polynomial(row.linear)),
-        *((f"result {number}", _of(other)) for number, other in enumerate(row.others, start=1)),
-        ("results", "" if row.each is None else _EACH[row.each]),
-        ("labels", signature(row)),
-        ("source", row.source),
-        ("view", "shares memory with its first operand" if row.view else ""),
+        ("spellings", ", ".join(rule.spellings)),
+        ("parameters", rule.params),
+        ("kind", rule.kind.value),
+        ("law", rule.law),
+        ("linear", _polynomial(rule.linear)),
+        *((f"result {number}", _of(other)) for number, other in enumerate(rule.others, start=1)),
+        ("results", "" if rule.each is None else _EACH[rule.each]),
+        ("labels", signature(rule)),
+        ("source", rule.source),
+        ("view", "shares memory with its first operand" if rule.view else ""),
     ]
-    return "\n".join([row.op, *(f"  {name:<11}{text}" for name, text in facts if text)])
+    return "\n".join([rule.op, *(f"  {name:<11}{text}" for name, text in facts if text)])
 
 
 def _polynomial(linear: str) -> str:
@@ -113,27 +113,27 @@ def _of(result: Result) -> str:
     return f"{_polynomial(result.linear)}; follows from {' and '.join(result.of.split()) or 'all operands'}"
 
 
-def signature(row: Row) -> str:
-    """The row's labels as text; a labeller that is a function of shapes says so."""
-    if row.labels is None:
+def signature(rule: OpRule) -> str:
+    """The rule's labels as text; a labeller that is a function of shapes says so."""
+    if rule.labels is None:
         return ""
-    name = getattr(row.labels, "__name__", "")
+    name = getattr(rule.labels, "__name__", "")
     return name if "->" in name else "computed from shapes and arguments"
 
 
-def example_of(row: Row) -> Example | None:
-    """The first of a few plain calls that the row can label, None if it can label none of them."""
-    if row.labels is None:
+def example_of(rule: OpRule) -> Example | None:
+    """The first of a few plain calls that the rule can label, None if it can label none of them."""
+    if rule.labels is None:
         return None
-    names = [name for name in row.parameters if not name.startswith("~") and name not in _NUMBERS]
-    factors = [factor.lstrip("*^") for term in row.terms for factor in term.factors]
+    names = [name for name in rule.parameters if not name.startswith("~") and name not in _NUMBERS]
+    factors = [factor.lstrip("*^") for term in rule.terms for factor in term.factors]
     linear = [name for name in names if name == names[0] or name.lstrip("*") in factors]
     fewer = [linear[:-1], names[:2], names[:1], names[:3], names[:4]]
-    candidates = [_tensors(one) for one in (linear, *fewer)] if row.each is not Each.APART else [["tensors0"]]
+    candidates = [_tensors(one) for one in (linear, *fewer)] if rule.each is not Each.APART else [["tensors0"]]
     for complete in (True, False):
         for given in dict.fromkeys(tuple(one) for one in candidates if one):
             for shapes in _shapes(len(given)):
-                example = _labelled(row, given, shapes)
+                example = _labelled(rule, given, shapes)
                 if example is not None and (example.is_complete or not complete):
                     return example
     return None
@@ -151,17 +151,17 @@ def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
         yield (shape,) * count
 
 
-def _labelled(row: Row, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Example | None:
-    tensors = tuple(Shape(shape, _parameter(row, name)) for name, shape in zip(names, shapes, strict=True))
-    arguments: dict[str, object] = {name: value for name, value in _ARGUMENTS.items() if name in row.parameters}
+def _labelled(rule: OpRule, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Example | None:
+    tensors = tuple(Shape(shape, _parameter(rule, name)) for name, shape in zip(names, shapes, strict=True))
+    arguments: dict[str, object] = {name: value for name, value in _ARGUMENTS.items() if name in rule.parameters}
     for tensor in tensors:
-        if f"*{tensor.param}" in row.parameters:
+        if f"*{tensor.param}" in rule.parameters:
             arguments[tensor.param] = [one for one in tensors if one.param == tensor.param]
         else:
             arguments[tensor.param] = tensor
-    assert row.labels is not None, "only rows with labels have an example"
+    assert rule.labels is not None, "only rules with labels have an example"
     try:
-        labelling = row.labels(Call(tensors, arguments))
+        labelling = rule.labels(Call(tensors, arguments))
     except (LookupError, TypeError, ValueError, AttributeError):
         return None  # not a call that the operator takes
     if labelling is None or [len(dims) for dims in labelling.operands] != [tensor.ndim for tensor in tensors]:
@@ -175,11 +175,11 @@ def _labelled(row: Row, names: tuple[str, ...], shapes: tuple[tuple[int, ...], .
     return example if agree else None
 
 
-def _parameter(row: Row, name: str) -> str:
-    return name if name in row.parameters else name.rstrip("01")
+def _parameter(rule: OpRule, name: str) -> str:
+    return name if name in rule.parameters else name.rstrip("01")
 
 
-def placements(row: Row, example: Example) -> Iterator[Line]:
+def placements(rule: OpRule, example: Example) -> Iterator[Line]:
     """Every label sharded in all operands that have it, then every set of operands that may be pending sums."""
     everyone = range(len(example.names))
     for label in example.sizes:
@@ -190,14 +190,14 @@ def placements(row: Row, example: Example) -> Iterator[Line]:
         if isinstance(placed, Refusal):
             yield Line(operands, refused=f"{placed.code}: {placed.reason}")
         elif placed.place is P:
-            reason = "" if placed.total else _not_pending(row, example, operands)
+            reason = "" if placed.total else _not_pending(rule, example, operands)
             yield Line(operands, refused=reason) if reason else Line(operands, _pending(example))
         else:
             yield Line(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))
     for size in range(1, len(example.names) + 1):
         for pending in itertools.combinations(everyone, size):
             places = tuple(P if at in pending else R for at in everyone)
-            results = _locally(row, example, places)
+            results = _locally(rule, example, places)
             if P in results:
                 yield Line(places, results)
 
@@ -206,25 +206,25 @@ def _pending(example: Example) -> Places:
     return tuple(P for _ in example.labelling.results or ((),))
 
 
-def _not_pending(row: Row, example: Example, operands: Places) -> str:
+def _not_pending(rule: OpRule, example: Example, operands: Places) -> str:
     """Why a sum over the shards does not pass through the operator; empty if it does."""
-    if not row.terms:
+    if not rule.terms:
         return "SW405: not linear, so the sum over the shards does not commute with it"
     cut = {at for at, place in enumerate(operands) if isinstance(place, Shard)}
-    givens = [Given(_parameter(row, name), R) for name in example.names]
-    whole = next((product for product in products(row, givens) if not cut & set(product)), None)
+    givens = [Given(_parameter(rule, name), R) for name in example.names]
+    whole = next((product for product in products(rule, givens) if not cut & set(product)), None)
     return "" if whole is None else f"SW113: {example.names[whole[0]]} would be added once per rank"
 
 
-def _locally(row: Row, example: Example, places: Sequence[PerMeshAxisSpmdType]) -> Places:
-    """The placement of every result by the local rule alone, empty if the row refuses."""
-    found = _verdict(row, example.names, places)
+def _locally(rule: OpRule, example: Example, places: Sequence[PerMeshAxisSpmdType]) -> Places:
+    """The placement of every result by the local rule alone, empty if the rule refuses."""
+    found = _verdict(rule, example.names, places)
     return found * len(example.labelling.results) if len(found) == 1 else found
 
 
-def _verdict(row: Row, names: Sequence[str], places: Sequence[PerMeshAxisSpmdType]) -> Places:
-    givens = [Given(_parameter(row, name), to_local_type(place)) for name, place in zip(names, places, strict=True)]
-    verdict = local_rules(row, givens)
+def _verdict(rule: OpRule, names: Sequence[str], places: Sequence[PerMeshAxisSpmdType]) -> Places:
+    givens = [Given(_parameter(rule, name), to_local_type(place)) for name, place in zip(names, places, strict=True)]
+    verdict = local_rules(rule, givens)
     if isinstance(verdict, Refusal):
         return ()
     # Known operands make known results; one made of constants alone is the same on every rank.
@@ -291,7 +291,7 @@ def _joined(places: Sequence[PerMeshAxisSpmdType]) -> str:
     return ", ".join(dict.fromkeys(map(_text, places)))
 
 
-def _picture(row: Row, example: Example, line: Line) -> str:
+def _picture(rule: OpRule, example: Example, line: Line) -> str:
     """What two ranks hold, and what that means put together."""
     cut = next(
         dims[place.dim]
@@ -302,7 +302,7 @@ def _picture(row: Row, example: Example, line: Line) -> str:
     for name, dims, place in zip(example.names, example.labelling.operands, line.operands, strict=True):
         entries.append((name, dims, place))
     for number, (dims, place) in enumerate(zip(example.labelling.results, line.results, strict=True)):
-        entries.append((row.op if len(line.results) == 1 else f"{row.op} [{number}]", dims, place))
+        entries.append((rule.op if len(line.results) == 1 else f"{rule.op} [{number}]", dims, place))
     width = max(len(name) for name, _, _ in entries) + 2
     lines = [f"two ranks\n  {'':<{width}}{'rank 0':<18}{'rank 1':<18}together"]
     for name, dims, place in entries:
@@ -313,14 +313,14 @@ def _picture(row: Row, example: Example, line: Line) -> str:
     return "\n".join(lines)
 
 
-def _local_only(row: Row) -> str:
-    if row.labels is not None:
+def _local_only(rule: OpRule) -> str:
+    if rule.labels is not None:
         return "which dims can be sharded depends on arguments that an example does not have"
-    names = _tensors([name for name in row.parameters if not name.startswith("~")])[:_MOST]
+    names = _tensors([name for name in rule.parameters if not name.startswith("~")])[:_MOST]
     pending = [
         ", ".join(name for name, place in zip(names, places, strict=True) if place is P)
         for places in itertools.product((R, P), repeat=len(names))
-        if P in places and P in _verdict(row, names, places)
+        if P in places and P in _verdict(rule, names, places)
     ]
     lines = ["locally", "  replicate operands give a replicate result, a varying one makes it varying"]
     lines += [f"  pending sum in {text}: the result is one too" for text in pending]

@@ -1,4 +1,4 @@
-"""``shardwise rules``: what does the rule book say? Lists its rows, or shows one."""
+"""``shardwise rules``: lists the op rules, or shows one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shardwise.diagnostics.result import ExitCode
 
 EPILOG = """\b
 Examples:
-  shardwise rules                              every row
-  shardwise rules --about softmax              the rows that mention a word
-  shardwise rules matmul                       one row: law, dims, placements, gradients
+  shardwise rules                              every rule
+  shardwise rules --about softmax              the rules that mention a word
+  shardwise rules matmul                       one rule: law, dims, placements, gradients
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("op", required=False)
-@click.option("--about", metavar="WORD", help="List only rows whose name, law, labels or kind mention WORD.")
+@click.option("--about", metavar="WORD", help="List only rules whose name, law, labels or kind mention WORD.")
 def rules(op: str | None, about: str | None) -> ExitCode:
     """List the op rules, or show the one of OP.
 
@@ -32,34 +32,34 @@ def rules(op: str | None, about: str | None) -> ExitCode:
 
 
 def _page(op: str) -> str:
-    from shardwise.op_rules.registry import lookup, rows
+    from shardwise.op_rules.registry import all_rules, lookup
 
     from .rule_page import render
 
     name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
-    row = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
-    if row is None:
-        known = [spelling for row in rows() for spelling in (row.op, *row.spellings)]
+    rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
+    if rule is None:
+        known = [spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings)]
         near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
-        raise click.UsageError("; try ".join([f"no row for {op!r}", *(f"shardwise rules {one}" for one in near)]))
-    return render(row)
+        raise click.UsageError("; try ".join([f"no rule for {op!r}", *(f"shardwise rules {one}" for one in near)]))
+    return render(rule)
 
 
 def _listing(about: str | None) -> str:
-    from shardwise.op_rules.registry import lookup, rows
+    from shardwise.op_rules.registry import all_rules, lookup
 
     from .rule_page import signature
 
     found = []
-    for bare in rows():
-        row = lookup(bare.op)
-        assert row is not None, "every row answers to its name"
-        dims = signature(row) or "local rule only"
-        found.append((row.op, row.kind.value, row.linear, row.law, dims, " ".join(row.spellings)))
+    for bare in all_rules():
+        rule = lookup(bare.op)
+        assert rule is not None, "every rule answers to its name"
+        dims = signature(rule) or "local rule only"
+        found.append((rule.op, rule.kind.value, rule.linear, rule.law, dims, " ".join(rule.spellings)))
     if about is not None:
         found = [one for one in found if any(about.lower() in text.lower() for text in one)]
         if not found:
-            raise click.UsageError(f"no row mentions {about!r}")
+            raise click.UsageError(f"no rule mentions {about!r}")
     width = max(len(one[0]) for one in found) + 2
     lines = [f"{op:<{width}}{kind:<10}{law or '-'}; {dims}" for op, kind, _, law, dims, _ in found]
-    return "\n".join([*lines, f"{len(found)} rows"])
+    return "\n".join([*lines, f"{len(found)} rules"])

@@ -61,7 +61,7 @@ class RunResult:
     ``findings``       grouped, each with its count.
     ``checked_ops``    operations whose operands' types were checked.
     ``unchecked_ops``  operations passed over because no operand had a type.
-    ``no_rule_ops``    operators that the rule book does not know, with the number of calls, most frequent first.
+    ``no_rule_ops``    operators that the registry does not know, with the number of calls, most frequent first.
     ``trusted``        what the verdict rests on without proof.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.

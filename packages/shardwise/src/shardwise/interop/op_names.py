@@ -1,7 +1,7 @@
-"""Which operator is this callable? Every spelling of an operator, mapped to the one name that the rule book uses.
+"""Which operator is this callable? Every spelling of an operator, mapped to the one name that the registry uses.
 
 PyTorch spells one operator many ways: ``torch.add``, ``Tensor.add``, ``Tensor.add_``, ``+``, ``+=``, reflected ``+``,
-``torch.ops.aten.add.Tensor``. The rule book has one row for all of them; this module finds it.
+``torch.ops.aten.add.Tensor``. The registry has one rule for all of them; this module finds it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PREFIXES = ("linalg", "fft", "special")
 
 @dataclass(frozen=True, slots=True)
 class OpName:
-    """The names under which to look for a row, best first, and how this spelling writes its result.
+    """The names under which to look for a rule, best first, and how this spelling writes its result.
 
     ``candidates``  canonical names to try in order; the first is the one to show.
     ``in_place``    the first operand is overwritten with the result.
@@ -59,7 +59,7 @@ class OpName:
 
     def find(self, lookup: Callable[[str], Found | None]) -> Found | None:
         """What ``lookup`` knows of the first candidate that it knows."""
-        return next((row for name in self.candidates if (row := lookup(name)) is not None), None)
+        return next((rule for name in self.candidates if (rule := lookup(name)) is not None), None)
 
 
 def op_name(func: Any) -> OpName:

@@ -1,36 +1,36 @@
-"""What does a kernel do that PyTorch does not know? A program's own rows, in the shape of the rule book's."""
+"""Op rules that a program declares for kernels that PyTorch does not know."""
 
 from __future__ import annotations
 
 from shardwise.types.errors import SpmdValueError
 
 from . import registry as table
-from .schema import Row
+from .schema import OpRule
 
-_rows: dict[str, Row] = {}
+_rules: dict[str, OpRule] = {}
 
 
 def register_rule(op: str, params: str, linear: str = "", law: str = "declared by the program") -> None:
     """Declare how the operator ``op`` types: a deterministic function of its operands that does not communicate.
 
     ``op``      the name that SW301 gives it: ``"mylib.my_kernel"`` for ``torch.ops.mylib.my_kernel``.
-    ``params``  its parameters in positional order, as in ``Row``: ``"x weight dim"``.
+    ``params``  its parameters in positional order, as in ``OpRule``: ``"x weight dim"``.
     ``linear``  how partial operands may enter: ``"x weight"`` for a product, ``"x + bias"`` for a sum, ``"out + src"``
                 for an accumulation. Empty: never.
 
     Nothing is checked of this: it is listed among what a run trusts. A sharded dim is not followed through it in
-    global mode. Errors: SW304 (a ValueError) for a malformed row and for an operator that has a rule already.
+    global mode. Errors: SW304 (a ValueError) for a malformed rule and for an operator that has a rule already.
     """
     try:
-        row = Row(op, params, linear=linear, law=law if linear else "", source="program")
+        rule = OpRule(op, params, linear=linear, law=law if linear else "", source="program")
     except ValueError as error:
         raise SpmdValueError(str(error), code="SW304") from None
     if table.lookup(op) is not None:
-        raise SpmdValueError(f"the rule book has a row for {op!r}", code="SW304")
-    if _rows.setdefault(op, row) != row:
-        raise SpmdValueError(f"{op!r} has been declared with another rule: {_rows[op].params!r}", code="SW304")
+        raise SpmdValueError(f"the registry has a rule for {op!r}", code="SW304")
+    if _rules.setdefault(op, rule) != rule:
+        raise SpmdValueError(f"{op!r} has been declared with another rule: {_rules[op].params!r}", code="SW304")
 
 
-def lookup(op: str) -> Row | None:
-    """The row that the program has declared for ``op``."""
-    return _rows.get(op)
+def lookup(op: str) -> OpRule | None:
+    """The rule that the program has declared for ``op``."""
+    return _rules.get(op)

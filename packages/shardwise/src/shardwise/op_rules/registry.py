@@ -1,8 +1,8 @@
-"""Which row describes an operator? All rows of the rule book, assembled once and looked up by canonical name.
+"""The registry of op rules, assembled once and looked up by canonical name.
 
 A name may be prefixed where torch gives one name to functions that differ: ``torch.embedding`` takes its operands in
-another order than ``nn.functional.embedding``, whose row has the plain name; ``Tensor.where`` likewise. A caller tries
-the prefixed name first. An in-place name that has no row of its own has the row of the name without the underscore.
+another order than ``nn.functional.embedding``, whose rule has the plain name; ``Tensor.where`` likewise. A caller tries
+the prefixed name first. An in-place name that has no rule of its own has the rule of the name without the underscore.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .operators import factories as factory
 from .operators import random_ops as random
 from .operators.dims import all_labels
 from .propagation.dim_labels import Labeller
-from .schema import Row
+from .schema import OpRule
 
 _MODULES: tuple[types.ModuleType, ...] = (
     elementwise,
@@ -64,44 +64,44 @@ _MODULES: tuple[types.ModuleType, ...] = (
 )
 
 
-def lookup(name: str) -> Row | None:
-    """The row of the operator with canonical name ``name``; None if the book has none."""
+def lookup(name: str) -> OpRule | None:
+    """The rule of the operator with canonical name ``name``; None if there is none."""
     table = _table()
-    row = table.get(name)
-    if row is None and name.endswith("_") and not name.endswith("__"):
-        row = table.get(name[:-1])
-    return row
+    rule = table.get(name)
+    if rule is None and name.endswith("_") and not name.endswith("__"):
+        rule = table.get(name[:-1])
+    return rule
 
 
-def rows() -> tuple[Row, ...]:
-    """Every row, in the order of the modules."""
-    return tuple(row for module in _MODULES for row in module.ROWS)
+def all_rules() -> tuple[OpRule, ...]:
+    """Every rule, in the order of the modules."""
+    return tuple(rule for module in _MODULES for rule in module.RULES)
 
 
-def modules() -> dict[str, tuple[Row, ...]]:
-    """The rows of every module, by the module's own name."""
-    return {module.__name__.rpartition(".")[2]: module.ROWS for module in _MODULES}
+def modules() -> dict[str, tuple[OpRule, ...]]:
+    """The rules of every module, by the module's own name."""
+    return {module.__name__.rpartition(".")[2]: module.RULES for module in _MODULES}
 
 
 @functools.cache
-def _table() -> dict[str, Row]:
-    return assemble(label(rows(), all_labels()))
+def _table() -> dict[str, OpRule]:
+    return assemble(label(all_rules(), all_labels()))
 
 
-def label(book: tuple[Row, ...], labels: Mapping[str, Labeller]) -> tuple[Row, ...]:
-    """The rows with their labels; labels for a name that has no row are refused."""
-    stray = sorted(set(labels) - {row.op for row in book})
+def label(rules: tuple[OpRule, ...], labels: Mapping[str, Labeller]) -> tuple[OpRule, ...]:
+    """The rules with their labels; labels for a name that has no rule are refused."""
+    stray = sorted(set(labels) - {rule.op for rule in rules})
     if stray:
-        raise ValueError(f"labels for operators without a row: {', '.join(stray)}")
-    return tuple(replace(row, labels=labels[row.op]) if row.op in labels else row for row in book)
+        raise ValueError(f"labels for operators without a rule: {', '.join(stray)}")
+    return tuple(replace(rule, labels=labels[rule.op]) if rule.op in labels else rule for rule in rules)
 
 
-def assemble(book: tuple[Row, ...]) -> dict[str, Row]:
-    """Rows by every name they answer to; two rows for one name are refused."""
-    table: dict[str, Row] = {}
-    for row in book:
-        for name in (row.op, *row.spellings):
+def assemble(rules: tuple[OpRule, ...]) -> dict[str, OpRule]:
+    """Rules by every name they answer to; two rules for one name are refused."""
+    table: dict[str, OpRule] = {}
+    for rule in rules:
+        for name in (rule.op, *rule.spellings):
             if name in table:
-                raise ValueError(f"{name!r} has two rows: {table[name].op!r} and {row.op!r}")
-            table[name] = row
+                raise ValueError(f"{name!r} has two rules: {table[name].op!r} and {rule.op!r}")
+            table[name] = rule
     return table

@@ -1,6 +1,6 @@
-"""What does one rule say? The shape of a row of the rule book; the rows themselves are in the sibling modules.
+"""The shape of an op rule: what is said of one operator; the rules themselves are in ``operators``.
 
-A row is data. Its ``linear`` law is a polynomial over the operator's tensor parameters, written as a sum of
+An op rule is data. Its ``linear`` law is a polynomial over the operator's tensor parameters, written as a sum of
 products: ``"input other"`` for mul, ``"input + other"`` for add, ``"input weight + bias"`` for linear. From it follows
 which operands may be partial: a set of partial operands is admitted exactly when every term has exactly one of them as
 a factor, because only then is the result the sum of the ranks' results. Parameters that the polynomial does not name
@@ -19,7 +19,7 @@ from .propagation.dim_labels import Labeller
 
 
 class Kind(enum.Enum):
-    """What sort of operator a row describes, where the linear law is not the whole story."""
+    """What sort of operator a rule describes, where the linear law is not the whole story."""
 
     PURE = "pure"
     """A deterministic function of its operands."""
@@ -54,7 +54,7 @@ class Term:
 class Result:
     """A result with a law of its own.
 
-    ``linear``  its polynomial, as in ``Row``.
+    ``linear``  its polynomial, as in ``OpRule``.
     ``of``      the parameters that it follows from, ``"A"``; empty: all of them.
     """
 
@@ -63,7 +63,7 @@ class Result:
 
 
 class Each(enum.Enum):
-    """How the results of a row that has one per tensor of its list follow from the tensors."""
+    """How the results of a rule that has one per tensor of its list follow from the tensors."""
 
     APART = "apart"
     """Each is the operator on its tensor alone: one call is as good as several (atleast_2d)."""
@@ -74,7 +74,7 @@ class Each(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class OpRule:
     """One operator's rule.
 
     ``op``       canonical name: ``add``, ``linalg.norm``, ``fft.fft``; nn.functional and torch share one name space.
@@ -98,7 +98,7 @@ class Row:
                  dtype names by parameter, and ``"partial"``: the parameters that are partial along some axis) to a
                  reason why the linear law does not hold, or None. A static parameter may be a tensor, for its dtype or
                  its shape.
-    ``draws``    for RANDOM rows: maps the static values to whether this call draws numbers at all; dropout in
+    ``draws``    for RANDOM rules: maps the static values to whether this call draws numbers at all; dropout in
                  evaluation does not, and is then an ordinary function. None: always.
     ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
     ``labels``   which dims of the operands are which dims of the result (``propagation/dim_labels.py``), from
@@ -126,11 +126,11 @@ class Row:
         for linear, of in ((self.linear, ""), *((other.linear, other.of) for other in self.others)):
             named = {factor.lstrip("*^") for term in _terms(linear) for factor in term.factors} | {*of.split()}
             if not named <= known:
-                raise ValueError(f"row {self.op!r}: the law {linear!r} names {sorted(named - known)}, not in params")
+                raise ValueError(f"rule {self.op!r}: the law {linear!r} names {sorted(named - known)}, not in params")
         if self.each is not None and not (len(self.parameters) == 1 and self.params.startswith("*")):
-            raise ValueError(f"row {self.op!r}: one result per tensor needs a list as the only parameter")
+            raise ValueError(f"rule {self.op!r}: one result per tensor needs a list as the only parameter")
         if self.linear and not self.law:
-            raise ValueError(f"row {self.op!r}: a linear law needs its one-line reason in law=")
+            raise ValueError(f"rule {self.op!r}: a linear law needs its one-line reason in law=")
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -145,8 +145,8 @@ class Row:
         return _terms(self.linear)
 
     @functools.cached_property
-    def single(self) -> tuple[tuple[Row, frozenset[str] | None], ...]:
-        """A row for each result with a law of its own, and the parameters that it follows from (None: all)."""
+    def single(self) -> tuple[tuple[OpRule, frozenset[str] | None], ...]:
+        """A rule for each result with a law of its own, and the parameters that it follows from (None: all)."""
         return (
             (replace(self, others=()), None),
             *(

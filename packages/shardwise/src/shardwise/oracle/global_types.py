@@ -1,11 +1,11 @@
-"""How does a rule book of global types compare with the numbers? Every claim of one operator, held against the truth.
+"""How does a ruleset of global types compare with the numbers? Every claim of one operator, held against the truth.
 
 ``true_placements(fn, tensors)`` finds every true *fact* about ``fn``: placements of the tensor operands (R, S(i) or P)
 with placements of the results. ``truth.py`` says when one is true.
 
-``check_book(fn, tensors, ask)`` compares the facts with a rule book. ``ask(fn, local_tensors, placements)`` gives the
-book's placement per result (None: no claim about this one), or a string: why it refuses. The ``Report`` lists what
-the book says and the numbers refute (``wrong``) and what is true and the book refuses (``missing``).
+``check_claims(fn, tensors, ask)`` compares the facts with a ruleset. ``ask(fn, local_tensors, placements)`` gives the
+rules' placement per result (None: no claim about this one), or a string: why it refuses. The ``Report`` lists what
+the rules say and the numbers refute (``wrong``) and what is true and the rules refuse (``missing``).
 
 ``fn`` takes the tensors only, the global ones or a rank's; a size argument that is local must be computed from them.
 Kernels that trust their sizes and indices may crash on placements that do not fit: those need a process of their own.
@@ -32,12 +32,12 @@ from .sharded_types import FAILURES, Answer, Fact, Placements, Truth, run
 
 Ask = Callable[[Op, Tensors, Placements], Answer]
 _TO_BE_SURE = 6
-"""Sets of values on which a fact must hold before the book is blamed for refusing it."""
+"""Sets of values on which a fact must hold before the rules are blamed for refusing it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A claim along an axis of ``size`` ranks and what refutes it, or a truth and why the book refuses it."""
+    """A claim along an axis of ``size`` ranks and what refutes it, or a truth and why the rules refuse it."""
 
     fact: Fact
     size: int
@@ -49,9 +49,9 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a book compares with the numbers.
+    """How a ruleset compares with the numbers.
 
-    ``wrong``    claims that the numbers refute. ``missing``: truths that the book refuses, with its reason.
+    ``wrong``    claims that the numbers refute. ``missing``: truths that the rules refuse, with their reason.
     ``covered``  how many placements of the operands have a true fact and a true claim.
     """
 
@@ -66,7 +66,7 @@ def true_placements(fn: Op, tensors: Sequence[torch.Tensor], *, size: int = 2, v
     return {fact for operands in truth.cuts() for fact in truth.facts(operands)}
 
 
-def check_book(
+def check_claims(
     fn: Op,
     tensors: Sequence[torch.Tensor],
     ask: Ask,
@@ -75,7 +75,7 @@ def check_book(
     value_sets: int = 2,
     others: Tensors | None = None,
 ) -> Report:
-    """What a book gets wrong about ``fn``, and what it misses.
+    """What a ruleset gets wrong about ``fn``, and what it misses.
 
     ``sizes``  of the axis. A truth that holds for some sizes only (because shards are even there) is not missed; a
                claim must hold for all of them.
@@ -106,7 +106,7 @@ def check_book(
 
 
 def _wrong_claims(truths: Sequence[Truth], operands: Placements, ask: Ask) -> list[Mismatch]:
-    """Claims about these operands that some rank's book makes and the numbers refute."""
+    """Claims about these operands that some rank's rules make and the numbers refute."""
     for truth in truths:
         for local in truth.locals(operands):
             answer = ask(truth.fn, local, operands)
@@ -120,7 +120,7 @@ def _wrong_claims(truths: Sequence[Truth], operands: Placements, ask: Ask) -> li
 
 
 def _refusal(truths: Sequence[Truth], operands: Placements, ask: Ask) -> str | None:
-    """Why the book refuses these operands on the first rank, which has the longest shards; None if it does not."""
+    """Why the rules refuse these operands on the first rank, which has the longest shards; None if it does not."""
     for truth in truths:
         answer = ask(truth.fn, truth.locals(operands)[0], operands)
         if isinstance(answer, str):

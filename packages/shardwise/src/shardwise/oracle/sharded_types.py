@@ -26,7 +26,7 @@ from .rounding import close, coarsest, total
 
 Placements = tuple[PerMeshAxisSpmdType, ...]
 Answer = tuple[PerMeshAxisSpmdType | None, ...] | str
-"""What a book says of the results: a placement of each, None where it claims nothing; or why it refuses."""
+"""What a ruleset says of the results: a placement of each, None where it claims nothing; or why it refuses."""
 FAILURES = (RuntimeError, LookupError, ValueError, TypeError, AssertionError, ArithmeticError)
 """What an operator raises when it cannot run on its operands."""
 
@@ -117,7 +117,7 @@ class Truth:
         return None
 
     def spoken(self, answer: Answer) -> Answer:
-        """A book's answer; where it says nothing of a result without elements, anything is true of that."""
+        """A ruleset's answer; where it says nothing of a result without elements, anything is true of that."""
         outs = self.wholes[0][1]
         if isinstance(answer, str) or len(answer) != len(outs):
             return answer

@@ -25,7 +25,7 @@ PUBLIC = (
 
 @functools.cache
 def warm_up() -> None:
-    """Load torch's late imports, the rule book and what programs import; nothing if that has been done."""
+    """Load torch's late imports, the registry and what programs import; nothing if that has been done."""
     preload()
     lookup("add")
     for name in PUBLIC:

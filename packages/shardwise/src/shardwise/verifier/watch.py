@@ -129,8 +129,8 @@ _random: dict[Any, bool] = {}
 def _is_random(func: Any) -> bool:
     known = _random.get(func)
     if known is None:
-        row = op_name(func).find(lookup)
-        known = _random[func] = row is not None and row.kind is Kind.RANDOM
+        rule = op_name(func).find(lookup)
+        known = _random[func] = rule is not None and rule.kind is Kind.RANDOM
     return known
 
 

@@ -1,4 +1,4 @@
-"""Which tensors does a call take, and in which roles? Binds arguments to the parameters that a row names."""
+"""Which tensors does a call take, and in which roles? Binds arguments to the parameters that a rule names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import P
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
@@ -24,18 +24,18 @@ _ALIASES = {"self": "input", "x": "input", "tensor": "input"}
 
 
 class Op:
-    """One spelling of an operator, with its row and how its parameters bind."""
+    """One spelling of an operator, with its rule and how its parameters bind."""
 
-    __slots__ = ("in_place", "linear_params", "name", "params", "row", "templates", "variadic")
+    __slots__ = ("in_place", "linear_params", "name", "params", "rule", "templates", "variadic")
 
-    def __init__(self, name: OpName, row: Row) -> None:
+    def __init__(self, name: OpName, rule: OpRule) -> None:
         self.name = name.shown
-        self.row = row
+        self.rule = rule
         self.in_place = name.in_place
-        self.params = tuple(param.lstrip("*~") for param in row.parameters)
-        self.templates = row.templates
-        self.linear_params = frozenset(factor.lstrip("*^") for term in row.terms for factor in term.factors)
-        last = (row.parameters or ("",))[-1]
+        self.params = tuple(param.lstrip("*~") for param in rule.parameters)
+        self.templates = rule.templates
+        self.linear_params = frozenset(factor.lstrip("*^") for term in rule.terms for factor in term.factors)
+        last = (rule.parameters or ("",))[-1]
         self.variadic = last[1:] if last.startswith("*") else None
         """The parameter that takes the rest of the positional arguments."""
 
@@ -95,9 +95,9 @@ class Op:
     def static(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
     ) -> dict[str, Any]:
-        """What the row's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
+        """What the rule's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
         given = dict(self.arguments(args, kwargs))
-        static = {name: given[name] for name in self.row.static if name in given}
+        static = {name: given[name] for name in self.rule.static if name in given}
         static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and P in o.type.placements}
         static["dtypes"] = {
             operand.param: str(value.dtype).removeprefix("torch.")

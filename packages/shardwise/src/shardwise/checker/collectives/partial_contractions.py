@@ -23,7 +23,7 @@ from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import Ground, TensorType
@@ -42,11 +42,11 @@ from .partial_sources import check_sources
 
 def partial_contraction(kind: str) -> Handler:
     """The handler for ``shardwise.linear``, ``matmul``, ``einsum``, ``sum`` or ``mean``; ``kind`` is that name."""
-    row = lookup("sum" if kind == "mean" else kind)
+    rule = lookup("sum" if kind == "mean" else kind)
     after = lookup("div" if kind == "mean" else "add")
-    assert row is not None, f"the rule book has no row for {kind}"
-    assert after is not None, "the rule book has rows for add and div"
-    op = Op(OpName((kind,)), row)
+    assert rule is not None, f"the registry has no rule for {kind}"
+    assert after is not None, "the registry has rules for add and div"
+    op = Op(OpName((kind,)), rule)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operands_args, other, claims = _parts(kind, args)
@@ -56,9 +56,9 @@ def partial_contraction(kind: str) -> Handler:
         mesh = current_entry()
         scope = None if session.local else replace(scope_of(session, mesh), claimed=frozenset(axes))
         call = op.labelled(operands_args, {}, bound)
-        outcome = infer(row, bound, mesh, session.strict, scope=scope, call=call)
+        outcome = infer(rule, bound, mesh, session.strict, scope=scope, call=call)
         if outcome.refusals:
-            refuse(session, op.name, row, bound, values, outcome)
+            refuse(session, op.name, rule, bound, values, outcome)
         type = outcome.type
         claimed: dict[Any, Any] = {}
         if type.ground is not Ground.UNKNOWN:
@@ -136,7 +136,7 @@ def _keeps_shards(op: Op, axis: Any, bound: Sequence[Bound], call: Call) -> bool
     cut = [(operand.type, sharded_dim(operand.type, axis)) for operand in bound if operand.shape is not None]
     varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.get(axis) is V]
     known = varying and None not in varying
-    labelling = op.row.labels(call) if known and op.row.labels is not None else None
+    labelling = op.rule.labels(call) if known and op.rule.labels is not None else None
     if labelling is None:
         return False
     sharded = [Sharded(type.get(axis) if isinstance(type, TensorType) else None, dim, dim is None) for type, dim in cut]
@@ -156,7 +156,7 @@ def _shape(kind: str, args: Sequence[Any]) -> tuple[int, ...]:
 def _combined(
     session: CheckSession,
     kind: str,
-    row: Row,
+    rule: OpRule,
     type: TensorType,
     shape: tuple[int, ...],
     other: Any,
@@ -174,9 +174,9 @@ def _combined(
         Bound("other", type_of(other), label=second, grad=grad, shape=own),
     )
     shapes = tuple(Shape(operand.shape, operand.param) for operand in operands if operand.shape is not None)
-    outcome = infer(row, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
+    outcome = infer(rule, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
     if outcome.refusals:
-        refuse(session, kind, row, operands, (first, other), outcome)
+        refuse(session, kind, rule, operands, (first, other), outcome)
     return outcome.type
 
 

@@ -1,6 +1,6 @@
 """How are ``cond``, ``while_loop``, ``scan`` and ``map`` checked? Every function once, on tensors without data.
 
-What the functions give is joined into one type by the rows of ``op_rules/operators/control_flow.py``; it holds
+What the functions give is joined into one type by the rules of ``op_rules/operators/control_flow.py``; it holds
 whichever branch is taken and however often a loop runs. Then the program's own values run through plain Python loops,
 unchecked.
 """
@@ -55,9 +55,9 @@ def _decides_by_any(arguments: Sequence[Any]) -> bool:
 
 
 def _op(name: str) -> Op:
-    row = lookup(name)
-    assert row is not None, "every operator here has a row"
-    return Op(OpName((name,)), row)
+    rule = lookup(name)
+    assert rule is not None, "every operator here has a rule"
+    return Op(OpName((name,)), rule)
 
 
 class _Call:
@@ -72,7 +72,7 @@ class _Call:
     def join(self, functions: tuple[str, str], results: tuple[Any, Any], what: str, sources: Sequence[Any]) -> Tag:
         """The one type of two results that stand for each other; where they have none, that is reported.
 
-        ``functions``  the row's parameters that gave them. ``what``: the result as messages name it.
+        ``functions``  the rule's parameters that gave them. ``what``: the result as messages name it.
         ``sources``    the functions themselves, for their places.
         """
         given = dict(zip(functions, results, strict=True))
@@ -97,7 +97,7 @@ class _Call:
         )
         if outcome.refusals:
             shown = [decides if value is scalar else value for value in values]
-            refuse(self.session, self.op.name, self.op.row, operands, shown, outcome, blocked=blocked)
+            refuse(self.session, self.op.name, self.op.rule, operands, shown, outcome, blocked=blocked)
         return Tag(outcome.type, origin_of_result(outcome.sources, [tag_of(value) for value in values]))
 
     def reads(self, decides: Any) -> None:
@@ -215,7 +215,7 @@ def _settled(
 ) -> tuple[list[Any], Any]:
     """The carried values with the types that the body keeps, and what it gives for them.
 
-    ``functions``  the row's parameters for the first value and for the body's. Errors: NotDry.
+    ``functions``  the rule's parameters for the first value and for the body's. Errors: NotDry.
     """
     carried = [call.lab.stand_in(value) for value in initial]
     out = None

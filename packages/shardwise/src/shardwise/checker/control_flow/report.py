@@ -77,7 +77,7 @@ def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: Axis
     for mine, other, function in ((0, 1, functions[1]), (1, 0, functions[0])):
         if shards[mine] is not None and type_of(results[other]).get(at.axis) is R:
             lines.append(f"convert(..., {axis_argument(at.axis)}, src=R, dst={shards[mine]!r}) in {function}")
-    for repair in repairs(op.row, at.givens):
+    for repair in repairs(op.rule, at.givens):
         step = repair.transition
         given = [functions[at.positions[position]] for position in repair.positions]
         where = " and in ".join(given)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rules
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R
 
 
@@ -42,12 +42,12 @@ class Repair:
     transition: Transition
 
 
-def repairs(row: Row, givens: Sequence[Given], *, blocked: str | None = None) -> Iterator[Repair]:
+def repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None = None) -> Iterator[Repair]:
     """The transitions after which ``local_rules`` admits the operands, best first: of one operand if that is enough."""
     found = False
     for transition in TRANSITIONS:
         for position in _at(givens, transition.src):
-            if _mends(row, givens, transition, (position,), blocked):
+            if _mends(rule, givens, transition, (position,), blocked):
                 found = True
                 yield Repair((position,), transition)
                 break
@@ -55,7 +55,7 @@ def repairs(row: Row, givens: Sequence[Given], *, blocked: str | None = None) ->
         return
     for transition in TRANSITIONS:
         positions = _at(givens, transition.src)
-        if len(positions) > 1 and _mends(row, givens, transition, positions, blocked):
+        if len(positions) > 1 and _mends(rule, givens, transition, positions, blocked):
             yield Repair(positions, transition)
 
 
@@ -64,13 +64,13 @@ def _at(givens: Sequence[Given], place: PerMeshAxisLocalSpmdType) -> tuple[int, 
 
 
 def _mends(
-    row: Row, givens: Sequence[Given], transition: Transition, positions: tuple[int, ...], blocked: str | None
+    rule: OpRule, givens: Sequence[Given], transition: Transition, positions: tuple[int, ...], blocked: str | None
 ) -> bool:
     changed = [replace(g, place=transition.dst) if at in positions else g for at, g in enumerate(givens)]
-    result = local_rules(row, changed, blocked=blocked)
+    result = local_rules(rule, changed, blocked=blocked)
     if isinstance(result, Refusal) or isinstance(result[0], Weak):
         return False
     others = [other for at, other in enumerate(givens) if at not in positions]
-    alone = local_rules(row, others, blocked=blocked) if others else result
+    alone = local_rules(rule, others, blocked=blocked) if others else result
     # A repair must not turn a sum that the others complete into a pending one.
     return transition.dst is not P or isinstance(alone, Refusal) or isinstance(alone[0], Weak) or alone[0] is result[0]

@@ -17,7 +17,7 @@ from shardwise.interop.tagging import sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.dim_labels import Call
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import P
@@ -113,7 +113,7 @@ def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
 def refuse(
     session: Session,
     op: str,
-    row: Row,
+    rule: OpRule,
     operands: Sequence[Bound],
     values: Sequence[Any],
     outcome: Outcome,
@@ -125,7 +125,7 @@ def refuse(
         return
     located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for refusal in outcome.refusals:
-        finding = _finding(op, row, operands, located, refusal, blocked, outcome.call)
+        finding = _finding(op, rule, operands, located, refusal, blocked, outcome.call)
         context = context_block(op, operands, values)
         session.report(
             SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding, context=context)
@@ -152,7 +152,7 @@ def context_block(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> 
 
 def _finding(
     op: str,
-    row: Row,
+    rule: OpRule,
     operands: Sequence[Bound],
     located: Located,
     at: AxisRefusal,
@@ -165,13 +165,13 @@ def _finding(
     culprits = [spots[position] for position in refusal.culprits]
     others = [spots[position] for position in refusal.others]
     axis = axis_text(at.axis) if at.axis is not None else ""
-    message, facts = _tell(op, row, operands, located, at, culprits, others, axis)
+    message, facts = _tell(op, rule, operands, located, at, culprits, others, axis)
     help_lines = []
     gradient = _pending_gradient(operands, located, at.axis, [*culprits, *others])
     if gradient is not None:
         facts.append(f"{gradient} is a gradient, or made of one, and nobody has summed it over {axis}")
         help_lines.append(f"dist.all_reduce({gradient}, group={group_text(at.axis)}) before {op}")
-    for repair in repairs(row, at.givens, blocked=blocked) if at.givens and gradient is None else ():
+    for repair in repairs(rule, at.givens, blocked=blocked) if at.givens and gradient is None else ():
         step = repair.transition
         names = [located.name(spots[position]) for position in repair.positions]
         along = axis_argument(at.axis)
@@ -180,9 +180,9 @@ def _finding(
     if refusal.code == "SW405" and "norm" in op and gradient_origin(tag_of(located.values[culprits[0]])) is not None:
         help_lines.append("shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh")
     elif refusal.code in SHARDING and at.axis is not None:
-        help_lines += sharding_advice(op, row, refusal.code, operands, located, culprits[0], at.axis)
+        help_lines += sharding_advice(op, rule, refusal.code, operands, located, culprits[0], at.axis)
         if call is not None and refusal.code not in ("SW408", "SW418"):
-            help_lines += sharding_help(op, row, call, operands, located, at.axis)
+            help_lines += sharding_help(op, rule, call, operands, located, at.axis)
     if refusal.code == "SW121" and not help_lines:
         along = axis_argument(at.axis)
         help_lines.append(f"with shardwise.rng(seed, synchronised={along}): a stream that draws alike there")
@@ -227,7 +227,7 @@ def _axes_of(operands: Sequence[Bound]) -> list[Any]:
 
 def _tell(
     op: str,
-    row: Row,
+    rule: OpRule,
     operands: Sequence[Bound],
     located: Located,
     at: AxisRefusal,

@@ -15,7 +15,7 @@ from typing import Any
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.local import Refusal, Weak
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import P, R, Shard, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground
@@ -49,10 +49,12 @@ class ShardRepair:
         return sum(step.elements for step in self.steps)
 
 
-def shard_repairs(row: Row, call: Call, operands: Sequence[Bound], axis: Any, *, partials: bool) -> list[ShardRepair]:
+def shard_repairs(
+    rule: OpRule, call: Call, operands: Sequence[Bound], axis: Any, *, partials: bool
+) -> list[ShardRepair]:
     """The admitted repairs, cheapest first."""
     tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
-    if row.labels is None or not tensors:
+    if rule.labels is None or not tensors:
         return []
     now = [_sharded(operands[at], axis) for at in tensors]
     options = [_moves(at, operands[at], one, axis.size()) for at, one in zip(tensors, now, strict=True)]
@@ -60,7 +62,7 @@ def shard_repairs(row: Row, call: Call, operands: Sequence[Bound], axis: Any, *,
     for count in (1, 2) if len(tensors) <= _MOST_OPERANDS else (1,):
         for chosen in itertools.combinations(range(len(tensors)), count):
             for steps in itertools.product(*(options[at] for at in chosen)):
-                result = _try(row, call, now, chosen, steps, axis.size(), partials)
+                result = _try(rule, call, now, chosen, steps, axis.size(), partials)
                 if result is not None:
                     found.append(ShardRepair(steps, result))
     return sorted(found, key=lambda one: (one.elements, len(one.steps)))
@@ -99,7 +101,7 @@ def _moves(at: int, operand: Bound, now: Sharded, size: int) -> list[Step]:
 
 
 def _try(
-    row: Row,
+    rule: OpRule,
     call: Call,
     now: Sequence[Sharded],
     chosen: Sequence[int],
@@ -113,7 +115,7 @@ def _try(
     for at, step in zip(chosen, steps, strict=True):
         shapes[at] = _reshaped(shapes[at], step, size)
         after[at] = Sharded(R) if step.dst is R else Sharded(V, step.dst.dim, now[at].uniform)
-    labelling = row.labels(replace(call, tensors=tuple(shapes))) if row.labels is not None else None
+    labelling = rule.labels(replace(call, tensors=tuple(shapes))) if rule.labels is not None else None
     if labelling is None or not _agree(labelling, shapes):
         return None
     if all(one.dim is None for one in after):

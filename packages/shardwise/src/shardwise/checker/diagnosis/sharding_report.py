@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.dim_labels import Call
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
@@ -71,7 +71,7 @@ def sharding_refused(
         return f"{op} cannot tell in which order mesh axes shard one dim of its result", [reason]
     if code == "SW411":
         fact = "in a local region nobody asks: with local(): around it, and assert_type says what comes out"
-        return f"what {op} does to the sharded dim of {listed} over {axis} is not in the rule book", [fact]
+        return f"what {op} does to the sharded dim of {listed} over {axis} is not said by its op rule", [fact]
     if code == "SW418":
         type, shape = operands[culprits[0]].type, operands[culprits[0]].shape or ()
         assert isinstance(type, TensorType), "only what is sharded has another shape on one rank"
@@ -86,7 +86,7 @@ def sharding_refused(
 
 
 def sharding_advice(
-    op: str, row: Row, code: str, operands: Sequence[Bound], located: Located, culprit: int, axis: Any
+    op: str, rule: OpRule, code: str, operands: Sequence[Bound], located: Located, culprit: int, axis: Any
 ) -> list[str]:
     """What a person would do about it, where that is something else than moving shards."""
     name, where = located.name(culprit), axis_argument(axis)
@@ -98,19 +98,19 @@ def sharding_advice(
         return [
             f"assert_type({name}, {{{where}: S(i)}}) where it is made, with i the dim of which each rank has a piece"
         ]
-    if code == "SW403" and row.op == "mean":
+    if code == "SW403" and rule.op == "mean":
         return [f"shardwise.mean({name}, ..., out_partial_axes={where}), which counts the elements of all ranks"]
-    if code == "SW403" and "reduction" in row.parameters:
+    if code == "SW403" and "reduction" in rule.parameters:
         return [f'{op}(..., reduction="sum") / n, with n the count of all ranks']
     return []
 
 
 def sharding_help(
-    op: str, row: Row, call: Call, operands: Sequence[Bound], located: Located, axis: Any, most: int = 2
+    op: str, rule: OpRule, call: Call, operands: Sequence[Bound], located: Located, axis: Any, most: int = 2
 ) -> list[str]:
     """The cheapest repairs as calls that can be pasted, each with what it moves."""
     lines = []
-    for repair in shard_repairs(row, call, operands, axis, partials=True)[:most]:
+    for repair in shard_repairs(rule, call, operands, axis, partials=True)[:most]:
         calls = [
             f"{step.call}({located.name(step.position)}, {axis_argument(axis)}, src={step.src!r}, dst={step.dst!r}"
             f"{', split_sizes=[...]' * _is_uneven(operands[step.position], axis)})"

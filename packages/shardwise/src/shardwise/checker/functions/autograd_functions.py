@@ -23,7 +23,7 @@ from shardwise.interop.session import this_thread
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map, tree_structure
 from shardwise.mesh.entry import current_entry
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
@@ -216,7 +216,7 @@ def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapp
 
 def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
     """An operator that is not linear in anything, over all tensors among the arguments."""
-    row = Row(cls.__name__)
+    rule = OpRule(cls.__name__)
     named = named_tensors(bind_forward_args(cls, args, kwargs))
     values = [tensor for _, tensor in named]
     operands = [
@@ -231,9 +231,9 @@ def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Map
     ]
     mesh = current_entry()
     scope = None if session.local else scope_of(session, mesh)
-    outcome = infer(row, operands, mesh, session.strict, scope=scope)
+    outcome = infer(rule, operands, mesh, session.strict, scope=scope)
     if outcome.refusals:
-        refuse(session, cls.__name__, row, operands, values, outcome)
+        refuse(session, cls.__name__, rule, operands, values, outcome)
     session.checked += outcome.checked
     session.unchecked += not outcome.checked
     return _run_as(session, cls.__name__, outcome.type, run, values)

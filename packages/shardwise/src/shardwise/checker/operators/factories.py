@@ -32,7 +32,7 @@ _ONE_VALUE = ("ones", "full", "scalar_tensor")
 
 def factory(op: Op) -> Handler:
     """The handler for a factory: a constant under the current mesh, or what its operands make of it."""
-    ground = {Kind.ZERO: Ground.ZERO, Kind.EMPTY: Ground.EMPTY}.get(op.row.kind, Ground.CONSTANT)
+    ground = {Kind.ZERO: Ground.ZERO, Kind.EMPTY: Ground.EMPTY}.get(op.rule.kind, Ground.CONSTANT)
     if ground is Ground.CONSTANT and op.name.removeprefix("new_").removesuffix("_like") in _ONE_VALUE:
         ground = Ground.UNIFORM
 
@@ -48,7 +48,7 @@ def factory(op: Op) -> Handler:
             if template.spec is not None and not session.local:
                 outcome = _cut_like(template, outcome)
             if outcome.refusals:
-                refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+                refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
             return run(session, op, func, args, kwargs, values, outcome)
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
         if isinstance(made, torch.Tensor):

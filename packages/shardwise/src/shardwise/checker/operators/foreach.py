@@ -35,10 +35,10 @@ def foreach(name: str) -> Handler | None:
     if not name.startswith(_PREFIX):
         return None
     repeated = name.removeprefix(_PREFIX)
-    row = lookup(repeated) or lookup(repeated.rstrip("_"))
-    if row is None or row.kind is not Kind.PURE:
+    rule = lookup(repeated) or lookup(repeated.rstrip("_"))
+    if rule is None or rule.kind is not Kind.PURE:
         return None
-    op = Op(OpName((repeated,), in_place=repeated.endswith("_")), row)
+    op = Op(OpName((repeated,), in_place=repeated.endswith("_")), rule)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if is_dtensor_call(args, kwargs):
@@ -75,7 +75,7 @@ def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[s
         return Outcome(UNKNOWN_TYPE, checked=False)
     operands, values, outcome, blocked = judge(session, op, args, kwargs)
     if outcome.refusals:
-        refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+        refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
     session.checked += outcome.checked
     return outcome
 

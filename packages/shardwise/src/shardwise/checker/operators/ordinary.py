@@ -71,7 +71,7 @@ SPLIT = Verdict(UNTYPED, (), False)
 def ordinary(op: Op) -> Handler:
     """The handler for operator ``op``."""
     verdicts: dict[tuple[Any, ...], Verdict] = {}
-    is_view = op.row.view
+    is_view = op.rule.view
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not session.local:
@@ -174,7 +174,7 @@ def ordinary(op: Op) -> Handler:
             return func(*args, **kwargs)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if outcome.refusals:
-            refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+            refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
         elif key is not None:
             _remember(verdicts, key, op, operands, values, outcome, args, kwargs)
         return run(session, op, func, args, kwargs, values, outcome)
@@ -195,21 +195,21 @@ def judge(
     """The operands, their values, the outcome, and why the linear law is blocked (None: it is not)."""
     operands, values = op.bind(args, kwargs)
     blocked = None
-    guard = op.row.guard
+    guard = op.rule.guard
     if guard is not None and any(isinstance(o.type, TensorType) and P in o.type.placements for o in operands):
         blocked = guard(op.static(args, kwargs, operands, values))
     mesh, strict = current_entry(), session.strict
     if session.local:
-        outcome = infer(op.row, operands, mesh, strict, blocked=blocked)
+        outcome = infer(op.rule, operands, mesh, strict, blocked=blocked)
     else:
         scope, call = scope_of(session, mesh), op.labelled(args, kwargs, operands)
-        outcome = infer(op.row, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+        outcome = infer(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
         if op.templates and op.name in GIVES_SHAPE and not op.in_place:
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
     if outcome.refusals:
-        outcome = judged_elsewhere(op.row, operands, values, strict, outcome)
+        outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
     return operands, values, outcome, blocked
 
 
@@ -234,7 +234,7 @@ def run(
             filling.note(op.name, destination, args)
         written = [(op.param_at(at), value) for at, value in enumerate(values[:3]) if value is not destination]
         # transpose_ and its like write nothing: the same elements get other dims.
-        renamed = op.in_place and op.row.view and outcome.type.axes
+        renamed = op.in_place and op.rule.view and outcome.type.axes
         settled = (
             [(destination, outcome.type)]
             if renamed
@@ -252,7 +252,7 @@ def run(
     if destination is not None:
         write(settled, origin)
     else:
-        tag_results(result, args, outcome.type, origin, op.row.view, outcome.results, origins)
+        tag_results(result, args, outcome.type, origin, op.rule.view, outcome.results, origins)
         if any(tag.__class__ is RaggedTag for tag in tags):
             carry(op, args, kwargs, result)
     if is_tracing():
@@ -275,7 +275,7 @@ def _remember(
         outcome.elsewhere
         or is_tracing()
         or has_scalar(args, kwargs)
-        or (outcome.blockable and op.row.guard is not None)
+        or (outcome.blockable and op.rule.guard is not None)
     ):
         return
     # A constant that requires grad is no constant, and R and I mix only where no gradient flows.

@@ -35,7 +35,7 @@ def random_op(op: Op) -> Handler:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
-        draws = op.row.draws is None or op.row.draws(op.static(args, kwargs, operands, values))
+        draws = op.rule.draws is None or op.rule.draws(op.static(args, kwargs, operands, values))
         template = type_of(args[0]) if op.templates and args else UNTYPED
         if draws and template.axes:
             operands = [Bound("input", template, label="input")]
@@ -46,7 +46,7 @@ def random_op(op: Op) -> Handler:
         elif draws:
             outcome = _drawn(_draws(session, kwargs), outcome, operands)
         if outcome.refusals:
-            refuse(session, op.name, op.row, operands, values, outcome, blocked=blocked)
+            refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
         return run(session, op, func, args, kwargs, values, outcome)
 
     return handle

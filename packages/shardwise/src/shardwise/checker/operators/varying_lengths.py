@@ -39,12 +39,12 @@ _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
 
 def decides_lengths(op: Op) -> bool:
     """True if some call of ``op`` has results whose size depends on values."""
-    return op.row.op in DECIDED
+    return op.rule.op in DECIDED
 
 
 def deciding(op: Op, usual: Any) -> Any:
     """The handler of such an operator: by ``usual``, and then the results' dims that values decided are marked."""
-    decider, indexing, choosing = DECIDED[op.row.op], op.row.op == "getitem", op.row.op == "torch.where"
+    decider, indexing, choosing = DECIDED[op.rule.op], op.rule.op == "getitem", op.rule.op == "torch.where"
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = usual(session, func, args, kwargs)
@@ -104,7 +104,7 @@ def _add(x: torch.Tensor, lengths: Iterable[OwnLength]) -> None:
 def carry(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
     """Mark the dims of the results of a call that are dims of such a length of its operands."""
     operands, values = op.bind(args, kwargs)
-    labelling = None if op.row.labels is None else op.row.labels(op.labelled(args, kwargs, operands))
+    labelling = None if op.rule.labels is None else op.rule.labels(op.labelled(args, kwargs, operands))
     if labelling is None:
         return
     tensors = [value for operand, value in zip(operands, values, strict=True) if operand.shape is not None]

@@ -21,7 +21,7 @@ from shardwise.interop.op_names import op_name
 from shardwise.op_rules.registry import lookup
 from shardwise.types.errors import SpmdTypeError
 
-from ..dispatch import handler_of_row
+from ..dispatch import handler_of_rule
 from ..state.pausing import paused
 from ..state.session import CheckSession
 
@@ -30,7 +30,7 @@ _OURS = "_shardwise_{}"
 
 
 def redirect(session_of: SessionOf) -> Callable[[], None]:
-    """Lead every function of ``torch.masked`` that has a row through the check; gives the way back.
+    """Lead every function of ``torch.masked`` that has a rule through the check; gives the way back.
 
     ``session_of``  the check of this thread, None if there is none or it is not to look.
     """
@@ -75,9 +75,9 @@ def _pass_on(*args: Any, **kwargs: Any) -> Any:
 
 def _checked(plain: types.FunctionType, session_of: SessionOf) -> Callable[..., Any]:
     name = op_name(plain)
-    row = name.find(lookup)
-    assert row is not None, "only functions with a row are led here"
-    handler = handler_of_row(name, row)
+    rule = name.find(lookup)
+    assert rule is not None, "only functions with a rule are led here"
+    handler = handler_of_rule(name, rule)
 
     @outermost
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.regions import reinterpret
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
@@ -27,7 +27,7 @@ CODE = "SW133"
 
 
 def judged_elsewhere(
-    row: Row, operands: Sequence[Bound], values: Sequence[Any], strict: bool, outcome: Outcome
+    rule: OpRule, operands: Sequence[Bound], values: Sequence[Any], strict: bool, outcome: Outcome
 ) -> Outcome:
     """``outcome``, or a better one if all that it refuses is a foreign mesh and the call is part of an update.
 
@@ -42,7 +42,7 @@ def judged_elsewhere(
     for type in dict.fromkeys(operands[at].type for refusal in outcome.refusals for at in refusal.refusal.culprits):
         moved = _on(type.axes, operands) if isinstance(type, TensorType) else None
         if moved is not None:
-            return replace(infer(row, moved, None, strict), elsewhere=True)
+            return replace(infer(rule, moved, None, strict), elsewhere=True)
     return Outcome(UNKNOWN_TYPE, checked=False, elsewhere=True) if update else outcome
 
 

@@ -1,4 +1,4 @@
-"""What is the type of a call's result? Applies a row's local rule on every mesh axis in play; pure.
+"""What is the type of a call's result? Applies a rule's local rule on every mesh axis in play; pure.
 
 The answer, an ``Outcome``, always has a type: where an axis was refused it is unknown there, so that a run can go on
 and report every independent mistake and no echoes.
@@ -14,7 +14,7 @@ from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.dim_labels import Call, Shape, pointwise
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule, local_rules
-from shardwise.op_rules.schema import Each, Row
+from shardwise.op_rules.schema import Each, OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec
@@ -51,7 +51,7 @@ class Outcome:
     """The result's type, what was refused, and for each axis of the type the operand it got the placement from.
 
     ``grad_matters``  the answer depends on which operands can receive a gradient.
-    ``blockable``     the answer depends on the row's guard, because some operand is partial.
+    ``blockable``     the answer depends on the rule's guard, because some operand is partial.
     ``checked``       some operand was typed, so this call was really checked.
     ``results``       one type per result tensor where they differ; empty: all have ``type``.
     ``elsewhere``     judged on another mesh than the current one.
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def infer(
-    row: Row,
+    rule: OpRule,
     operands: Sequence[Bound],
     mesh: CurrentMesh | None,
     strict: bool,
@@ -80,28 +80,28 @@ def infer(
     scope: Scope | None = None,
     call: Call = NO_CALL,
 ) -> Outcome:
-    """The type of ``row``'s result for these operands.
+    """The type of ``rule``'s result for these operands.
 
     Where the results have nothing to do with each other, each is a call of its own.
     ``blocked``  see ``algebra.local_rule``.
-    ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the row labels.
+    ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the rule labels.
     """
-    if row.each is Each.APART and len(operands) > 1:
-        return _apart(row, operands, mesh, strict, blocked, scope)
+    if rule.each is Each.APART and len(operands) > 1:
+        return _apart(rule, operands, mesh, strict, blocked, scope)
     refusals: list[AxisRefusal] = []
     types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
         return Outcome(UNKNOWN_TYPE, tuple(refusals))
     typed = [position for position, type in enumerate(types) if isinstance(type, TensorType) and type.axes]
     if not typed:
-        return Outcome(_untyped_result(row, operands, types, mesh), tuple(refusals), checked=False)
+        return Outcome(_untyped_result(rule, operands, types, mesh), tuple(refusals), checked=False)
 
     untyped = {position for position, type in enumerate(types) if isinstance(type, TensorType) and not type.axes}
     if untyped and strict:
         missing = tuple(sorted(untyped))
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
-    placer = Placer(row, call, operands, types)
+    placer = Placer(rule, call, operands, types)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
     found: dict[Any, tuple[Placement | Weak, ...]] = {}
     """For every axis, the placement of each result; a single one: of all."""
@@ -122,7 +122,7 @@ def infer(
         if untyped and P in real:
             found[axis] = (UNKNOWN,)  # reported as SW102, or permissive and not to be judged
             continue
-        places = local_rules(row, givens, blocked=blocked, complete=len(givens) == len(operands))
+        places = local_rules(rule, givens, blocked=blocked, complete=len(givens) == len(operands))
         if isinstance(places, Refusal):
             refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
             places = (UNKNOWN,)
@@ -155,7 +155,7 @@ def infer(
 
 
 def _apart(
-    row: Row,
+    rule: OpRule,
     operands: Sequence[Bound],
     mesh: CurrentMesh | None,
     strict: bool,
@@ -164,7 +164,7 @@ def _apart(
 ) -> Outcome:
     """One call per operand; what is refused counts operands as the call with all of them does."""
     outcomes = [
-        infer(row, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand)) for operand in operands
+        infer(rule, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand)) for operand in operands
     ]
     return Outcome(
         outcomes[0].type,
@@ -251,18 +251,18 @@ def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) 
 
 
 def _untyped_result(
-    row: Row, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
+    rule: OpRule, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
 ) -> TensorType:
     """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
     if not types or not all(isinstance(type, Weak) for type in types):
         return UNTYPED
     givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
-    zero = local_rule(row, givens) is Weak.ZERO
-    return constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(row, operands))
+    zero = local_rule(rule, givens) is Weak.ZERO
+    return constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(rule, operands))
 
 
-def _is_uniform(row: Row, operands: Sequence[Bound]) -> bool:
+def _is_uniform(rule: OpRule, operands: Sequence[Bound]) -> bool:
     """True if a call on operands of one value each gives one value: element by element, or elements moved about."""
-    if row.labels is not pointwise and not row.view:
+    if rule.labels is not pointwise and not rule.view:
         return False
     return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)

@@ -17,7 +17,7 @@ from shardwise.op_rules.propagation.dim_labels import Call, Labelling
 from shardwise.op_rules.propagation.global_sizes import Fit, fit
 from shardwise.op_rules.propagation.local import Refusal, Weak, products
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
@@ -43,8 +43,8 @@ class Scope:
 class Placer:
     """Places the results of one call, axis by axis."""
 
-    def __init__(self, row: Row, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak]) -> None:
-        self.row = row
+    def __init__(self, rule: OpRule, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak]) -> None:
+        self.rule = rule
         self.call = call
         self.operands = operands
         self.types = types
@@ -57,7 +57,7 @@ class Placer:
     @functools.cached_property
     def labelling(self) -> Labelling | None:
         """The call's labels, made when the first sharded axis asks for them."""
-        return None if self.row.labels is None else self.row.labels(self.call)
+        return None if self.rule.labels is None else self.rule.labels(self.call)
 
     def place(
         self, axis: Any, scope: Scope, places: tuple[Placement | Weak, ...]
@@ -100,7 +100,7 @@ class Placer:
             return Fit.SHARD
         first = self.tensors[0]
         type, shape = self.types[first], self.operands[first].shape or ()
-        return fit(self.row.op, self.call, whole_shape(type, shape)) if isinstance(type, TensorType) else Fit.SHARD
+        return fit(self.rule.op, self.call, whole_shape(type, shape)) if isinstance(type, TensorType) else Fit.SHARD
 
     def _misfit(self) -> tuple[Placement | Weak, ...] | Refusal:
         """Sizes of the whole are refused once; what fits nothing is for torch to say."""
@@ -114,11 +114,11 @@ class Placer:
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
         alike = self._cut_alike(sharded)
         givens, positions = givens_along(axis, self.operands, self.types)
-        if not self.row.terms:
+        if not self.rule.terms:
             return Refusal(
                 "SW405", "not linear, so the sum over the shards does not commute with it", tuple(sorted(cut))
             )
-        for product in products(self.row, givens):
+        for product in products(self.rule, givens):
             at = {positions[position] for position in product}
             if not at & (cut | alike) and not any(givens[position].place is Weak.ZERO for position in product):
                 return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))

@@ -20,7 +20,7 @@ from shardwise.interop.tagging import Origin, set_type
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule
-from shardwise.op_rules.schema import Row
+from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes
@@ -64,7 +64,7 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     for operand in operands:
         check_operand(operand, "einsum")
     labels, output = label_dims(parsed, [operand.ndim for operand in operands])
-    row = _row(linear_in, len(operands))
+    rule = _rule(linear_in, len(operands))
     entry = current_entry()
     bound = []
     for at, (operand, its_labels) in enumerate(zip(operands, labels, strict=True)):
@@ -72,7 +72,7 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
         summable: frozenset[Any] = getattr(operand, "summable", frozenset())
         type = type_here(operand, name, entry)
         bound.append(Operand(name, its_labels, type, can_receive_gradient(operand), summable))
-    type, sums = _result(parsed.text, bound, output, row)
+    type, sums = _result(parsed.text, bound, output, rule)
     if out is None:
         return NdimWithSpmdType.of(len(output), type, described=f"einsum({parsed.text!r})", summable=sums)
     if out.ndim != len(output):
@@ -84,8 +84,8 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     return out
 
 
-def _row(linear_in: Sequence[Any], count: int) -> Row:
-    """The declared linearity as a rule row over the parameters x0, x1, ..; a group is a sum, groups are factors."""
+def _rule(linear_in: Sequence[Any], count: int) -> OpRule:
+    """The declared linearity as an op rule over the parameters x0, x1, ..; a group is a sum, groups are factors."""
     groups = [(group,) if isinstance(group, int) else tuple(group) for group in linear_in]
     flat = [position for group in groups for position in group]
     if not all(isinstance(position, int) and 0 <= position < count for position in flat):
@@ -95,7 +95,7 @@ def _row(linear_in: Sequence[Any], count: int) -> Row:
     if len(set(flat)) != len(flat):
         raise SpmdArgumentError(f"linear_in={tuple(linear_in)!r} names an operand twice", code="SW304")
     products = [" ".join(f"x{position}" for position in choice) for choice in itertools.product(*groups)]
-    return Row(
+    return OpRule(
         "einsum",
         " ".join(f"x{position}" for position in range(count)),
         linear=" + ".join(product for product in products if product),
@@ -104,7 +104,7 @@ def _row(linear_in: Sequence[Any], count: int) -> Row:
 
 
 def _result(
-    text: str, operands: Sequence[Operand], output: tuple[str, ...], row: Row
+    text: str, operands: Sequence[Operand], output: tuple[str, ...], rule: OpRule
 ) -> tuple[TensorType, frozenset[Any]]:
     """The result's type, and the axes along which it varies and may be read as a partial sum."""
     if any(operand.type.ground is Ground.UNKNOWN for operand in operands):
@@ -120,8 +120,8 @@ def _result(
         if is_global(axis) and any(operand.type.get(axis) is V for operand in operands):
             place: Placement | None = _along_global(text, axis, operands, output)
         else:
-            place = _along_local(text, axis, operands, row)
-            if place is V and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, row)):
+            place = _along_local(text, axis, operands, rule)
+            if place is V and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, rule)):
                 summable.add(axis)
         if place is not None:
             placements[axis] = place
@@ -208,7 +208,7 @@ def _refuse_beside_shard(text: str, axis: Any, label: str, operand: Operand, pla
         )
 
 
-def _along_local(text: str, axis: Any, operands: Sequence[Operand], row: Row) -> Placement | None:
+def _along_local(text: str, axis: Any, operands: Sequence[Operand], rule: OpRule) -> Placement | None:
     """The local rule; None if no operand says anything about ``axis``."""
     givens: list[Given] = []
     present: list[Operand] = []
@@ -224,7 +224,7 @@ def _along_local(text: str, axis: Any, operands: Sequence[Operand], row: Row) ->
         present.append(operand)
     if not givens:
         return None
-    verdict = local_rule(row, givens)
+    verdict = local_rule(rule, givens)
     if isinstance(verdict, Refusal):
         raise _refused(text, axis, present, givens, verdict)
     if isinstance(verdict, Weak):
@@ -240,14 +240,14 @@ def _contracts_varying(axis: Any, operands: Sequence[Operand], output: tuple[str
     )
 
 
-def _keeps_sum(axis: Any, operands: Sequence[Operand], row: Row) -> bool:
+def _keeps_sum(axis: Any, operands: Sequence[Operand], rule: OpRule) -> bool:
     """True if every operand that varies may be read as a partial sum, and the result is one then."""
     givens = [
         Given(f"x{at}", P if axis in operand.summable else operand.type.get(axis), None, operand.grad)
         for at, operand in enumerate(operands)
         if axis in operand.type
     ]
-    return local_rule(row, givens) is P
+    return local_rule(rule, givens) is P
 
 
 def _missing(text: str, axis: Any, operand: Operand) -> SpmdTypeError:

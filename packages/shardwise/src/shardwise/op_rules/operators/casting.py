@@ -5,7 +5,7 @@ Casts between floating dtypes are linear up to their rounding error; semantics s
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import always_casts, casts
 
 _ROUNDING = "linear up to rounding"
@@ -15,19 +15,19 @@ _FLOATING = ("float", "double", "half", "bfloat16", "cfloat", "cdouble", "chalf"
 _INTEGER = ("int", "long", "short", "char", "byte")
 
 
-def _same_values(op: str, *spellings: str, params: str = "input", view: bool = False) -> Row:
+def _same_values(op: str, *spellings: str, params: str = "input", view: bool = False) -> OpRule:
     law = "the same values, elsewhere or unchanged"
-    return Row(op, params, "input", law=law, source=f"torch.Tensor.{op}", view=view, spellings=spellings)
+    return OpRule(op, params, "input", law=law, source=f"torch.Tensor.{op}", view=view, spellings=spellings)
 
 
-def _cast(op: str, params: str, *static: str, targets: tuple[str, ...] = ("dtype",), view: bool = True) -> Row:
+def _cast(op: str, params: str, *static: str, targets: tuple[str, ...] = ("dtype",), view: bool = True) -> OpRule:
     guard = casts(*targets)
     source = f"torch.Tensor.{op}"
-    return Row(op, params, "input", law=_ROUNDING, source=source, view=view, static=static, guard=guard)
+    return OpRule(op, params, "input", law=_ROUNDING, source=source, view=view, static=static, guard=guard)
 
 
-def _overwrites(op: str, params: str, source: str, *spellings: str) -> Row:
-    return Row(
+def _overwrites(op: str, params: str, source: str, *spellings: str) -> OpRule:
+    return OpRule(
         op,
         params,
         source,
@@ -39,10 +39,10 @@ def _overwrites(op: str, params: str, source: str, *spellings: str) -> Row:
     )
 
 
-ROWS = (
-    *(Row(op, "input memory_format", "input", law=_ROUNDING, source=f"torch.Tensor.{op}") for op in _FLOATING),
+RULES = (
+    *(OpRule(op, "input memory_format", "input", law=_ROUNDING, source=f"torch.Tensor.{op}") for op in _FLOATING),
     *(
-        Row(
+        OpRule(
             op,
             "input memory_format",
             "input",
@@ -52,7 +52,7 @@ ROWS = (
         )
         for op in _INTEGER
     ),
-    Row("bool", "input memory_format", law="asks of each element whether it is zero", source="torch.Tensor.bool"),
+    OpRule("bool", "input memory_format", law="asks of each element whether it is zero", source="torch.Tensor.bool"),
     # The first argument of ``to`` is a device, a dtype, or another tensor whose dtype and device are taken.
     _cast("to", "input ~other dtype", "other", "dtype", targets=("other", "dtype")),
     _cast("type_as", "input ~other", "other", targets=("other",)),
@@ -70,5 +70,5 @@ ROWS = (
     _overwrites("fill_", "~input value", "value", "fill"),
     _overwrites("constant_", "~input val", "val"),
     _overwrites("module_load", "~input other", "other"),
-    Row("set_", "~input source", "source", law="the source's memory", source="torch.Tensor.set_"),
+    OpRule("set_", "~input source", "source", law="the source's memory", source="torch.Tensor.set_"),
 )

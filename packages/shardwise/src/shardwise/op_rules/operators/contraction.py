@@ -5,15 +5,15 @@ One factor of every product may be a pending sum; an added bias must then be one
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 
 _BILINEAR = "bilinear: one factor may be a pending sum"
 _AFFINE = "a product plus a term: the term must be pending when the product is, or it is added once per rank"
 _PRODUCT = "multilinear: exactly one factor may be a pending sum"
 
 
-def _product(op: str, first: str, second: str, *spellings: str, rest: str = "") -> Row:
-    return Row(
+def _product(op: str, first: str, second: str, *spellings: str, rest: str = "") -> OpRule:
+    return OpRule(
         op,
         f"{first} {second} {rest}".strip(),
         f"{first} {second}",
@@ -23,8 +23,8 @@ def _product(op: str, first: str, second: str, *spellings: str, rest: str = "") 
     )
 
 
-def _accumulating(op: str, first: str, second: str, *spellings: str) -> Row:
-    return Row(
+def _accumulating(op: str, first: str, second: str, *spellings: str) -> OpRule:
+    return OpRule(
         op,
         f"input {first} {second} beta alpha",
         f"beta input + alpha {first} {second}",
@@ -34,7 +34,7 @@ def _accumulating(op: str, first: str, second: str, *spellings: str) -> Row:
     )
 
 
-ROWS = (
+RULES = (
     _product("matmul", "input", "other", "linalg.matmul"),
     _product("rmatmul", "input", "other"),
     _product("mm", "input", "mat2", "spmm", "smm", "dsmm", "sparse.mm", "_sparse_mm"),
@@ -51,23 +51,23 @@ ROWS = (
     _product("cross", "input", "other", rest="dim"),
     _product("linalg.cross", "input", "other"),
     _product("tensordot", "a", "b", rest="dims"),
-    Row("einsum", "equation *operands", "^operands", law=_PRODUCT, source="torch.einsum"),
-    Row("chain_matmul", "*matrices", "^matrices", law=_PRODUCT, source="torch.chain_matmul"),
-    Row("linalg.multi_dot", "*tensors", "^tensors", law=_PRODUCT, source="torch.linalg.multi_dot"),
+    OpRule("einsum", "equation *operands", "^operands", law=_PRODUCT, source="torch.einsum"),
+    OpRule("chain_matmul", "*matrices", "^matrices", law=_PRODUCT, source="torch.chain_matmul"),
+    OpRule("linalg.multi_dot", "*tensors", "^tensors", law=_PRODUCT, source="torch.linalg.multi_dot"),
     _accumulating("addmm", "mat1", "mat2"),
     _accumulating("addmv", "mat", "vec"),
     _accumulating("addbmm", "batch1", "batch2"),
     _accumulating("baddbmm", "batch1", "batch2"),
     _accumulating("addr", "vec1", "vec2"),
     _accumulating("sspaddmm", "mat1", "mat2", "saddmm"),
-    Row(
+    OpRule(
         "linear",
         "input weight bias",
         "input weight + bias",
         law=_AFFINE,
         source="torch.nn.functional.linear: input @ weight.T + bias",
     ),
-    Row(
+    OpRule(
         "bilinear",
         "input1 input2 weight bias",
         "input1 input2 weight + bias",
@@ -75,7 +75,7 @@ ROWS = (
         source="torch.nn.functional.bilinear: input1.T @ weight @ input2 + bias",
     ),
     *(
-        Row(
+        OpRule(
             op,
             "y x dx",
             "y x dx",

@@ -1,6 +1,6 @@
 """What do operators do that run functions of the program? Types follow from the functions, and from what decides.
 
-The checker runs each function once on tensors without data. These rows say how the results meet: whichever branch is
+The checker runs each function once on tensors without data. These rules say how the results meet: whichever branch is
 taken and however often a loop runs, there is one type, so results of different functions join as the operands of
 ``where`` do, with the predicate as its condition.
 """
@@ -8,10 +8,10 @@ taken and however often a loop runs, there is one type, so results of different 
 from __future__ import annotations
 
 from ..propagation.dim_labels import pointwise
-from ..schema import Kind, Row
+from ..schema import Kind, OpRule
 
-ROWS = (
-    Row(
+RULES = (
+    OpRule(
         "cond",
         "pred true_fn false_fn",
         "true_fn + false_fn",
@@ -20,7 +20,7 @@ ROWS = (
         kind=Kind.CONTROL,
         labels=pointwise,
     ),
-    Row(
+    OpRule(
         "while_loop",
         "cond_fn carried_inputs body_fn",
         "carried_inputs + body_fn",
@@ -30,7 +30,7 @@ ROWS = (
         kind=Kind.CONTROL,
         labels=pointwise,
     ),
-    Row(
+    OpRule(
         "scan",
         "init ~xs combine_fn",
         "init + combine_fn",
@@ -40,7 +40,7 @@ ROWS = (
         kind=Kind.CONTROL,
         labels=pointwise,
     ),
-    Row(
+    OpRule(
         "associative_scan",
         "xs combine_fn",
         "xs + combine_fn",
@@ -49,7 +49,7 @@ ROWS = (
         kind=Kind.CONTROL,
         labels=pointwise,
     ),
-    Row(
+    OpRule(
         "map",
         "xs args",
         law="the function of each slice along dim 0, one by one: that dim may be sharded and stays so, the other "

@@ -5,7 +5,7 @@ Maxima and norms over windows are in ``opaque.py``.
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import Guard, floating
 
 _AFFINE = "a sum of products plus a bias: the bias must be pending when the products are"
@@ -14,14 +14,14 @@ _REARRANGES = "copies windows out, or sums them back"
 _RESIZES = "interpolates with weights that depend on sizes only"
 
 
-def _convolves(op: str, rest: str, *spellings: str) -> Row:
+def _convolves(op: str, rest: str, *spellings: str) -> OpRule:
     params = f"input weight bias {rest}"
-    return Row(op, params, "input weight + bias", law=_AFFINE, source=f"torch.{op}", spellings=spellings)
+    return OpRule(op, params, "input weight + bias", law=_AFFINE, source=f"torch.{op}", spellings=spellings)
 
 
-def _of_input(law: str, op: str, params: str, *spellings: str, guard: Guard | None = None) -> Row:
+def _of_input(law: str, op: str, params: str, *spellings: str, guard: Guard | None = None) -> OpRule:
     source = f"torch.nn.functional.{op}"
-    return Row(op, params, "input", law=law, source=source, spellings=spellings, guard=guard)
+    return OpRule(op, params, "input", law=law, source=source, spellings=spellings, guard=guard)
 
 
 _DIVIDES = floating("rounds each rank's quotient, because the values are integers")
@@ -40,7 +40,7 @@ _BORDERS = (
 _ADAPTIVE = "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d"
 _TRANSPOSED = "stride padding output_padding groups dilation"
 
-ROWS = (
+RULES = (
     _convolves("conv1d", "stride padding dilation groups", "conv2d", "conv3d"),
     _convolves("conv_transpose1d", _TRANSPOSED, "conv_transpose2d", "conv_transpose3d"),
     _convolves("conv_tbc", "pad"),
@@ -59,7 +59,7 @@ ROWS = (
     _of_input(_RESIZES, "upsample_bilinear", "input size scale_factor"),
     *(_of_input(_RESIZES, op, "input output_size") for op in _UPSAMPLING.split()),
     *(_of_input("copies the border", op, "input padding") for op in _BORDERS.split()),
-    Row(
+    OpRule(
         "grid_sample",
         "input grid mode padding_mode align_corners",
         "input",
@@ -67,7 +67,7 @@ ROWS = (
         source="torch.nn.functional.grid_sample",
         spellings=("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
     ),
-    Row(
+    OpRule(
         "affine_grid",
         "theta size align_corners",
         "theta",
@@ -75,14 +75,14 @@ ROWS = (
         source="torch.nn.functional.affine_grid",
         spellings=("affine_grid_generator",),
     ),
-    Row(
+    OpRule(
         "pad",
         "input pad mode value",
         "input + value",
         law="copies the input; a border of zeros adds nothing, another constant is added once per rank",
         source="torch.nn.functional.pad",
     ),
-    Row(
+    OpRule(
         "constant_pad_nd",
         "input pad value",
         "input + value",

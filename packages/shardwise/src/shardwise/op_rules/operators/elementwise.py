@@ -5,20 +5,20 @@ Element-by-element functions that are linear in nothing are listed by name in ``
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import casts, only
 
 _ROUNDS = "rounds each rank's quotient"
 
-ROWS = (
-    Row(
+RULES = (
+    OpRule(
         "add",
         "input other alpha",
         "input + other alpha",
         law="a sum of sums is the sum of everything",
         source="torch.add: out = input + alpha * other",
     ),
-    Row(
+    OpRule(
         "sub",
         "input other alpha",
         "input + other alpha",
@@ -26,18 +26,18 @@ ROWS = (
         source="torch.sub: out = input - alpha * other",
         spellings=("subtract",),
     ),
-    Row(
+    OpRule(
         "rsub",
         "input other alpha",
         "input alpha + other",
         law="a difference of sums is the sum of the differences",
         source="torch.rsub: out = other - alpha * input",
     ),
-    Row("neg", "input", "input", law="-(a + b) = -a - b", source="torch.neg", spellings=("negative",)),
-    Row("positive", "input", "input", law="the identity", source="torch.positive"),
-    Row("rad2deg", "input", "input", law="a product with a constant", source="torch.rad2deg: input * 180 / pi"),
-    Row("deg2rad", "input", "input", law="a product with a constant", source="torch.deg2rad: input * pi / 180"),
-    Row(
+    OpRule("neg", "input", "input", law="-(a + b) = -a - b", source="torch.neg", spellings=("negative",)),
+    OpRule("positive", "input", "input", law="the identity", source="torch.positive"),
+    OpRule("rad2deg", "input", "input", law="a product with a constant", source="torch.rad2deg: input * 180 / pi"),
+    OpRule("deg2rad", "input", "input", law="a product with a constant", source="torch.deg2rad: input * pi / 180"),
+    OpRule(
         "mul",
         "input other",
         "input other",
@@ -45,7 +45,7 @@ ROWS = (
         source="torch.mul",
         spellings=("multiply",),
     ),
-    Row(
+    OpRule(
         "div",
         "input other rounding_mode",
         "input",
@@ -55,7 +55,7 @@ ROWS = (
         guard=only("rounding_mode", None, reason=_ROUNDS),
         spellings=("divide", "true_divide"),
     ),
-    Row(
+    OpRule(
         "rdiv",
         "input other rounding_mode",
         "other",
@@ -64,14 +64,14 @@ ROWS = (
         static=("rounding_mode",),
         guard=only("rounding_mode", None, reason=_ROUNDS),
     ),
-    Row(
+    OpRule(
         "ldexp",
         "input other",
         "input",
         law="a product with 2**other",
         source="torch.ldexp: input * 2 ** other",
     ),
-    Row(
+    OpRule(
         "xlogy",
         "input other",
         "input",
@@ -79,35 +79,35 @@ ROWS = (
         source="torch.xlogy: input * log(other)",
         spellings=("special.xlogy",),
     ),
-    Row(
+    OpRule(
         "special.xlog1py",
         "input other",
         "input",
         law="a product with log1p(other)",
         source="torch.special.xlog1py: input * log1p(other)",
     ),
-    Row(
+    OpRule(
         "addcmul",
         "input tensor1 tensor2 value",
         "input + value tensor1 tensor2",
         law="a sum of two terms; both must be pending, the second through exactly one factor",
         source="torch.addcmul: input + value * tensor1 * tensor2",
     ),
-    Row(
+    OpRule(
         "addcdiv",
         "input tensor1 tensor2 value",
         "input + value tensor1",
         law="a sum of two terms; both must be pending, the second through its numerator",
         source="torch.addcdiv: input + value * tensor1 / tensor2",
     ),
-    Row(
+    OpRule(
         "lerp",
         "input end weight",
         "input + weight end + weight input",
         law="both ends pending and the weight not",
         source="torch.lerp: input + weight * (end - input)",
     ),
-    Row(
+    OpRule(
         "torch.where",
         "condition input other",
         "input + other",
@@ -115,30 +115,30 @@ ROWS = (
         source="torch.where",
     ),
     # The method's order of operands: ``x.where(condition, other)``.
-    Row(
+    OpRule(
         "where",
         "input condition other",
         "input + other",
         law="a mask that is equal on every rank picks from both pending sums alike",
         source="Tensor.where(condition, other)",
     ),
-    Row(
+    OpRule(
         "masked_fill",
         "input mask value",
         "input + value",
         law="keeps or replaces elements by a mask equal on every rank; a filled-in zero adds nothing",
         source="torch.Tensor.masked_fill",
     ),
-    Row(
+    OpRule(
         "masked_scatter",
         "input mask source",
         "input + source",
         law="keeps or replaces elements by a mask equal on every rank",
         source="torch.Tensor.masked_scatter",
     ),
-    Row("real", "input", "input", law="linear over the reals", source="torch.real", view=True),
-    Row("imag", "input", "input", law="linear over the reals", source="torch.imag", view=True),
-    Row(
+    OpRule("real", "input", "input", law="linear over the reals", source="torch.real", view=True),
+    OpRule("imag", "input", "input", law="linear over the reals", source="torch.imag", view=True),
+    OpRule(
         "conj",
         "input",
         "input",
@@ -147,7 +147,7 @@ ROWS = (
         view=True,
         spellings=("resolve_conj", "resolve_neg", "_conj", "_neg_view"),
     ),
-    Row(
+    OpRule(
         "conj_physical",
         "input",
         "input",
@@ -155,7 +155,7 @@ ROWS = (
         source="torch.conj_physical",
         spellings=("_conj_physical", "_conj_copy", "_neg_view_copy"),
     ),
-    Row(
+    OpRule(
         "view_as_real",
         "input",
         "input",
@@ -163,7 +163,7 @@ ROWS = (
         source="torch.view_as_real",
         view=True,
     ),
-    Row(
+    OpRule(
         "view_as_complex",
         "input",
         "input",
@@ -171,14 +171,14 @@ ROWS = (
         source="torch.view_as_complex",
         view=True,
     ),
-    Row(
+    OpRule(
         "complex",
         "real imag",
         "real + imag",
         law="jointly linear: both parts pending",
         source="torch.complex: real + imag * 1j",
     ),
-    Row(
+    OpRule(
         "cumsum",
         "input dim dtype",
         "input",

@@ -6,7 +6,7 @@ type the result then has.
 
 from __future__ import annotations
 
-from ..schema import Kind, Row
+from ..schema import Kind, OpRule
 from .guards import casts
 
 _SEQUENCES = "arange range logspace eye tril_indices triu_indices"
@@ -18,17 +18,19 @@ _TABLES = "fft.fftfreq fft.rfftfreq"
 _OUTSIDE = "from_numpy frombuffer from_file from_dlpack __array_wrap__ load"
 
 
-def _constants(names: str, prefix: str = "") -> tuple[Row, ...]:
-    return tuple(Row(prefix + name, kind=Kind.CONSTANT, law="the same numbers on every rank") for name in names.split())
+def _constants(names: str, prefix: str = "") -> tuple[OpRule, ...]:
+    return tuple(
+        OpRule(prefix + name, kind=Kind.CONSTANT, law="the same numbers on every rank") for name in names.split()
+    )
 
 
-def _like(kind: Kind, *names: str, params: str = "~input") -> tuple[Row, ...]:
+def _like(kind: Kind, *names: str, params: str = "~input") -> tuple[OpRule, ...]:
     law = {Kind.ZERO: "zeros", Kind.CONSTANT: "ones", Kind.EMPTY: "uninitialised memory"}[kind]
-    return tuple(Row(name, params, kind=kind, law=f"{law}, of the template's shape") for name in names)
+    return tuple(OpRule(name, params, kind=kind, law=f"{law}, of the template's shape") for name in names)
 
 
-def _filled(op: str, params: str, value: str) -> Row:
-    return Row(
+def _filled(op: str, params: str, value: str) -> OpRule:
+    return OpRule(
         op,
         f"{params} dtype",
         value,
@@ -40,8 +42,8 @@ def _filled(op: str, params: str, value: str) -> Row:
     )
 
 
-def _copied(op: str, data: str, law: str, *, template: str = "", view: bool = False) -> Row:
-    return Row(
+def _copied(op: str, data: str, law: str, *, template: str = "", view: bool = False) -> OpRule:
+    return OpRule(
         op,
         f"{template} {data} dtype",
         data,
@@ -54,12 +56,12 @@ def _copied(op: str, data: str, law: str, *, template: str = "", view: bool = Fa
     )
 
 
-ROWS = (
+RULES = (
     *_constants(_SEQUENCES),
     *_constants(_WINDOWS),
     *_constants(_SIGNAL_WINDOWS, "signal.windows."),
     *_constants(_TABLES),
-    Row(
+    OpRule(
         "linspace",
         "start end steps",
         "start + end",
@@ -67,10 +69,10 @@ ROWS = (
         source="torch.linspace",
         kind=Kind.CONSTANT,
     ),
-    Row("ones", kind=Kind.CONSTANT, law="ones"),
-    Row("zeros", kind=Kind.ZERO, law="zeros"),
-    *(Row(op, kind=Kind.EMPTY, law="uninitialised memory") for op in ("empty", "empty_strided", "empty_permuted")),
-    *(Row(op, kind=Kind.EMPTY, law="memory that may hold other data on every rank") for op in _OUTSIDE.split()),
+    OpRule("ones", kind=Kind.CONSTANT, law="ones"),
+    OpRule("zeros", kind=Kind.ZERO, law="zeros"),
+    *(OpRule(op, kind=Kind.EMPTY, law="uninitialised memory") for op in ("empty", "empty_strided", "empty_permuted")),
+    *(OpRule(op, kind=Kind.EMPTY, law="memory that may hold other data on every rank") for op in _OUTSIDE.split()),
     *_like(Kind.ZERO, "zeros_like", "new_zeros", "zero_", "zeros_"),
     *_like(Kind.CONSTANT, "ones_like", "new_ones", "ones_", "eye_", "dirac_"),
     *_like(Kind.EMPTY, "empty_like", "new_empty", "new_empty_strided", "new", "resize_", "resize", "sparse_resize_"),

@@ -1,6 +1,6 @@
 """When does a linear law not hold for this very call? Small predicates on a call's static arguments.
 
-A guard receives the values of the row's ``static`` parameters that were given (a tensor may be one of them, for its
+A guard receives the values of the rule's ``static`` parameters that were given (a tensor may be one of them, for its
 dtype or its shape), under ``"dtypes"`` the operands' dtype names by parameter, and under ``"partial"`` the parameters
 that are pending sums. It returns why the law fails, or None. A missing dtype counts as a floating one.
 """

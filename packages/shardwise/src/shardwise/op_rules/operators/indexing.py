@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import Guard, casts, first_of, floating, not_given, only
 
 _READS = "reads elements at positions that are equal on every rank"
@@ -26,15 +26,15 @@ def _summed(*reductions: str) -> Guard:
     return guard
 
 
-def _read(op: str, params: str, *spellings: str, view: bool = False) -> Row:
-    return Row(op, params, "input", law=_READS, source=f"torch.{op}", view=view, spellings=spellings)
+def _read(op: str, params: str, *spellings: str, view: bool = False) -> OpRule:
+    return OpRule(op, params, "input", law=_READS, source=f"torch.{op}", view=view, spellings=spellings)
 
 
-def _write(op: str, params: str, source: str, *spellings: str) -> Row:
-    return Row(op, params, f"input + {source}", law=_WRITES, source=f"torch.{op}", spellings=spellings)
+def _write(op: str, params: str, source: str, *spellings: str) -> OpRule:
+    return OpRule(op, params, f"input + {source}", law=_WRITES, source=f"torch.{op}", spellings=spellings)
 
 
-ROWS = (
+RULES = (
     _read("getitem", "input index", view=True),
     _read("index", "input indices", "_unsafe_index"),
     _read("gather", "input dim index"),
@@ -43,7 +43,7 @@ ROWS = (
     _read("take_along_dim", "input indices dim"),
     *(_read(f"max_unpool{spatial}d", "input indices kernel_size") for spatial in (1, 2, 3)),
     _read("masked_select", "input mask"),
-    Row(
+    OpRule(
         "setitem",
         "input index value",
         "input + value",
@@ -63,7 +63,7 @@ ROWS = (
     _write("slice_scatter", "input src dim start end step", "src"),
     _write("as_strided_scatter", "input src size stride storage_offset", "src"),
     _write("fill_diagonal_", "input fill_value wrap", "fill_value"),
-    Row(
+    OpRule(
         "scatter",
         "input dim index src value reduce",
         "input + src + value",
@@ -72,7 +72,7 @@ ROWS = (
         static=("reduce",),
         guard=only("reduce", None, "add", reason=_NOT_A_SUM),
     ),
-    Row(
+    OpRule(
         "scatter_reduce",
         "input dim index src reduce include_self",
         "input + src",
@@ -81,7 +81,7 @@ ROWS = (
         static=("reduce",),
         guard=_summed("sum", "mean"),
     ),
-    Row(
+    OpRule(
         "index_reduce",
         "input dim index source reduce include_self",
         "input + source",
@@ -90,7 +90,7 @@ ROWS = (
         static=("reduce",),
         guard=_summed("mean"),
     ),
-    Row(
+    OpRule(
         "embedding",
         "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
         "weight",
@@ -99,14 +99,14 @@ ROWS = (
         static=("max_norm",),
         guard=not_given("max_norm", "max_norm rescales each rank's rows"),
     ),
-    Row(
+    OpRule(
         "torch.embedding",
         "weight indices padding_idx scale_grad_by_freq sparse",
         "weight",
         law="reads rows of the table at positions that are equal on every rank",
         source="torch.embedding",
     ),
-    Row(
+    OpRule(
         "embedding_bag",
         "input weight offsets max_norm norm_type scale_grad_by_freq mode sparse per_sample_weights"
         " include_last_offset padding_idx",
@@ -120,7 +120,7 @@ ROWS = (
         ),
     ),
     # Returns index tensors beside its result.
-    Row(
+    OpRule(
         "torch.embedding_bag",
         "weight indices offsets",
         law="hands back which rows it read",

@@ -106,4 +106,4 @@ DECIDED: Mapping[str, Decider] = {
     "bincount": _binned,
     "one_hot": _classes,
 }
-"""By the name of the operator's row."""
+"""By the name of the operator's rule."""

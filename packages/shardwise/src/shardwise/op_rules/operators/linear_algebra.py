@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..schema import Result, Row
+from ..schema import OpRule, Result
 from .guards import Guard
 
 
-def _solves(op: str, params: str, right_hand_side: str, *others: Result, guard: Guard | None = None) -> Row:
+def _solves(op: str, params: str, right_hand_side: str, *others: Result, guard: Guard | None = None) -> OpRule:
     """``others``: the results beside the solution. ``guard`` sees all parameters."""
     law = "applies an inverse that is equal on every rank to the right-hand side"
     static = tuple(params.split()) if guard is not None else ()
-    return Row(op, params, right_hand_side, others, law=law, source=f"torch.{op}", static=static, guard=guard)
+    return OpRule(op, params, right_hand_side, others, law=law, source=f"torch.{op}", static=static, guard=guard)
 
 
 def _without_residuals(static: Mapping[str, Any]) -> str | None:
@@ -27,7 +27,7 @@ def _without_residuals(static: Mapping[str, Any]) -> str | None:
     return "the residuals are squared, and come beside the solution"
 
 
-ROWS = (
+RULES = (
     _solves("linalg.solve", "A B", "B"),
     _solves("linalg.solve_ex", "A B", "B", Result(of="A")),
     _solves("linalg.solve_triangular", "input B", "B"),
@@ -40,7 +40,7 @@ ROWS = (
     _solves("cholesky_solve", "input input2 upper", "input"),
     # Hands back a copy of the matrix beside the solution.
     _solves("triangular_solve", "b A", "b", Result("A", of="A")),
-    Row(
+    OpRule(
         "ormqr",
         "input tau other left transpose",
         "other",

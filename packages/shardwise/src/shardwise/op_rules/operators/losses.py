@@ -8,7 +8,7 @@ in the place of ``size_average`` (``op_rules/operators/dims/losses.py`` reads bo
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import first_of, floating, only, pending
 
 _LEGACY = "size_average reduce reduction"
@@ -48,16 +48,16 @@ _PENDING_TARGETS = first_of(
 )
 
 
-def _row(op: str, params: str) -> Row:
+def _rule(op: str, params: str) -> OpRule:
     if op in _IN_WEIGHTS.split():
         law = "is a loss: linear in nothing but the weights of its terms"
-        return Row(op, params, "weight", law=law, source=f"torch.nn.functional.{op}")
+        return OpRule(op, params, "weight", law=law, source=f"torch.nn.functional.{op}")
     if op in _IN_TARGETS.split():
         law = "is a loss: linear in nothing but probabilities to aim at and the weights of classes"
         static = ("label_smoothing",)
         source = f"torch.nn.functional.{op}"
-        return Row(op, params, "target weight", law=law, source=source, static=static, guard=_PENDING_TARGETS)
-    return Row(op, params, law="is a loss: a pending sum does not pass")
+        return OpRule(op, params, "target weight", law=law, source=source, static=static, guard=_PENDING_TARGETS)
+    return OpRule(op, params, law="is a loss: a pending sum does not pass")
 
 
-ROWS = tuple(_row(op, params) for op, params in _PARAMS.items())
+RULES = tuple(_rule(op, params) for op, params in _PARAMS.items())

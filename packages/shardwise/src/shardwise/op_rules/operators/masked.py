@@ -5,22 +5,22 @@ They are whole operators here although they are Python: ``mean`` divides by the 
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import casts
 
 _REDUCTIONS = "prod amax amin argmax argmin median logsumexp"
 
 
-def _linear(op: str, params: str, law: str) -> Row:
+def _linear(op: str, params: str, law: str) -> OpRule:
     source = f"torch.{op}"
-    return Row(op, params, "input", law=law, source=source, static=("dtype",), guard=casts("dtype"))
+    return OpRule(op, params, "input", law=law, source=source, static=("dtype",), guard=casts("dtype"))
 
 
-def _opaque(op: str, params: str) -> Row:
-    return Row(op, params, law="combines what the mask leaves: a pending sum does not pass", source=f"torch.{op}")
+def _opaque(op: str, params: str) -> OpRule:
+    return OpRule(op, params, law="combines what the mask leaves: a pending sum does not pass", source=f"torch.{op}")
 
 
-ROWS = (
+RULES = (
     _linear("masked.sum", "input dim keepdim dtype mask", "a sum of sums is the sum of everything"),
     _linear("masked.mean", "input dim keepdim dtype mask", "a sum divided by a count that is the same on every rank"),
     _linear("masked.cumsum", "input dim dtype mask", "running sums of what the mask leaves"),

@@ -5,7 +5,7 @@ They are free on tensors of any type, so that a program with a type error can be
 
 from __future__ import annotations
 
-from ..schema import Kind, Row
+from ..schema import Kind, OpRule
 
 _GETTERS = """
     shape dtype device layout ndim itemsize nbytes name grad_dtype output_nr
@@ -30,4 +30,4 @@ _METHODS = """
     _sym_cos _sym_cosh _sym_sin _sym_sinh _sym_tan _sym_tanh sym_size sym_stride sym_numel sym_storage_offset
 """
 
-ROWS = tuple(Row(op, kind=Kind.METADATA, law="looks at no value") for op in (*_GETTERS.split(), *_METHODS.split()))
+RULES = tuple(OpRule(op, kind=Kind.METADATA, law="looks at no value") for op in (*_GETTERS.split(), *_METHODS.split()))

@@ -86,7 +86,7 @@ def listed(call: Call, *names: str) -> list[int] | None:
 
 
 def positional(labeller: Labeller, names: str) -> Labeller:
-    """``labeller`` for a row that does not name its parameters after the first; they are ``names``."""
+    """``labeller`` for a rule that does not name its parameters after the first; they are ``names``."""
 
     def label(call: Call) -> Labelling | None:
         known = {f"args[{at}]": name for at, name in enumerate(names.split(), 1)}

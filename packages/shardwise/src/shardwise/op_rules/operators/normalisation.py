@@ -5,7 +5,7 @@ A missing weight means one, which no rank can share out: then a pending bias alo
 
 from __future__ import annotations
 
-from ..schema import Result, Row
+from ..schema import OpRule, Result
 from .guards import Guard, first_of, needs, only, pending
 
 _AFFINE = "the normalised input times weight plus bias; the input itself is divided by its own norm"
@@ -15,11 +15,11 @@ _OWN_STATISTICS = "normalises by the input's own statistics"
 
 def _normalises(
     op: str, params: str, linear: str, *static: str, guard: Guard | None = None, statistics: int = 0
-) -> Row:
+) -> OpRule:
     """``statistics``: results beside the first one, which follow from the input alone."""
     source = f"torch.{op}" if statistics else f"torch.nn.functional.{op}"
     others = (Result(of="input"),) * statistics
-    return Row(op, params, linear, others, law=_AFFINE, source=source, static=static, guard=guard)
+    return OpRule(op, params, linear, others, law=_AFFINE, source=source, static=static, guard=guard)
 
 
 _NEEDS_WEIGHT = needs("weight", "bias", _ONE)
@@ -35,7 +35,7 @@ def _needs_fixed(given: Guard) -> Guard:
 _EVALUATION = _needs_fixed(only("training", False, reason=_OWN_STATISTICS, default=False))
 _RUNNING = _needs_fixed(only("use_input_stats", False, reason=_OWN_STATISTICS, default=True))
 
-ROWS = (
+RULES = (
     _normalises("layer_norm", "input normalized_shape weight bias eps", "weight + bias", guard=_NEEDS_WEIGHT),
     _normalises("group_norm", "input num_groups weight bias eps", "weight + bias", guard=_NEEDS_WEIGHT),
     _normalises(

@@ -1,12 +1,12 @@
 """Which operators are deterministic functions that are linear in nothing? An explicit list, by family.
 
-Being listed matters: an operator with no row is a finding, never a guess. A pending sum must be reduced before any of
+Being listed matters: an operator with no rule is a finding, never a guess. A pending sum must be reduced before any of
 these; equal operands give equal results, and varying ones varying results.
 """
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .positions import POSITIONS
 
 FAMILIES: dict[str, str] = {
@@ -119,8 +119,8 @@ FAMILIES: dict[str, str] = {
     "is internal to functionalisation": "slice_inverse values_copy _values_copy",
 }
 
-ROWS = tuple(
-    Row(op, POSITIONS.get(op, "input other"), law=f"{family}: a pending sum does not pass")
+RULES = tuple(
+    OpRule(op, POSITIONS.get(op, "input other"), law=f"{family}: a pending sum does not pass")
     for family, names in FAMILIES.items()
     for op in names.split()
 )

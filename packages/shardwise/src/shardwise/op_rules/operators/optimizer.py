@@ -5,7 +5,7 @@ Their destinations keep their types. What a gradient's type must be before the s
 
 from __future__ import annotations
 
-from ..schema import Kind, Row
+from ..schema import Kind, OpRule
 
 _FOREACH = """
     abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
@@ -15,8 +15,8 @@ _FOREACH = """
 _FUSED = "adam adamw sgd adagrad"
 _SCALING = "_amp_foreach_non_finite_check_and_unscale _amp_update_scale"
 
-ROWS = (
-    *(Row(f"_foreach_{op}", kind=Kind.OPTIMIZER, law="each of a list") for op in _FOREACH.split()),
-    *(Row(f"_fused_{op}", kind=Kind.OPTIMIZER, law="one fused update") for op in _FUSED.split()),
-    *(Row(op, kind=Kind.OPTIMIZER, law="gradient scaling") for op in _SCALING.split()),
+RULES = (
+    *(OpRule(f"_foreach_{op}", kind=Kind.OPTIMIZER, law="each of a list") for op in _FOREACH.split()),
+    *(OpRule(f"_fused_{op}", kind=Kind.OPTIMIZER, law="one fused update") for op in _FUSED.split()),
+    *(OpRule(op, kind=Kind.OPTIMIZER, law="gradient scaling") for op in _SCALING.split()),
 )

@@ -1,7 +1,7 @@
 """What stands where in a call of an operator that is listed by name only? Positional parameters beyond ``input other``.
 
 ``opaque.py`` lists operators that are linear in nothing by name; labels need to know which argument is the dim. Written
-like ``Row.params``; an operator that is not here has ``input other``.
+like ``OpRule.params``; an operator that is not here has ``input other``.
 """
 
 from __future__ import annotations

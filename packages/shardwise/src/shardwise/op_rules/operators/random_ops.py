@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..schema import Kind, Row
+from ..schema import Kind, OpRule
 
 _FACTORIES = "rand randn randint randperm"
 _FILLS = "normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_"
@@ -32,13 +32,13 @@ def _drops(p: str = "p", training: str = "training", *, by_default: bool) -> Any
     return draws
 
 
-def _dropout(op: str, *, training: str = "training", by_default: bool = True, linear: bool = True) -> Row:
+def _dropout(op: str, *, training: str = "training", by_default: bool = True, linear: bool = True) -> OpRule:
     draws = _drops(training=training, by_default=by_default)
 
     def shifts(static: Mapping[str, Any]) -> str | None:
         return "dropped elements are set to a constant other than zero" if draws(static) else None
 
-    return Row(
+    return OpRule(
         op,
         f"input p {training} inplace",
         "input",
@@ -51,8 +51,10 @@ def _dropout(op: str, *, training: str = "training", by_default: bool = True, li
     )
 
 
-def _random(names: str, params: str = "") -> tuple[Row, ...]:
-    return tuple(Row(name, params, kind=Kind.RANDOM, law="drawn from the generator in use") for name in names.split())
+def _random(names: str, params: str = "") -> tuple[OpRule, ...]:
+    return tuple(
+        OpRule(name, params, kind=Kind.RANDOM, law="drawn from the generator in use") for name in names.split()
+    )
 
 
 def _attention_draws(static: Mapping[str, Any]) -> bool:
@@ -69,7 +71,7 @@ def _recurrent_draws(static: Mapping[str, Any]) -> bool:
 
 _POOL = "input kernel_size output_size output_ratio return_indices _random_samples"
 
-ROWS = (
+RULES = (
     *_random(_FACTORIES),
     *_random(_FILLS, "~input"),
     *_random(_INITIALISERS, "~tensor"),
@@ -88,7 +90,7 @@ ROWS = (
     _dropout("dropout3d"),
     _dropout("feature_dropout", training="train"),
     _dropout("torch.dropout", training="train"),
-    Row(
+    OpRule(
         "native_dropout",
         "input p train",
         law="dropout that hands out its mask too, which follows from no value: there is no one law for both",
@@ -101,7 +103,7 @@ ROWS = (
     _dropout("feature_alpha_dropout", by_default=False, linear=False),
     _dropout("torch.alpha_dropout", training="train", linear=False),
     _dropout("torch.feature_alpha_dropout", training="train", linear=False),
-    Row(
+    OpRule(
         "rrelu",
         "input lower upper training",
         law="a slope drawn per element in training",
@@ -109,7 +111,7 @@ ROWS = (
         static=("training",),
         draws=lambda static: bool(static.get("training", False)),
     ),
-    Row(
+    OpRule(
         "scaled_dot_product_attention",
         "query key value attn_mask dropout_p is_causal",
         "value",
@@ -121,7 +123,7 @@ ROWS = (
     ),
     # Besides their result, the kernels return what the backward pass needs, which is not linear in anything.
     *(
-        Row(
+        OpRule(
             op,
             f"query key value {further}",
             law="weights from query and key; returns their normaliser too",
@@ -131,7 +133,7 @@ ROWS = (
         )
         for op, further in _ATTENTION_KERNELS.items()
     ),
-    Row(
+    OpRule(
         "multi_head_attention_forward",
         "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p"
         " out_proj_weight out_proj_bias training",
@@ -141,7 +143,7 @@ ROWS = (
         draws=_attention_draws,
     ),
     *(
-        Row(
+        OpRule(
             op,
             "input hx params has_biases num_layers dropout train bidirectional",
             law="gates are non-linear; dropout between layers in training",

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from ..schema import Row
+from ..schema import OpRule
 from .guards import casts, not_given, only, pending
 
 _TODAY = (not_given("size_average", "may divide by the weights"), not_given("reduce", "may divide by the weights"))
 
-ROWS = (
-    Row(
+RULES = (
+    OpRule(
         "sum",
         "input dim keepdim dtype",
         "input",
@@ -20,7 +20,7 @@ ROWS = (
         static=("dtype",),
         guard=casts("dtype"),
     ),
-    Row(
+    OpRule(
         "mean",
         "input dim keepdim dtype",
         "input",
@@ -29,7 +29,7 @@ ROWS = (
         static=("dtype",),
         guard=casts("dtype"),
     ),
-    Row(
+    OpRule(
         "sum_to_size",
         "input size",
         "input",
@@ -37,22 +37,22 @@ ROWS = (
         source="torch.Tensor.sum_to_size",
         view=True,
     ),
-    Row("trace", "input", "input", law="a sum along the diagonal", source="torch.trace"),
-    Row(
+    OpRule("trace", "input", "input", law="a sum along the diagonal", source="torch.trace"),
+    OpRule(
         "diff",
         "input n dim prepend append",
         "input + prepend + append",
         law="differences of neighbours; what is prepended or appended must be pending too",
         source="torch.diff",
     ),
-    Row(
+    OpRule(
         "gradient",
         "input spacing",
         "input",
         law="differences of neighbours divided by distances",
         source="torch.gradient",
     ),
-    Row(
+    OpRule(
         "bincount",
         "input weights minlength",
         "weights",
@@ -60,7 +60,7 @@ ROWS = (
         source="torch.bincount",
     ),
     # The weighted mean divides by the weights of the targets, which the input does not enter.
-    Row(
+    OpRule(
         "nll_loss",
         "input target weight size_average ignore_index reduce reduction",
         "input weight",
@@ -70,7 +70,7 @@ ROWS = (
         guard=pending("weight", only("reduction", "none", "sum", reason="divides by the weights"), *_TODAY),
         spellings=("nll_loss_nd", "nll_loss2d"),
     ),
-    Row(
+    OpRule(
         "segment_reduce",
         "data reduce lengths indices offsets initial",
         "data + initial",

@@ -44,7 +44,7 @@ def tensor_at(call: Call, param: str) -> Shape | None:
 
 
 def stretched(
-    rows: Sequence[Sequence[Label]],
+    all_rules: Sequence[Sequence[Label]],
     tensors: Sequence[Shape],
     results: Sequence[Dims],
     fates: Mapping[Label, Fate] | None = None,
@@ -54,23 +54,23 @@ def stretched(
 
     None if the sizes do not match, so that the call is bound to fail.
     """
-    if any(len(row) != tensor.ndim for row, tensor in zip(rows, tensors, strict=True)):
+    if any(len(rule) != tensor.ndim for rule, tensor in zip(all_rules, tensors, strict=True)):
         return None
     size: dict[Label, int] = {}
-    for row, tensor in zip(rows, tensors, strict=True):
-        for label, extent in zip(row, tensor.shape, strict=True):
+    for rule, tensor in zip(all_rules, tensors, strict=True):
+        for label, extent in zip(rule, tensor.shape, strict=True):
             if size.setdefault(label, extent) == 1:
                 size[label] = extent
             elif extent not in (1, size[label]):
                 return None
     operands = tuple(
-        tuple(None if extent == 1 and size[label] != 1 else label for label, extent in zip(row, t.shape, strict=True))
-        for row, t in zip(rows, tensors, strict=True)
+        tuple(None if extent == 1 and size[label] != 1 else label for label, extent in zip(rule, t.shape, strict=True))
+        for rule, t in zip(all_rules, tensors, strict=True)
     )
     single = {
         (at, label)
-        for at, (row, tensor) in enumerate(zip(rows, tensors, strict=True))
-        for label, extent in zip(row, tensor.shape, strict=True)
+        for at, (rule, tensor) in enumerate(zip(all_rules, tensors, strict=True))
+        for label, extent in zip(rule, tensor.shape, strict=True)
         if extent == 1 and size[label] == 1
     }
     return Labelling(operands, tuple(results), fates or {}, why or {}, spread=frozenset(single))

@@ -5,13 +5,13 @@ A tensor that merely gives a shape (``expand_as``) is a template. Lists that are
 
 from __future__ import annotations
 
-from ..schema import Each, Row
+from ..schema import Each, OpRule
 from .guards import given, no_dtype
 
 _MOVES = "moves elements without mixing them"
 _JOINS = "joins pending sums; a part that is not pending would be counted once per rank"
 
-# Rows of one operand whose other parameters are numbers: name, parameters after the first, further spellings.
+# Rules of one operand whose other parameters are numbers: name, parameters after the first, further spellings.
 _VIEWS = (
     ("reshape", "shape"),
     ("flatten", "start_dim end_dim"),
@@ -92,21 +92,21 @@ _EACH = {
 }
 
 
-def _moved(op: str, rest: str, *spellings: str, view: bool) -> Row:
+def _moved(op: str, rest: str, *spellings: str, view: bool) -> OpRule:
     params = f"input {rest}".strip()
-    return Row(op, params, "input", law=_MOVES, source=f"torch.{op}", view=view, spellings=spellings)
+    return OpRule(op, params, "input", law=_MOVES, source=f"torch.{op}", view=view, spellings=spellings)
 
 
-def _joined(op: str, *spellings: str) -> Row:
+def _joined(op: str, *spellings: str) -> OpRule:
     view = op.startswith("atleast")
     params = f"*tensors {_BESIDE.get(op, '')}".strip()
     each = _EACH.get(op)
     law = _JOINS if each is None else "every result has the elements of one tensor of the list, moved or repeated"
-    return Row(op, params, "tensors", each=each, law=law, source=f"torch.{op}", view=view, spellings=spellings)
+    return OpRule(op, params, "tensors", each=each, law=law, source=f"torch.{op}", view=view, spellings=spellings)
 
 
-ROWS = (
-    Row(
+RULES = (
+    OpRule(
         "view",
         "input shape dtype",
         "input",
@@ -117,7 +117,7 @@ ROWS = (
         guard=no_dtype("shape", "dtype"),
         spellings=("_unsafe_view", "_reshape_alias"),
     ),
-    Row(
+    OpRule(
         "repeat_interleave",
         "input repeats dim",
         "input",
@@ -129,6 +129,6 @@ ROWS = (
     *(_moved(*entry, view=True) for entry in _VIEWS),
     *(_moved(*entry, view=False) for entry in _COPIES),
     *(_moved(op, "", view=False) for op in _COPIED_VIEWS.split()),
-    *(Row(op, "input ~other", "input", law=_MOVES, source=f"torch.Tensor.{op}", view=True) for op in _TEMPLATED),
+    *(OpRule(op, "input ~other", "input", law=_MOVES, source=f"torch.Tensor.{op}", view=True) for op in _TEMPLATED),
     *(_joined(*entry) for entry in _JOINED),
 )

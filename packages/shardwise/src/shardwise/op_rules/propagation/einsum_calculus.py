@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 
-from ..schema import Row
+from ..schema import OpRule
 from .dim_labels import Labelling
 from .einsum_equation import parse
 from .local import Given, Refusal, local_rule
 from .sharded import Sharded, sharded_rule
 
-_PRODUCT = Row("einsum", "equation *operands", "^operands", law="a product is linear in each factor")
+_PRODUCT = OpRule("einsum", "equation *operands", "^operands", law="a product is linear in each factor")
 
 
 @dataclass(frozen=True, slots=True)

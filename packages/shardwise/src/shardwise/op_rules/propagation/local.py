@@ -1,4 +1,4 @@
-"""What is the type of an operator's result along one mesh axis? The local rule, a pure function of a row.
+"""What is the type of an operator's result along one mesh axis? The local rule, a pure function of a rule.
 
 Source: semantics section 3. Operands are given as placements; the answer is a placement or a ``Refusal`` that says
 which operands are at fault and why. Nothing is raised here, so a repair is tried by calling ``local_rule`` again.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
-from ..schema import Each, Row, Term
+from ..schema import Each, OpRule, Term
 
 
 class Weak(enum.Enum):
@@ -47,43 +47,43 @@ class Refusal:
     others: tuple[int, ...] = ()
 
 
-def local_rule(row: Row, operands: Sequence[Given], *, blocked: str | None = None) -> Placement | Weak | Refusal:
+def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None = None) -> Placement | Weak | Refusal:
     """The result's placement along one axis.
 
-    ``blocked`` is the reason why the row's linear law does not hold for this call (an integer cast, a rounding mode),
+    ``blocked`` is the reason why the rule's linear law does not hold for this call (an integer cast, a rounding mode),
     or None. A call on constants alone gives ``Weak``.
     """
     places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
     if UNKNOWN in places:
         return UNKNOWN
     if not places:
-        return _constant(row, operands)
+        return _constant(rule, operands)
     if I in places and len(places) > 1:
         operands = relax(operands)
         places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
     if I in places and len(places) > 1:
         return Refusal("SW101", "mixed", _having(operands, I), _having(operands, R, V, P))
     if P in places:
-        return _partial(row, operands, blocked)
+        return _partial(rule, operands, blocked)
     return V if V in places else next(iter(places))
 
 
 def local_rules(
-    row: Row, operands: Sequence[Given], *, blocked: str | None = None, complete: bool = True
+    rule: OpRule, operands: Sequence[Given], *, blocked: str | None = None, complete: bool = True
 ) -> tuple[Placement | Weak, ...] | Refusal:
     """The placement of every result along one axis; one entry: all results have it.
 
     A call is refused as a whole where one of its results is.
     ``complete``  these are all of the call's operands, so that they can be told to belong to its results.
     """
-    parts: list[tuple[Row, Sequence[int]]]
-    coupled = row.each is Each.SHAPED and _having(operands, V)  # another rank's results may have another shape
-    if row.each is not None and complete and len(operands) > 1 and not coupled:
-        parts = [(row, (position,)) for position in range(len(operands))]
-    elif row.others:
-        parts = [(one, _positions(operands, of)) for one, of in row.single]
+    parts: list[tuple[OpRule, Sequence[int]]]
+    coupled = rule.each is Each.SHAPED and _having(operands, V)  # another rank's results may have another shape
+    if rule.each is not None and complete and len(operands) > 1 and not coupled:
+        parts = [(rule, (position,)) for position in range(len(operands))]
+    elif rule.others:
+        parts = [(one, _positions(operands, of)) for one, of in rule.single]
     else:
-        verdict = local_rule(row, operands, blocked=blocked)
+        verdict = local_rule(rule, operands, blocked=blocked)
         return verdict if isinstance(verdict, Refusal) else (verdict,)
     places: list[Placement | Weak] = []
     for one, positions in parts:
@@ -119,22 +119,22 @@ def _having(operands: Sequence[Given], *places: PerMeshAxisLocalSpmdType) -> tup
     return tuple(position for position, operand in enumerate(operands) if operand.place in places)
 
 
-def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
+def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
     """At least one operand is P, none is I: is the operator linear in the partial ones?"""
     partial, varying = _having(operands, P), _having(operands, V)
     if varying:
         return Refusal("SW110", "varying", partial, varying)
-    if not row.terms:
+    if not rule.terms:
         return Refusal("SW112", blocked or "nonlinear", partial)
     if blocked:
         return Refusal("SW112", blocked, partial)
-    named = {factor.lstrip("*^") for term in row.terms for factor in term.factors}
+    named = {factor.lstrip("*^") for term in rule.terms for factor in term.factors}
     outside = tuple(position for position in partial if operands[position].param not in named)
     if outside:
-        main = operands[outside[0]].param == row.parameters[0].lstrip("*~")
+        main = operands[outside[0]].param == rule.parameters[0].lstrip("*~")
         return Refusal("SW112" if main else "SW114", "nonlinear" if main else "nonlinear argument", outside)
     alone: tuple[int, ...] | None = None
-    for product in products(row, operands):
+    for product in products(rule, operands):
         if any(operands[position].place is Weak.ZERO for position in product):
             continue
         factors = tuple(position for position in product if operands[position].place is P)
@@ -145,12 +145,12 @@ def _partial(row: Row, operands: Sequence[Given], blocked: str | None) -> Placem
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
 
-def products(row: Row, operands: Sequence[Given]) -> list[tuple[int, ...]]:
-    """The row's polynomial for these operands, each product as positions of operands; absent terms are left out."""
+def products(rule: OpRule, operands: Sequence[Given]) -> list[tuple[int, ...]]:
+    """The rule's polynomial for these operands, each product as positions of operands; absent terms are left out."""
     by_param: dict[str, list[int]] = {}
     for position, operand in enumerate(operands):
         by_param.setdefault(operand.param, []).append(position)
-    return [product for term in row.terms for product in _expand(term, by_param)]
+    return [product for term in rule.terms for product in _expand(term, by_param)]
 
 
 def _expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]:
@@ -167,9 +167,9 @@ def _expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]
     return [tuple(itertools.chain.from_iterable(choice)) for choice in itertools.product(*choices)]
 
 
-def _constant(row: Row, operands: Sequence[Given]) -> Weak:
-    if row.terms and operands:
-        terms = products(row, operands)
+def _constant(rule: OpRule, operands: Sequence[Given]) -> Weak:
+    if rule.terms and operands:
+        terms = products(rule, operands)
         if terms and all(any(operands[position].place is Weak.ZERO for position in product) for product in terms):
             return Weak.ZERO
     return Weak.CONSTANT

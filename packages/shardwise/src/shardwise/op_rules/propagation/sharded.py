@@ -42,7 +42,7 @@ class Sharded:
 class Placed:
     """The result along the axis: its placement and, per result tensor, the dim that is sharded.
 
-    ``total``   the ranks' results are the addends of the global one, whatever the row's linear law says.
+    ``total``   the ranks' results are the addends of the global one, whatever the rule's linear law says.
     ``uneven``  the result's shards may differ in length.
     """
 

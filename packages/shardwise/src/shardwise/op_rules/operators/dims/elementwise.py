@@ -30,7 +30,7 @@ _NOT = """
     isin renorm glu prelu fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant
 """
 _POINTWISE = {
-    *(row.op for module in (elementwise, casting) for row in module.ROWS),
+    *(rule.op for module in (elementwise, casting) for rule in module.RULES),
     *(name for family in _FAMILIES for name in FAMILIES[family].split()),
     *f"{_RANDOM} {_OTHERS}".split(),
 } - set(_NOT.split())

@@ -1,4 +1,4 @@
-"""What does the checker's rule book say about shardings? Asks it through the checker itself, for the global oracle."""
+"""What does the checker's registry say about shardings? Asks it through the checker itself, for the global oracle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwise.checker import typecheck
 from shardwise.interop.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.oracle.global_types import Report, check_book
+from shardwise.oracle.global_types import Report, check_claims
 from shardwise.oracle.local_types import tensors_in
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard, V, to_local_type
@@ -39,8 +39,8 @@ def ask(fn: Callable[..., Any], tensors: Sequence[torch.Tensor], placements: Pla
 
 
 def differences(fn: Callable[..., Any], *tensors: torch.Tensor, sizes: Sequence[int] = (2, 3)) -> Report:
-    """Where the book and the numbers part for ``fn``."""
-    return check_book(fn, tensors, ask, sizes=sizes)
+    """Where the rules and the numbers part for ``fn``."""
+    return check_claims(fn, tensors, ask, sizes=sizes)
 
 
 def _typed(placement: PerMeshAxisSpmdType, ndim: int) -> TensorType:

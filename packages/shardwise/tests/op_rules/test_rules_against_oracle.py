@@ -1,4 +1,4 @@
-"""Every claim the rule book makes about a case is true, and every true one it refuses has its reason listed."""
+"""Every claim the registry makes about a case is true, and every true one it refuses has its reason listed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from shardwise.op_rules.propagation.local import Refusal, Weak, local_rules
-from shardwise.op_rules.registry import rows
-from shardwise.op_rules.schema import Kind, Row
+from shardwise.op_rules.registry import all_rules
+from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.oracle.local_types import check_claim
 from shardwise.types.placement import P, R
 from shardwise.types.placement import PerMeshAxisLocalSpmdType as Place
@@ -25,7 +25,7 @@ TRIALS = ((1, 2), (2, 3))
 
 
 def false_claims(case: Case) -> list[str]:
-    """What the row claims of this call and the numbers refute."""
+    """What the rule claims of this call and the numbers refute."""
     found = []
     for seed, size in TRIALS:
         values = case.values(seed)
@@ -48,12 +48,12 @@ def false_claims(case: Case) -> list[str]:
 def said(case: Case, values: tuple[torch.Tensor, ...], placements: Placements) -> tuple[object, ...] | Refusal:
     """The placements of the results, a single one for all, as far as the case gives them."""
     operands, blocked = case.operands(values, placements), case.blocked(placements)
-    claims = local_rules(case.row, operands, blocked=blocked)
+    claims = local_rules(case.rule, operands, blocked=blocked)
     return claims if isinstance(claims, Refusal) or case.note != "solution" else claims[:1]
 
 
 def unclaimed_truths(case: Case) -> list[Placements]:
-    """Which combinations of R and P the numbers find to be P, and the row refuses."""
+    """Which combinations of R and P the numbers find to be P, and the rule refuses."""
     values = case.values(TRIALS[0][0])
     return [
         placements
@@ -98,22 +98,22 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("op", "params", "linear"), PLANTED)
-def test_a_wrong_row_is_found_out(op: str, params: str, linear: str):
-    wrong = Row(op, params, linear, law="planted")
+def test_a_wrong_rule_is_found_out(op: str, params: str, linear: str):
+    wrong = OpRule(op, params, linear, law="planted")
     assert any(false_claims(replace(case, planted=wrong)) for case in CASES if case.op == op)
 
 
 @pytest.mark.parametrize("op", ["mul", "add", "linear", "getitem", "cat", "einsum", "conv2d", "embedding", "to", "sum"])
 def test_a_missing_law_is_found_out(op: str):
-    silent = Row(op, "input", law="planted")
+    silent = OpRule(op, "input", law="planted")
     assert any(unclaimed_truths(replace(case, planted=silent)) for case in CASES if case.op == op)
 
 
-def test_every_linear_row_has_a_case():
-    tried = {case.row.op for case in CASES}
-    linear = {row.op for row in rows() if row.linear and row.kind in (Kind.PURE, Kind.RANDOM, Kind.CONSTANT)}
+def test_every_linear_rule_has_a_case():
+    tried = {case.rule.op for case in CASES}
+    linear = {rule.op for rule in all_rules() if rule.linear and rule.kind in (Kind.PURE, Kind.RANDOM, Kind.CONSTANT)}
     untried = linear - tried
-    assert untried == set(WITHOUT_CASE), "a linear row has neither a case nor a reason, or a reason is out of date"
+    assert untried == set(WITHOUT_CASE), "a linear rule has neither a case nor a reason, or a reason is out of date"
 
 
 def test_every_exception_belongs_to_a_case():

@@ -1,6 +1,6 @@
-"""The checker sees real calls as the rule book means them: the same cases, the operands typed, the result's type read.
+"""The checker sees real calls as the registry means them: the same cases, the operands typed, the result's type read.
 
-A row whose parameters do not bind as torch's arguments do shows here.
+A rule whose parameters do not bind as torch's arguments do shows here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def seen(case: Case, values: tuple[torch.Tensor, ...], placements: Placements) -
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.op not in OTHERWISE], ids=str)
-def test_a_real_call_gets_the_type_that_its_row_says(case: Case, tp: str):
+def test_a_real_call_gets_the_type_that_its_rule_says(case: Case, tp: str):
     values = case.values(1)
     for placements in combinations(values):
         if I in placements and len(set(placements)) > 1:
@@ -64,14 +64,14 @@ def test_a_real_call_gets_the_type_that_its_row_says(case: Case, tp: str):
         operands = case.operands(values, placements)
         if case.kwargs.get("beta") == 0:
             operands = operands[1:]  # torch does not read what it multiplies by beta=0, so it is no operand
-        claims = local_rules(case.row, operands, blocked=case.blocked(placements))
+        claims = local_rules(case.rule, operands, blocked=case.blocked(placements))
         claim = claims if isinstance(claims, Refusal) else claims[0]
         found = seen(case, values, placements)
         if isinstance(claim, Refusal):
             assert found == claim.code, placements
         elif isinstance(claim, Weak):
             assert found in (None, R), placements
-        elif found == "SW120":  # a write that the row allows, into a destination that takes part in autograd
+        elif found == "SW120":  # a write that the rule allows, into a destination that takes part in autograd
             assert case.op == "setitem", placements
         else:
             assert found is claim, placements
