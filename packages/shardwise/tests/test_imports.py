@@ -1,11 +1,14 @@
-"""Which way do the doors open? Holds every import to the arrows of docs/architecture.md, those inside functions too."""
+"""The arrows of docs/architecture.md, held for every import: between folders, inside checker/, and without circles.
+
+Imports inside functions and under TYPE_CHECKING count like all others.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,19 @@ LEVELS = (
     {"cli"},
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+CHECKER_ORDER = (
+    *("state", "call", "propagation", "diagnosis", "operators", "gradients", "collectives", "typing_rules"),
+    *("functions", "control_flow", "dispatch", "mode", "patching", "scopes"),
+)
+"""Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
+KNOWN_CIRCLES = (
+    {f"shardwise.diagnostics.{name}" for name in ("excerpt", "finding", "result", "source", "text")},
+    {f"shardwise.mesh.{name}" for name in ("axis", "entry", "names")},
+    {f"shardwise.checker.diagnosis.{name}" for name in ("report", "sharding_report")},
+    {f"shardwise.uniformity.{name}" for name in ("collective_trace", "object_collectives")},
+    {f"shardwise.verifier.{name}" for name in ("text", "verdict")},
+)
+"""Values that print themselves by what renders them. This list only gets shorter."""
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "report")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
@@ -73,6 +89,8 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
         there = room_of(name)
         if there and there != here and LEVEL_OF[there] >= LEVEL_OF[here]:
             errors.append(f"{module}:{line} imports {name}, but {there} is not left of {here}")
+        if there == here == "checker":
+            errors.extend(wrong_way_in_checker(module, line, name))
         if (
             not there
             and name != "shardwise._public_names.public_names"
@@ -81,6 +99,47 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
         ):
             errors.append(f"{module}:{line} imports {name} from the front door; import it from its own room")
     return errors
+
+
+def part_of_checker(name: str) -> str:
+    """The folder or module of checker/ that a dotted name lies in; empty for its door."""
+    part = (name.split(".") + [""])[2]
+    return part if part in CHECKER_ORDER else ""
+
+
+def wrong_way_in_checker(module: str, line: int, name: str) -> list[str]:
+    """The import of ``name`` by ``module``, both in checker/, if it does not point left in ``CHECKER_ORDER``."""
+    here, there = part_of_checker(module), part_of_checker(name)
+    if not here or here == there:
+        return []
+    if not there:
+        return [f"{module}:{line} imports {name} from the door of checker/; import it from its own folder"]
+    if CHECKER_ORDER.index(there) > CHECKER_ORDER.index(here):
+        return [f"{module}:{line} imports {name}, but checker/{there} is not left of checker/{here}"]
+    return []
+
+
+def imported_modules(module: str, is_package: bool, source: str) -> set[str]:
+    """The modules of the package that ``module`` imports, at any depth of its source."""
+    found = set()
+    for _, name in imported(module, is_package, ast.parse(source)):
+        found |= {name} & MODULES.keys() or {name.rpartition(".")[0]} & MODULES.keys()
+    return found - {module}
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[set[str]]:
+    """Sets of modules that can reach one another by imports."""
+    reached: dict[str, set[str]] = {}
+    for module in graph:
+        todo = [*graph[module]]
+        reached[module] = set()
+        while todo:
+            found = todo.pop()
+            if found not in reached[module]:
+                reached[module].add(found)
+                todo.extend(graph.get(found, ()))
+    groups = [{other for other in reached[one] if one in reached.get(other, ())} for one in graph]
+    return [group for at, group in enumerate(groups) if group and group not in groups[:at]]
 
 
 def private_torch_names(module: str, source: str) -> list[str]:
@@ -126,6 +185,24 @@ def test_private_torch_names_stay_in_torch_compat(module):
     assert private_torch_names(module, MODULES[module].read_text()) == []
 
 
+def test_no_modules_import_one_another_in_a_circle():
+    graph = {
+        module: imported_modules(module, path.name == "__init__.py", path.read_text())
+        for module, path in MODULES.items()
+    }
+    assert [circle for circle in circles(graph) if circle not in KNOWN_CIRCLES] == []
+    assert [circle for circle in KNOWN_CIRCLES if circle not in circles(graph)] == [], "no circle: leave it out"
+
+
+def test_nothing_in_the_wheel_knows_the_developer_tools():
+    assert [module for module, path in MODULES.items() if "shardwise_devtools" in path.read_text()] == []
+
+
+def test_every_part_of_the_checker_has_its_place_in_the_order():
+    parts = {path.stem for path in (PACKAGE / "checker").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - {"__init__", "__pycache__"} == set(CHECKER_ORDER)
+
+
 def test_every_module_lies_in_a_room():
     strangers = [m for m in MODULES if m.count(".") and not room_of(m) and m.split(".")[1] not in FLAT_MODULES]
     assert strangers == []
@@ -165,6 +242,12 @@ def test_torch_free_rooms_load_without_torch():
         ("shardwise.checker.planted", "from shardwise.worlds import fake"),
         ("shardwise.mesh.planted", "if TYPE_CHECKING:\n    from shardwise.checker.mode import Mode"),
         ("shardwise.collectives.planted", "from shardwise import R"),
+        ("shardwise.checker.state.planted", "from ..call.operand import Operand"),
+        ("shardwise.checker.operators.planted", "def f():\n    from shardwise.checker.gradients import backward"),
+        ("shardwise.checker.dispatch", "if TYPE_CHECKING:\n    from .mode import CheckMode"),
+        ("shardwise.checker.mode", "from .scopes.activation import typecheck"),
+        ("shardwise.checker.patching.planted", "from shardwise.checker.scopes import regions"),
+        ("shardwise.checker.functions.planted", "from shardwise.checker import typecheck"),
     ],
 )
 def test_a_planted_import_against_the_arrows_is_found(module, source):
@@ -177,10 +260,24 @@ def test_a_planted_import_against_the_arrows_is_found(module, source):
         ("shardwise.mesh.planted", "from shardwise.types.spec import PartitionSpec\nfrom .axis import MeshAxis"),
         ("shardwise.checker.planted", "from ..op_rules.schema import OpRule\nimport torch"),
         ("shardwise.cli.planted", "from shardwise import __version__"),
+        ("shardwise.checker.mode", "from .dispatch import dispatch\nfrom .state import session"),
+        ("shardwise.checker.scopes.planted", "from ..mode import CheckMode\nfrom .regions import local"),
     ],
 )
 def test_an_import_to_the_left_is_allowed(module, source):
     assert wrong_way(module, False, source) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": ["b"], "b": ["c"], "c": []}, []),
+        ({"a": ["b"], "b": ["a", "c"], "c": []}, [{"a", "b"}]),
+        ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, [{"a", "b", "c"}]),
+    ],
+)
+def test_a_planted_circle_is_found(graph, found):
+    assert circles(graph) == found
 
 
 @pytest.mark.parametrize(
