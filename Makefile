@@ -11,11 +11,11 @@ export OMP_NUM_THREADS ?= 1
 help:           ## list these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/'
 
-$(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-devtools/pyproject.toml
+$(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-devtools/pyproject.toml packages/tracewise/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shardwise needs Python 3.11 or newer; say which one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs]' --editable packages/shardwise-devtools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
 	@touch $(READY)
 
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts

@@ -1,0 +1,95 @@
+"""PATH arguments and the options that choose a run, shared by the commands that read trace logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from tracewise.model.entities import Run
+from tracewise.model.runs import FileSpan, find_runs, load_run
+from tracewise.read.archive import InputError
+from tracewise.read.source import open_sources
+
+F = TypeVar("F", bound=Callable[..., Any])
+PROGRESS_S = 0.1
+
+
+def path_arguments(function: F) -> F:
+    """PATH... of logs, folders, globs and archives."""
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...")(function)
+
+
+def run_options(function: F) -> F:
+    """``--run`` and ``--ranks``."""
+    function = click.option("--ranks", metavar="LIST", help="Only these ranks, such as 0,3-7.")(function)
+    return click.option(
+        "--run", "run_number", type=int, metavar="N", help="This run of several; the newest is default."
+    )(function)
+
+
+@contextmanager
+def opened_run(paths: tuple[str, ...], run_number: int | None = None, ranks: str | None = None) -> Iterator[Run]:
+    """The chosen run, read. Its payloads can be read until the context is left."""
+    with open_sources(paths) as sources:
+        found = find_runs(sources)
+        number = chosen(found, run_number)
+        wanted = parse_ranks(ranks) if ranks else None
+        spans = [s for s in found[number] if wanted is None or s.rank is None or s.rank in wanted]
+        if not spans:
+            raise InputError(f"--ranks {ranks}: no log of these ranks; there are {_ranks_of(found[number])}")
+        run = load_run(spans, number, sources.health, progress_of(sys.stderr))
+        if wanted is not None:
+            run.ranks = [rank for rank in run.ranks if rank.number is None or rank.number in wanted]
+        yield run
+
+
+def chosen(found: list[list[FileSpan]], number: int | None) -> int:
+    """The index of the wanted run; the newest by default, told on stderr if there are several."""
+    if number is None:
+        if len(found) > 1:
+            click.echo(
+                f"tracewise: {len(found)} runs found; this is the newest, see --run 0 to {len(found) - 1}", err=True
+            )
+        return len(found) - 1
+    if not 0 <= number < len(found):
+        raise InputError(f"--run {number}: there are runs 0 to {len(found) - 1}, 0 is the oldest")
+    return number
+
+
+def parse_ranks(text: str) -> set[int]:
+    """The numbers that a list such as ``0,3-7`` stands for."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or (last and not last.isdigit()) or len(part) > 14:
+            raise InputError(f"--ranks {text}: {part!r} is no rank; write numbers and ranges such as 0,3-7")
+        if int(last or first) - int(first) > 1_000_000:
+            raise InputError(f"--ranks {text}: more than a million ranks; write fewer")
+        ranks.update(range(int(first), int(last or first) + 1))
+    return ranks
+
+
+def progress_of(stream: Any) -> Callable[[int, int], None] | None:
+    """Tells how much is read, at most ten times a second and only to a terminal."""
+    if not stream.isatty():
+        return None
+    last = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > PROGRESS_S:
+            last = now
+            stream.write(f"\r{done / max(total, 1):4.0%} of {total / 1e6:.0f} MB read")
+            stream.flush()
+
+    return tell
+
+
+def _ranks_of(spans: list[FileSpan]) -> str:
+    return ", ".join(sorted("none" if s.rank is None else str(s.rank) for s in spans))
