@@ -73,8 +73,8 @@ def told(path: Path, result: RunResult) -> str:
 
 def _line(path: Path, finding) -> int:
     """The line of a finding in the program; 0 if it is anywhere else."""
-    place = finding.place
-    return place.line if place is not None and Path(place.file).resolve() == path.resolve() else 0
+    location = finding.location
+    return location.line if location is not None and Path(location.file).resolve() == path.resolve() else 0
 
 
 def assert_as_commented(path: Path, *, last: bool = False) -> None:

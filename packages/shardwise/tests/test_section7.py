@@ -525,7 +525,7 @@ def a_finding_tells_where_the_type_came_from(grid):
         torch.relu(loss)
     hop = caught.value.finding.operands[0].origin[0]
     assert "reinterpret" in hop.text
-    assert hop.place.file == __file__
+    assert hop.location.file == __file__
 
 
 @item(48)

@@ -52,8 +52,8 @@ def refused(code: str, *words: str) -> Iterator[pytest.ExceptionInfo[spmd.SpmdTy
     finding = caught.value.finding
     assert finding is not None, f"no finding on {caught.value}"
     assert finding.code == code, f"{finding.headline}"
-    assert finding.place is not None
-    assert finding.place.file == here
+    assert finding.location is not None
+    assert finding.location.file == here
     text = str(caught.value)
     for word in words:
         assert word in text, f"{word!r} is not in: {text}"

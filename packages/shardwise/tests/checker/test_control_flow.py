@@ -80,7 +80,7 @@ def test_branches_of_two_types_are_told_with_both(tp_mesh, one, other):
     x, y = make(one, grad=True), make(other, grad=True)
     with typecheck(), refused("SW420", f"true_fn gives {one}", f"false_fn {other}") as caught:
         torch.cond(true(), first, second, (x, y))
-    lines = [operand.place.line for operand in caught.value.finding.operands]
+    lines = [operand.location.line for operand in caught.value.finding.operands]
     assert lines == [first.__code__.co_firstlineno, second.__code__.co_firstlineno]
 
 
@@ -90,7 +90,7 @@ def test_the_places_of_both_branches_are_told_and_a_move_that_mends_it(tp_mesh):
 
     with typecheck(), refused("SW420", 'all_reduce(..., "tp", src=P, dst=R)', "in false_fn") as caught:
         torch.cond(true(), complete, double, (make("P"),))
-    lines = [operand.place.line for operand in caught.value.finding.operands]
+    lines = [operand.location.line for operand in caught.value.finding.operands]
     assert lines == [complete.__code__.co_firstlineno, double.__code__.co_firstlineno]
 
 
@@ -216,7 +216,7 @@ def test_a_body_that_changes_a_type_is_refused_whatever_the_number_of_rounds(tp_
 
     with typecheck(), refused("SW421", "carried_inputs[1]", "comes in as P", "body_fn gives R") as caught:
         while_loop(lambda i, x: i < rounds, body, (0, make("P")))
-    assert caught.value.finding.operands[1].place.line == body.__code__.co_firstlineno
+    assert caught.value.finding.operands[1].location.line == body.__code__.co_firstlineno
 
 
 def test_a_condition_that_varies_makes_the_results_vary(tp_mesh):

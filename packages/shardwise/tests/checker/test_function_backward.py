@@ -185,4 +185,4 @@ def test_a_finding_of_a_run_that_collects_points_at_the_backward(tp_mesh: Any) -
     (finding,) = collector.result().findings
     assert finding.code == "SW607"
     assert finding.operands[0].name.endswith("Region.backward")
-    assert finding.operands[0].place is not None
+    assert finding.operands[0].location is not None

@@ -45,8 +45,8 @@ def test_the_call_is_shown_at_its_line_with_its_operand(tp: str) -> None:
     finding = caught.value.finding
     assert finding is not None
     assert finding.op == "masked.mean"
-    assert finding.place is not None
-    assert finding.place.file == __file__
+    assert finding.location is not None
+    assert finding.location.file == __file__
     assert [operand.name for operand in finding.operands] == ["x"]
 
 

@@ -16,9 +16,9 @@ def test_sarif_goes_to_stdout_as_one_document(project):
     assert result.exit_code == 1
     (run,) = json.loads(result.stdout)["runs"]
     assert [(one["ruleId"], one["level"]) for one in run["results"]] == [("SW112", "error")]
-    place = run["results"][0]["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == "train.py"
-    assert place["region"] == {"startLine": 9, "startColumn": 9, "endLine": 9, "endColumn": 22}
+    location = run["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "train.py"
+    assert location["region"] == {"startLine": 9, "startColumn": 9, "endLine": 9, "endColumn": 22}
 
 
 def test_github_annotations_are_one_line_per_finding(project):

@@ -285,12 +285,12 @@ def test_a_conflict_is_a_finding_that_names_the_operand_and_where_its_type_is_fr
     assert (finding.code, finding.op) == ("SW130", "assert_type")
     assert finding.message == "hidden is V on axis tp, but it is said to be R"
     assert finding.help == ('all_gather(hidden, "tp", src=V, dst=R)',)
-    assert finding.place.file == __file__
+    assert finding.location.file == __file__
     [operand] = finding.operands
     assert (operand.name, operand.type) == ("hidden", "f32[4, 8] {dp: R, tp: V}")
     [hop] = operand.origin
     assert hop.text == "asserted here"
-    assert hop.place.line == finding.place.line - 2
+    assert hop.location.line == finding.location.line - 2
 
 
 def test_every_axis_remembers_where_it_was_asserted():
@@ -299,11 +299,11 @@ def test_every_axis_remembers_where_it_was_asserted():
     second = assert_type(x, {"tp": P, "cp": I})
     assert first is second is x
     tag = tag_of(x)
-    lines = {axis: tag.origin_of(axis).site.place().line for axis in (DP, TP, CP)}
+    lines = {axis: tag.origin_of(axis).site.location().line for axis in (DP, TP, CP)}
     assert lines[TP] == lines[CP] == lines[DP] + 1
     assert tag.origin_of(TP).text == "read as partial here"
     assert tag.origin_of(TP).parent is not None
-    assert tag.origin_of(TP).parent.site.place().line == lines[DP]
+    assert tag.origin_of(TP).parent.site.location().line == lines[DP]
 
 
 def test_printed_types_are_short_letters():

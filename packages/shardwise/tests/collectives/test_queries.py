@@ -93,7 +93,7 @@ def test_an_axis_without_a_type_is_a_value_error_that_lists_the_axes(x):
         get_axis_local_type(x, "tp")
     assert isinstance(raised.value, SpmdTypeError)
     assert raised.value.code == "SW103"
-    assert raised.value.finding.place.file == __file__
+    assert raised.value.finding.location.file == __file__
 
 
 @pytest.mark.parametrize("ask", [get_axis_local_type, maybe_get_axis_local_type])

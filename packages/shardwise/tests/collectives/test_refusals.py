@@ -62,7 +62,7 @@ def test_a_pair_without_a_row_is_refused(op: str, src: Any, dst: Any):
         OPS[op](x(), "tp", src=src, dst=dst)
     assert isinstance(caught.value, SpmdTypeError)
     assert caught.value.code == "SW202"
-    assert caught.value.finding.place.file == __file__
+    assert caught.value.finding.location.file == __file__
 
 
 @pytest.mark.parametrize(("op", "src", "dst"), EXPERT, ids=str)

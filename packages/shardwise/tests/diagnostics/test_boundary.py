@@ -3,7 +3,7 @@ import inspect
 import pytest
 
 from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.finding import Operand, Place
+from shardwise.diagnostics.finding import Operand, SourceLocation
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 
@@ -23,13 +23,13 @@ def test_the_place_is_the_call_in_the_users_code():
     error = SpmdTypeError("no", code="SW110")
     line = inspect.currentframe().f_lineno + 1
     finding = attach(error)
-    assert (finding.place.file, finding.place.line) == (__file__, line)
-    assert finding.place.function == "test_the_place_is_the_call_in_the_users_code"
+    assert (finding.location.file, finding.location.line) == (__file__, line)
+    assert finding.location.function == "test_the_place_is_the_call_in_the_users_code"
 
 
 def test_a_given_place_wins():
-    place = Place("model.py", 88)
-    assert attach(SpmdTypeError("no", code="SW110"), place=place).place == place
+    location = SourceLocation("model.py", 88)
+    assert attach(SpmdTypeError("no", code="SW110"), location=location).location == location
 
 
 def test_further_lines_of_the_message_are_facts():
@@ -53,7 +53,7 @@ def test_an_error_that_no_boundary_saw_tells_its_place_from_the_traceback():
         pass
     error = caught.value
     assert error.attached is None
-    assert (error.finding.code, error.finding.place.line) == ("SW903", line)
+    assert (error.finding.code, error.finding.location.line) == ("SW903", line)
     assert error.finding is error.attached
 
 

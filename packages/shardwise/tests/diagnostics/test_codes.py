@@ -97,7 +97,7 @@ def test_the_failing_program_is_reported_with_this_code_on_the_marked_line(code)
         run(program, f"{code} fails")
     finding = raised.value.finding
     assert (finding.code, raised.value.code) == (code, code)
-    assert (finding.place.file, finding.place.line) == (f"<{code} fails>", line)
+    assert (finding.location.file, finding.location.line) == (f"<{code} fails>", line)
 
 
 @pytest.mark.parametrize("code", SILENT)

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from shardwise.diagnostics.deciding import decides
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 
 DECIDED = [
     "if READ > 0: pass",
@@ -45,7 +45,7 @@ def read_in(source: str) -> bool:
     number, line = next((number, line) for number, line in enumerate(lines, 1) if "READ" in line)
     column = line.index("READ")
     try:
-        return decides(Place(file, number, number, column, column + 4))
+        return decides(SourceLocation(file, number, number, column, column + 4))
     finally:
         linecache.cache.pop(file)
 
@@ -61,5 +61,5 @@ def test_it_is_only_passed_on(source):
 
 
 def test_without_source_or_columns_nothing_is_said():
-    assert not decides(Place("<no such file>", 1, 1, 0, 4))
-    assert not decides(Place(__file__, 1))
+    assert not decides(SourceLocation("<no such file>", 1, 1, 0, 4))
+    assert not decides(SourceLocation(__file__, 1))

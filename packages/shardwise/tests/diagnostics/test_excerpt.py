@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.diagnostics.excerpt import Mark, character_column, end_character_column, excerpt
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.paint import plain
 from shardwise.diagnostics.printable import cells, clean, window
 
@@ -25,8 +25,8 @@ def _forget():
     linecache.cache.pop(FILE, None)
 
 
-def place_of(text, start, end):
-    return Place(FILE, 1, 1, len(text[:start].encode()), len(text[:end].encode()))
+def location_of(text, start, end):
+    return SourceLocation(FILE, 1, 1, len(text[:start].encode()), len(text[:end].encode()))
 
 
 def without_accents(text):
@@ -37,7 +37,7 @@ def without_accents(text):
 def drawn(text, start, end, width):
     """The line as shown, and the first and last cell of the carets under it."""
     put(text)
-    lines = plain(excerpt([Mark(place_of(text, start, end), primary=True)], gutter=1, width=width)).split("\n")
+    lines = plain(excerpt([Mark(location_of(text, start, end), primary=True)], gutter=1, width=width)).split("\n")
     source, carets = (line[4:] for line in lines)
     assert set(carets) <= {" ", "^"}
     return source, carets.index("^"), len(carets)
@@ -69,7 +69,7 @@ def test_a_trimmed_line_keeps_the_first_marked_character_in_sight(text, start, w
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.text("xy ", max_size=40)), max_size=6))
 def test_any_marks_can_be_drawn_and_no_label_is_lost(marks):
     put("value = function(one, two)(three)")
-    drawn = [Mark(Place(FILE, 1, 1, start, start + length), label.strip()) for start, length, label in marks]
+    drawn = [Mark(SourceLocation(FILE, 1, 1, start, start + length), label.strip()) for start, length, label in marks]
     text = plain(excerpt(drawn, gutter=1, width=60))
     for mark in drawn:
         assert mark.label in text
@@ -81,14 +81,14 @@ def test_columns_count_characters_from_one(text, start, length):
     start = min(start, len(text) - 1)
     end = min(start + length, len(text))
     put(text)
-    place = place_of(text, start, end)
-    assert (character_column(place), end_character_column(place)) == (start + 1, end + 1)
+    location = location_of(text, start, end)
+    assert (character_column(location), end_character_column(location)) == (start + 1, end + 1)
 
 
 def test_labels_hang_from_right_to_left():
     put("y = a * b + c")
     marks = [
-        Mark(place_of("y = a * b + c", at, at + 1), label) for at, label in ((4, "first"), (8, "mid"), (12, "last"))
+        Mark(location_of("y = a * b + c", at, at + 1), label) for at, label in ((4, "first"), (8, "mid"), (12, "last"))
     ]
     assert plain(excerpt(marks, gutter=1, width=80)).split("\n") == [
         "1 | y = a * b + c",
@@ -101,7 +101,7 @@ def test_labels_hang_from_right_to_left():
 
 def test_a_line_between_two_marked_ones_is_shown_and_longer_gaps_are_elided():
     linecache.cache[FILE] = (1, None, ["a\n", "b\n", "c\n", "d\n", "e\n", "f\n"], FILE)
-    marks = [Mark(Place(FILE, line, line, 0, 1)) for line in (1, 3, 6)]
+    marks = [Mark(SourceLocation(FILE, line, line, 0, 1)) for line in (1, 3, 6)]
     assert plain(excerpt(marks, gutter=1, width=80)).split("\n") == [
         "1 | a", "  | -", "2 | b", "3 | c", "  | -", "...", "6 | f", "  | -",
     ]  # fmt: skip

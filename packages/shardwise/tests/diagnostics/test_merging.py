@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, Place
+from shardwise.diagnostics.finding import Finding, SourceLocation
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merging import merge
 from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult, Stop, StopReason, Trusted
 from shardwise.diagnostics.text import render
 
-HERE, THERE = Place("train.py", 3), Place("train.py", 9)
+HERE, THERE = SourceLocation("train.py", 3), SourceLocation("train.py", 9)
 NOT_LINEAR = Finding("SW112", "relu needs complete values", HERE, "relu", "tp")
 DIVERGING = Finding("SW501", "ranks part ways", THERE)
 
@@ -68,7 +68,7 @@ RAISED = Stop(StopReason.SCRIPT_ERROR, "ValueError: no data", HERE)
 def test_an_exception_on_all_ranks_is_one_and_on_some_it_is_said_on_which():
     assert merge({0: result(stopped=RAISED), 1: result(stopped=RAISED)}).stopped == RAISED
     some = merge({0: result(), 1: result(stopped=RAISED)}).stopped
-    assert (some.text, some.place) == ("ValueError: no data on rank 1", HERE)
+    assert (some.text, some.location) == ("ValueError: no data on rank 1", HERE)
 
 
 def test_an_interruption_goes_before_everything_else():

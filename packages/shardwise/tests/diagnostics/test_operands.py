@@ -13,18 +13,18 @@ from shardwise.diagnostics.syntax import expression_at
 SEEN = []
 
 
-def text_of(place):
-    """The source between a place's columns (one line), to check spans by eye."""
-    if place is None:
+def text_of(location):
+    """The source between a location's columns (one line), to check spans by eye."""
+    if location is None:
         return None
-    line = linecache.getline(place.file, place.line).encode()
-    if place.end_line != place.line:
-        return line[place.column :].decode().strip() + " ..."
-    return line[place.column : place.end_column].decode()
+    line = linecache.getline(location.file, location.line).encode()
+    if location.end_line != location.line:
+        return line[location.column :].decode().strip() + " ..."
+    return line[location.column : location.end_column].decode()
 
 
 def report(op, *labelled):
-    SEEN.append([(name, text_of(place)) for name, place in locate(sys._getframe(2), op, labelled)])
+    SEEN.append([(name, text_of(location)) for name, location in locate(sys._getframe(2), op, labelled)])
 
 
 class Probe:
@@ -221,7 +221,7 @@ class _Module:
 
 def report_from_module(x, module):
     located = locate(sys._getframe(2), "layer_norm", [("input", x), ("weight", module.weight)])
-    SEEN.append([(name, text_of(place)) for name, place in located])
+    SEEN.append([(name, text_of(location)) for name, location in located])
 
 
 def test_attributes_are_followed_without_running_code():

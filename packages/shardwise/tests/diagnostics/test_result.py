@@ -3,13 +3,13 @@ import threading
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, Place
+from shardwise.diagnostics.finding import Finding, SourceLocation
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, Stop, StopReason, group
 from shardwise.diagnostics.source import Site, user_site
 
-ERROR = Finding("SW112", "gelu needs complete values", place=Place("m.py", 3), op="gelu", axis="tp")
-WARNING = Finding("SW116", "ranks may branch differently", place=Place("m.py", 4), op="bool", axis="tp")
-CRASH = Stop(StopReason.SCRIPT_ERROR, "ValueError: boom", Place("m.py", 9))
+ERROR = Finding("SW112", "gelu needs complete values", location=SourceLocation("m.py", 3), op="gelu", axis="tp")
+WARNING = Finding("SW116", "ranks may branch differently", location=SourceLocation("m.py", 4), op="bool", axis="tp")
+CRASH = Stop(StopReason.SCRIPT_ERROR, "ValueError: boom", SourceLocation("m.py", 9))
 CTRL_C = Stop(StopReason.INTERRUPTED)
 
 
@@ -42,14 +42,14 @@ def test_the_exit_codes_are_the_documented_numbers():
 def test_a_crash_is_told_with_its_place_and_what_was_checked_until_then():
     ending = RunResult(checked_ops=1, stopped=CRASH).ending
     assert ending.message == "the program raised ValueError: boom after 1 checked operation"
-    assert ending.place == Place("m.py", 9)
+    assert ending.location == SourceLocation("m.py", 9)
 
 
 def test_equal_cause_at_equal_place_is_one_finding_with_a_count():
-    elsewhere = Finding("SW112", "x", place=Place("m.py", 5), op="gelu", axis="tp")
-    other_axis = Finding("SW112", "x", place=Place("m.py", 3), op="gelu", axis="dp")
+    elsewhere = Finding("SW112", "x", location=SourceLocation("m.py", 5), op="gelu", axis="tp")
+    other_axis = Finding("SW112", "x", location=SourceLocation("m.py", 3), op="gelu", axis="dp")
     grouped = group([ERROR, elsewhere, ERROR, other_axis, WARNING, ERROR])
-    assert [(f.code, f.place.line, f.axis, f.count) for f in grouped] == [
+    assert [(f.code, f.location.line, f.axis, f.count) for f in grouped] == [
         ("SW112", 3, "tp", 3),
         ("SW112", 5, "tp", 1),
         ("SW112", 3, "dp", 1),
@@ -75,12 +75,12 @@ def test_a_collector_builds_the_result():
     for op in ("erfcx", "fancy", "fancy"):
         collector.count_no_rule(op)
     for _ in range(2):
-        collector.trust("assert_type on an input", Place("m.py", 1))
+        collector.trust("assert_type on an input", SourceLocation("m.py", 1))
     result = collector.result()
     assert (result.errors, result.warnings) == ((ERROR,), (WARNING,))
     assert (result.checked_ops, result.unchecked_ops) == (5, 1)
     assert result.no_rule_ops == (("fancy", 2), ("erfcx", 1))
-    assert [(t.what, t.place.line, t.count) for t in result.trusted] == [("assert_type on an input", 1, 2)]
+    assert [(t.what, t.location.line, t.count) for t in result.trusted] == [("assert_type on an input", 1, 2)]
     assert (result.mesh, result.script, result.rank) == ("dp=2, tp=2", "train.py", 0)
     assert result.duration_s >= 0
 
@@ -90,8 +90,8 @@ def test_a_trusted_site_is_resolved_to_its_place():
     site = user_site(0)
     assert isinstance(site, Site)
     collector.trust("input", site)
-    assert collector.result().trusted[0].place == site.place()
-    assert collector.result().trusted[0].place.file == __file__
+    assert collector.result().trusted[0].location == site.location()
+    assert collector.result().trusted[0].location.file == __file__
 
 
 def test_the_first_reason_to_stop_stays():

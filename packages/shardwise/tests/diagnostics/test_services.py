@@ -6,12 +6,12 @@ import linecache
 import pytest
 
 from shardwise.diagnostics.annotations import to_github
-from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
+from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.diagnostics.sarif import to_sarif
 
 FILE = "/project/my model.py"
-CALL = Place(FILE, 2, 2, 4, 16, "f")
+CALL = SourceLocation(FILE, 2, 2, 4, 16, "f")
 
 
 @pytest.fixture(autouse=True)
@@ -24,15 +24,15 @@ def _source():
 GELU = Finding(
     "SW112",
     "gelu needs complete values",
-    place=CALL,
+    location=CALL,
     op="gelu",
     axis="tp",
-    operands=(Operand("h", "f32[4] {tp: P}", None, (Hop("partial since here", Place(FILE, 1, 1, 4, 9)),)),),
+    operands=(Operand("h", "f32[4] {tp: P}", None, (Hop("partial since here", SourceLocation(FILE, 1, 1, 4, 9)),)),),
     facts=("100% of h, a partial sum",),
     help=('all_reduce(h, "tp", src=P, dst=R)',),
     count=2,
 )
-WARNING = Finding("SW116", "ranks may branch", place=Place(FILE, 1, 2, 0, 3))
+WARNING = Finding("SW116", "ranks may branch", location=SourceLocation(FILE, 1, 2, 0, 3))
 
 
 def test_a_sarif_result_has_its_rule_place_and_origins():
@@ -46,10 +46,10 @@ def test_a_sarif_result_has_its_rule_place_and_origins():
     first, second = run["results"]
     assert (first["ruleId"], first["ruleIndex"], first["level"], first["occurrenceCount"]) == ("SW112", 0, "error", 2)
     assert (second["ruleId"], second["ruleIndex"], second["level"]) == ("SW116", 1, "warning")
-    place = first["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"] == "my%20model.py"
+    location = first["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "my%20model.py"
     # Python counts bytes, and the letter before the call takes two.
-    assert place["region"] == {"startLine": 2, "startColumn": 4, "endLine": 2, "endColumn": 14}
+    assert location["region"] == {"startLine": 2, "startColumn": 4, "endLine": 2, "endColumn": 14}
     assert run["columnKind"] == "unicodeCodePoints"
     (origin,) = first["relatedLocations"]
     assert origin["message"]["text"] == "h: f32[4] {tp: P}, partial since here"
@@ -76,7 +76,7 @@ def test_github_commands_are_one_escaped_line_each():
 
 
 def test_a_github_property_cannot_break_out_of_its_place():
-    finding = Finding("SW905", "x", place=Place("/project/a,b:c.py", 1))
+    finding = Finding("SW905", "x", location=SourceLocation("/project/a,b:c.py", 1))
     text = to_github(RunResult((finding,), checked_ops=1), root="/project")
     assert text == "::error file=a%2Cb%3Ac.py,line=1,title=SW905 bad-argument::x"
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
+from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
 from shardwise.diagnostics.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printable import cells, clean, safe_repr, safe_str, window
 from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted
@@ -43,11 +43,11 @@ def _sources():
 
 
 def at(line, text, occurrence=0, name="model.py"):
-    """The place of ``text`` in a line of the sources."""
+    """The location of ``text`` in a line of the sources."""
     source = SOURCES[name].splitlines()[line - 1]
     start = [match.start() for match in re.finditer(re.escape(text), source)][occurrence]
     column = len(source[:start].encode())
-    return Place(f"{ROOT}/{name}", line, line, column, column + len(text.encode()))
+    return SourceLocation(f"{ROOT}/{name}", line, line, column, column + len(text.encode()))
 
 
 def shown(finding, **options):
@@ -61,7 +61,7 @@ def expect(text):
 GELU = Finding(
     "SW112",
     "gelu needs complete values, but h is still a partial sum over tp",
-    place=at(7, "F.gelu(h)"),
+    location=at(7, "F.gelu(h)"),
     op="gelu",
     axis="tp",
     operands=(
@@ -96,7 +96,7 @@ def test_operands_without_a_known_origin_are_labelled_where_they_are_used():
     finding = Finding(
         "SW110",
         "y is a pending sum over tp, a varies",
-        place=at(8, "y * a"),
+        location=at(8, "y * a"),
         op="mul",
         axis="tp",
         operands=(Operand("y", "f32[4] {tp: P}", at(8, "y")), Operand("a", "f32[4] {tp: V}", at(8, "a"))),
@@ -117,7 +117,7 @@ def test_operands_without_a_known_origin_are_labelled_where_they_are_used():
 
 
 def test_a_literal_is_underlined_without_repeating_it():
-    finding = Finding("SW113", "x", place=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
+    finding = Finding("SW113", "x", location=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
     assert shown(finding).splitlines()[3:6] == [
         "10 |         p=0.5,",
         "   |         ^^^^^ added once per rank",
@@ -127,7 +127,9 @@ def test_a_literal_is_underlined_without_repeating_it():
 
 def test_one_expression_used_twice_is_marked_once():
     operands = [Operand("a", "f32[4] {tp: P}", at(8, "a", 0))] * 2
-    finding = Finding("SW111", "two pending sums", place=at(8, "a * a"), op="mul", axis="tp", operands=tuple(operands))
+    finding = Finding(
+        "SW111", "two pending sums", location=at(8, "a * a"), op="mul", axis="tp", operands=tuple(operands)
+    )
     assert shown(finding) == expect(
         """
         SW111 product-of-partials: two pending sums
@@ -145,13 +147,13 @@ def test_other_files_facts_counts_and_placeless_operands():
     finding = Finding(
         "SW113",
         "b is added once per rank",
-        place=at(8, "y * a * a + b"),
+        location=at(8, "y * a * a + b"),
         op="add",
         axis="tp",
         operands=(
             Operand("b", "f32[4] {tp: R}", at(8, "b")),
             Operand("w", "f32[4] {tp: P}", None, (Hop("declared here", at(1, "assert_type", 0, "lib/other.py")),)),
-            Operand("other", "f32[4] {tp: P}", None, (Hop("made here", Place("/gone/file.py", 3)),)),
+            Operand("other", "f32[4] {tp: P}", None, (Hop("made here", SourceLocation("/gone/file.py", 3)),)),
             Operand("number", "2.0"),
         ),
         facts=("(p0 + b) + (p1 + b) = p + 2 b",),
@@ -182,11 +184,11 @@ def test_other_files_facts_counts_and_placeless_operands():
 
 
 def test_a_call_over_several_lines_is_underlined_on_its_first_and_gaps_are_elided():
-    call = Place(f"{ROOT}/model.py", 8, 11, 27, 5)
+    call = SourceLocation(f"{ROOT}/model.py", 8, 11, 27, 5)
     finding = Finding(
         "SW121",
         "dropout draws different numbers",
-        place=call,
+        location=call,
         op="dropout",
         operands=(
             Operand("y", "f32[4] {tp: R}", at(9, "y"), (Hop("replicate since here", at(5, "self.norm(x)")),)),
@@ -213,8 +215,8 @@ def test_a_call_over_several_lines_is_underlined_on_its_first_and_gaps_are_elide
 
 
 def test_tabs_and_wide_characters_keep_the_marks_in_place():
-    tabbed = Finding("SW110", "tab", place=at(12, "y * a"), operands=(Operand("a", "A", at(12, "a")),))
-    wide = Finding("SW110", "wide", place=at(13, "界面 * a"), operands=(Operand("a", "A", at(13, "a")),))
+    tabbed = Finding("SW110", "tab", location=at(12, "y * a"), operands=(Operand("a", "A", at(12, "a")),))
+    wide = Finding("SW110", "wide", location=at(13, "界面 * a"), operands=(Operand("a", "A", at(13, "a")),))
     assert shown(tabbed).splitlines()[1:6] == [
         "  --> model.py:12:9",
         "   |",
@@ -232,22 +234,22 @@ def test_tabs_and_wide_characters_keep_the_marks_in_place():
 
 
 def test_a_long_line_is_trimmed_around_the_marks():
-    finding = Finding("SW110", "long", place=at(1, "bad * worse", name="long.py"))
+    finding = Finding("SW110", "long", location=at(1, "bad * worse", name="long.py"))
     lines = shown(finding, width=60).splitlines()
     assert lines[3:5] == [
         "1 | ... + before + bad * worse + after + after + after + ...",
         "  |                ^^^^^^^^^^^",
     ]
     assert max(map(len, lines[2:5])) <= 60
-    at_start = Finding("SW110", "long", place=at(1, "value", name="long.py"))
+    at_start = Finding("SW110", "long", location=at(1, "value", name="long.py"))
     assert shown(at_start, width=40).splitlines()[3] == "1 | value = before + before + before ..."
-    whole = Finding("SW110", "long", place=at(1, LONG.strip(), name="long.py"))
+    whole = Finding("SW110", "long", location=at(1, LONG.strip(), name="long.py"))
     assert shown(whole, width=40).splitlines()[4] == "  | " + "^" * 33
 
 
 def test_a_label_that_does_not_fit_hangs_below_and_moves_left():
     finding = Finding(
-        "SW110", "x", place=at(8, "b"), operands=(Operand("b", "f32[4, 1024] {dp: R, tp: V}", at(8, "b")),)
+        "SW110", "x", location=at(8, "b"), operands=(Operand("b", "f32[4, 1024] {dp: R, tp: V}", at(8, "b")),)
     )
     assert shown(finding, width=40).splitlines()[3:7] == [
         "8 |     return y * a * a + b + F.drop...",
@@ -259,7 +261,10 @@ def test_a_label_that_does_not_fit_hangs_below_and_moves_left():
 
 def test_without_source_the_place_and_the_operands_are_still_told():
     finding = Finding(
-        "SW110", "x", place=Place("<string>", 3, 3, 0, 4), operands=(Operand("a", "A", Place("<string>", 3, 3, 0, 1)),)
+        "SW110",
+        "x",
+        location=SourceLocation("<string>", 3, 3, 0, 4),
+        operands=(Operand("a", "A", SourceLocation("<string>", 3, 3, 0, 1)),),
     )
     assert shown(finding) == expect(
         """
@@ -276,7 +281,7 @@ def test_without_a_place_the_headline_stands_alone():
 
 
 def test_columns_missing_underlines_the_statement():
-    finding = Finding("SW110", "x", place=Place(f"{ROOT}/model.py", 7))
+    finding = Finding("SW110", "x", location=SourceLocation(f"{ROOT}/model.py", 7))
     assert shown(finding).splitlines()[1:5] == [
         " --> model.py:7",
         "  |",
@@ -286,7 +291,7 @@ def test_columns_missing_underlines_the_statement():
 
 
 def test_a_place_beyond_the_line_survives():
-    finding = Finding("SW110", "x", place=Place(f"{ROOT}/model.py", 7, 7, 500, 510))
+    finding = Finding("SW110", "x", location=SourceLocation(f"{ROOT}/model.py", 7, 7, 500, 510))
     assert shown(finding).splitlines()[3:5] == ["7 |     y = F.gelu(h)", "  |                  ^"]
 
 
@@ -312,7 +317,7 @@ class _Broken:
 def test_broken_values_become_a_line_of_the_report():
     assert safe_repr(_Broken()) == "<_Broken whose repr raises ValueError>"
     assert safe_str(_Broken()) == "<_Broken whose str raises ValueError>"
-    finding = Finding("SW110", _Broken(), place=at(7, "h"), operands=(Operand(_Broken(), _Broken(), at(7, "h")),))
+    finding = Finding("SW110", _Broken(), location=at(7, "h"), operands=(Operand(_Broken(), _Broken(), at(7, "h")),))
     assert "<_Broken whose str raises ValueError>" in shown(finding)
 
 
@@ -337,7 +342,7 @@ def test_cleaning_expands_tabs_and_shows_that_something_was_unprintable():
     assert clean("a\tb\x00") == "a   b\N{REPLACEMENT CHARACTER}"
 
 
-WARNING = Finding("SW116", "ranks may branch differently", place=at(7, "h"), op="bool", axis="tp")
+WARNING = Finding("SW116", "ranks may branch differently", location=at(7, "h"), op="bool", axis="tp")
 
 
 def test_a_run_ends_with_its_summary():

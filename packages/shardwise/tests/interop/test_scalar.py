@@ -91,7 +91,7 @@ def test_two_scalars_follow_the_local_rule(symbol, left, right, result):
         with pytest.raises(SpmdTypeError) as raised:
             OPERATORS[symbol](one, other)
         assert raised.value.code == result
-        assert raised.value.finding.place.file == __file__
+        assert raised.value.finding.location.file == __file__
         assert not isinstance(raised.value, TypeError), "Python would try the reflected operator"
     else:
         made = OPERATORS[symbol](one, other)
@@ -220,7 +220,7 @@ def test_only_numbers_are_scalars(value):
         Scalar(value, {TP: R})
     assert isinstance(raised.value, SpmdTypeError)
     assert type(value).__name__ in str(raised.value)
-    assert raised.value.finding.place.file == __file__
+    assert raised.value.finding.location.file == __file__
 
 
 @pytest.mark.parametrize("types", [{TP: S(0)}, {TP: "R"}, R, None, [(TP, R)]], ids=repr)

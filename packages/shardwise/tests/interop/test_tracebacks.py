@@ -151,12 +151,12 @@ def test_a_boundary_attaches_the_finding_and_keeps_the_name():
     assert error.finding == Finding(
         "SW202",
         "x cannot be moved",
-        place=error.finding.place,
+        location=error.finding.location,
         op="move",
         facts=("because it is heavy",),
         help=("push(x)",),
     )
-    assert error.finding.place.file == __file__
+    assert error.finding.location.file == __file__
 
 
 def test_other_errors_pass_a_boundary_untouched():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.uniformity.calls import Call, End, Ending, Group, Trace, Wait
 from shardwise.uniformity.replay import compare
 
@@ -13,8 +13,8 @@ LEFT, RIGHT = Group((0, 1), name="left"), Group((2, 3), name="right")
 PAIR, TWIN = Group((0, 1), 0), Group((0, 1), 1)
 
 
-def at(line: int) -> Place:
-    return Place("train.py", line)
+def at(line: int) -> SourceLocation:
+    return SourceLocation("train.py", line)
 
 
 def reduce(group: Group = PAIR, line: int = 1, size: int = 4, **different) -> Call:
@@ -44,7 +44,7 @@ def recv(source: int | None, line: int = 1, group: Group = PAIR, size: int = 4, 
 
 def said(*events, ends=()) -> list[tuple[str, int]]:
     """Code and line of what is found about one list of events per rank."""
-    return [(one.code, one.place.line) for one in findings(*events, ends=ends)]
+    return [(one.code, one.location.line) for one in findings(*events, ends=ends)]
 
 
 def findings(*events, ends=()):
@@ -152,7 +152,7 @@ def test_both_halves_of_messages_that_do_not_meet_are_told():
 
 def test_the_rank_that_differs_stands_first_and_the_others_beside_it():
     (found,) = findings([barrier(WORLD)], [barrier(WORLD)], [reduce(WORLD, line=9)], [barrier(WORLD)])
-    assert found.place == at(9)
+    assert found.location == at(9)
     assert [(one.name, one.type) for one in found.operands] == [
         ("rank 2", "all_reduce(sum) of f32[4]"),
         ("ranks 0, 1 and 3", "barrier"),
@@ -171,7 +171,7 @@ def test_it_is_told_how_a_rank_ended(end, words):
     (found,) = findings([reduce()], [], ends=(None, end))
     assert found.code == "SW503"
     assert words in found.message
-    assert [one.place for one in found.operands if one.place != at(1)] == ([at(9)] if end.place else [])
+    assert [one.location for one in found.operands if one.location != at(1)] == ([at(9)] if end.location else [])
 
 
 def test_several_ranks_that_end_alike_are_one_finding():

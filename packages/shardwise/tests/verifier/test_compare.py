@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shardwise import I, P, R, S, V, set_current_mesh
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.interop.annotating import asserted_type
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
@@ -22,7 +22,7 @@ from shardwise.verifier.record import Draw, Key, RankRun, Record
 GRID = Grid.of({"dp": 2, "tp": 2})
 NAMES = {axis: name for name, axis in GRID.axes.items()}
 WHOLE = torch.arange(1.0, 33.0, dtype=torch.float64).reshape(4, 8)
-HERE = Place("train.py", 7, 7, 4, 9)
+HERE = SourceLocation("train.py", 7, 7, 4, 9)
 
 
 def type_of(claim: Any, ndim: int = 2) -> TensorType:

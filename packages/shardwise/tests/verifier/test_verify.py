@@ -376,8 +376,8 @@ def test_a_rank_that_raises_is_named_with_its_place():
     assert verdict.failure is not None
     assert verdict.failure.where == "on the mesh"
     assert verdict.failure.text == "rank 1 of 2 raised ValueError: no such batch"
-    assert verdict.failure.place is not None
-    assert verdict.failure.place.function == "crashes"
+    assert verdict.failure.location is not None
+    assert verdict.failure.location.function == "crashes"
     assert "ValueError: no such batch" in str(verdict)
 
 

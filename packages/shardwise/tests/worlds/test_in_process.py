@@ -235,7 +235,7 @@ def test_a_deadlock_is_told_at_once_with_who_waits_for_whom():
         "in all_reduce(sum, f32[3]), collective 1 of the group of ranks 0, 1; rank 1 never arrived"
     )
     assert str(one.entered) == "in recv(f32[3]) from rank 2; rank 2 never arrived"
-    assert (zero.place.line, one.place.line) == (line_of("# rank 0 waits here"), line_of("# rank 1 waits here"))
+    assert (zero.location.line, one.location.line) == (line_of("# rank 0 waits here"), line_of("# rank 1 waits here"))
     assert str(two) == "rank 2 has returned"
     assert str(three) == "rank 3 has returned"
     assert all(str(standing) in str(caught.value) for standing in caught.value.standings)
@@ -356,7 +356,7 @@ def test_a_rank_that_does_not_come_back_is_named_and_ended():
     assert zero.entered is not None
     assert zero.entered.missing == (1,)
     assert one.entered is None
-    assert one.place.function.endswith("program")
+    assert one.location.function.endswith("program")
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")] == []
 
 

@@ -126,7 +126,7 @@ def test_a_time_out_names_the_collective_and_the_ranks_that_never_arrived():
     assert two.entered is None
     with open(__file__) as source:
         lines = source.read().splitlines()
-    assert [lines[x.place.line - 1].partition("# ")[2] for x in (zero, one, two)] == [
+    assert [lines[x.location.line - 1].partition("# ")[2] for x in (zero, one, two)] == [
         "rank 0 waits here",
         "rank 1 waits here",
         "rank 2 sleeps here",

@@ -148,8 +148,8 @@ def _judge(mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
 
 def shown(finding: Finding) -> str:
     """``SW201 at train.py:57``."""
-    place = finding.place
-    return finding.code if place is None else f"{finding.code} at {place.file.rpartition('/')[2]}:{place.line}"
+    location = finding.location
+    return finding.code if location is None else f"{finding.code} at {location.file.rpartition('/')[2]}:{location.line}"
 
 
 def _errors(run: RankRun) -> list[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.interop import recording
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
@@ -146,7 +146,7 @@ def no_rule(name: OpName) -> Handler:
             declared.append(handler_of_rule(name, rule))
         if declared:
             if session.collector is not None:
-                session.trust(f"the rule of {op}", user_place())
+                session.trust(f"the rule of {op}", user_location())
             result = declared[0](session, func, args, kwargs)
             recording.declared(result, f"result of {op}")
             return result
@@ -164,7 +164,7 @@ def no_rule(name: OpName) -> Handler:
                 "wrap the call in a torch.autograd.Function with spmd_typecheck, or in local_map(out_types=...)",
             )
             operands = tuple(located.operand(at) for at in range(len(tensors)))
-            finding = Finding("SW301", message, located.place, op, "", operands, (), help_lines)
+            finding = Finding("SW301", message, located.location, op, "", operands, (), help_lines)
             session.report(SpmdTypeError(message, code="SW301", help=help_lines, finding=finding))
         result = func(*args, **kwargs)
         for item in result if isinstance(result, (list, tuple)) else (result,):

@@ -14,7 +14,7 @@ import click
 from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
-from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
+from shardwise.diagnostics.told_errors import in_one_line, location_of, own_traceback, syntax_location
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram
 from shardwise.types.errors import SpmdTypeError
@@ -30,15 +30,15 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     try:
         yield
     except KeyboardInterrupt as error:
-        collector.stop(StopReason.INTERRUPTED, place=place_of(error))
+        collector.stop(StopReason.INTERRUPTED, location=location_of(error))
     except SystemExit as error:
         if not _is_success(error.code):
-            collector.stop(StopReason.SCRIPT_ERROR, f"SystemExit({safe_repr(error.code)})", place_of(error))
+            collector.stop(StopReason.SCRIPT_ERROR, f"SystemExit({safe_repr(error.code)})", location_of(error))
     except SyntaxError as error:
-        collector.stop(StopReason.SCRIPT_ERROR, in_one_line(error), syntax_place(error) or place_of(error))
+        collector.stop(StopReason.SCRIPT_ERROR, in_one_line(error), syntax_location(error) or location_of(error))
     except SpmdTypeError as error:
-        collector.add(attach(error, place=place_of(error)))
-        collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, place_of(error))
+        collector.add(attach(error, location=location_of(error)))
+        collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, location_of(error))
     except CutOff:
         pass  # what keeps this rank waiting is a finding about all of them
     except (click.ClickException, NoProgram):
@@ -47,7 +47,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         ours = is_ours(error)
         print(_traceback(error, whole or ours), file=sys.stderr, end="", flush=True)
         said = f"{in_one_line(error)} (a failure of shardwise itself)" if ours else in_one_line(error)
-        collector.stop(StopReason.SCRIPT_ERROR, said, place_of(error))
+        collector.stop(StopReason.SCRIPT_ERROR, said, location_of(error))
     if interrupted.is_set():
         collector.stop(StopReason.INTERRUPTED)
 

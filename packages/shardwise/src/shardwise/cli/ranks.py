@@ -74,7 +74,7 @@ def _end(result: RunResult) -> End:
     stop = result.stopped
     if stop is None:
         return End()
-    return End(Ending.RAISED if stop.reason is StopReason.SCRIPT_ERROR else Ending.CUT, stop.text, stop.place)
+    return End(Ending.RAISED if stop.reason is StopReason.SCRIPT_ERROR else Ending.CUT, stop.text, stop.location)
 
 
 def _result(outcome: Outcome, program: Program) -> RunResult:
@@ -85,7 +85,7 @@ def _result(outcome: Outcome, program: Program) -> RunResult:
         return RunResult(script=str(program), stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {how}"))
     result = from_json(outcome.report)
     if end.how is Ending.BUSY:
-        return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {end}", end.place))
+        return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {end}", end.location))
     return result
 
 

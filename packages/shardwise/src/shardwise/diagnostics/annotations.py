@@ -24,14 +24,14 @@ def to_github(result: RunResult, *, root: str | None = None) -> str:
 
 def _command(finding: Finding, base: str) -> str:
     properties: dict[str, object] = {}
-    place = finding.place
-    if place is not None:
-        properties["file"] = shown_path(place.file, base)
-        properties["line"] = place.line
-        properties["endLine"] = place.end_line
-        if place.end_line in (None, place.line):
-            properties["col"] = character_column(place)
-            properties["endColumn"] = end_character_column(place)
+    location = finding.location
+    if location is not None:
+        properties["file"] = shown_path(location.file, base)
+        properties["line"] = location.line
+        properties["endLine"] = location.end_line
+        if location.end_line in (None, location.line):
+            properties["col"] = character_column(location)
+            properties["endColumn"] = end_character_column(location)
     properties["title"] = f"{finding.code} {finding.name}"
     given = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value is not None)
     times = [f"{finding.count} times at this place"] if finding.count > 1 else []

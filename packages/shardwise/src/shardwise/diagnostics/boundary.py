@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from shardwise.types.errors import SpmdTypeError, set_finding_maker
 
 from .codes import CODES
-from .finding import Finding, Operand, Place
-from .source import place_of_traceback, user_place
+from .finding import Finding, Operand, SourceLocation
+from .source import location_of_traceback, user_location
 
 _FALLBACK = "SW905"
 
@@ -20,7 +20,7 @@ _FALLBACK = "SW905"
 def attach(
     error: SpmdTypeError,
     *,
-    place: Place | None = None,
+    location: SourceLocation | None = None,
     op: str = "",
     axis: str = "",
     operands: Iterable[Operand] = (),
@@ -28,18 +28,18 @@ def attach(
 ) -> Finding:
     """The finding of ``error``, made now unless it has one.
 
-    The message's first line is the headline, further lines become facts. Without ``place`` it is the innermost call
+    The message's first line is the headline, further lines become facts. Without ``location`` it is the innermost call
     in the user's own code: that of the traceback if the error has left it, else the one that is running.
     """
     if isinstance(error.attached, Finding):
         return error.attached
-    if place is None:
-        place = place_of_traceback(error.__traceback__) or user_place()
+    if location is None:
+        location = location_of_traceback(error.__traceback__) or user_location()
     first, *more = error.message.splitlines() or [""]
     finding = Finding(
         code=error.code if error.code in CODES else _FALLBACK,
         message=first,
-        place=place,
+        location=location,
         op=op,
         axis=axis,
         operands=tuple(operands),

@@ -1,6 +1,6 @@
 """Does the program decide on what it computes here? In the test of an ``if``, the length of a loop, the end of a slice.
 
-Asked of the source alone: the expression at a place stands in such a position itself, or is given a name that stands
+Asked of the source alone: the expression at a location stands in such a position itself, or is given a name that stands
 in one somewhere in the same function. What goes further is not followed.
 """
 
@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .finding import Place
+from .finding import SourceLocation
 from .syntax import Span, span_of
 
 
@@ -29,12 +29,12 @@ _files: dict[str, tuple[list[str], tuple[_Scope, ...]]] = {}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-def decides(place: Place) -> bool:
-    """True if a branch, the number of rounds of a loop or the end of a slice depends on the expression at ``place``."""
-    if place.column is None or place.end_column is None:
+def decides(location: SourceLocation) -> bool:
+    """True if a branch, the rounds of a loop or the end of a slice depend on the expression at ``location``."""
+    if location.column is None or location.end_column is None:
         return False
-    own = (place.line, place.end_line or place.line, place.column, place.end_column)
-    scopes = [scope for scope in _scopes(place.file) if _inside(own, scope.span)]
+    own = (location.line, location.end_line or location.line, location.column, location.end_column)
+    scopes = [scope for scope in _scopes(location.file) if _inside(own, scope.span)]
     if not scopes:
         return False
     # The innermost one begins last.

@@ -15,7 +15,7 @@ import linecache
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .finding import Place
+from .finding import SourceLocation
 from .paint import Line
 from .printable import cells, clean, window
 
@@ -29,7 +29,7 @@ _NARROWEST = 24
 class Mark:
     """A span to underline, with what to say about it."""
 
-    place: Place
+    location: SourceLocation
     label: str = ""
     primary: bool = False
 
@@ -47,26 +47,26 @@ class _Span:
     mark: Mark
 
 
-def source_line(place: Place) -> str | None:
-    """The text of the first line of ``place``, None if the file cannot be read."""
-    return linecache.getline(place.file, place.line).rstrip("\r\n") or None
+def source_line(location: SourceLocation) -> str | None:
+    """The text of the first line of ``location``, None if the file cannot be read."""
+    return linecache.getline(location.file, location.line).rstrip("\r\n") or None
 
 
-def character_column(place: Place) -> int | None:
+def character_column(location: SourceLocation) -> int | None:
     """The 1-based column in characters, as editors count; Python itself counts bytes."""
-    return _to_characters(place, place.column)
+    return _to_characters(location, location.column)
 
 
-def end_character_column(place: Place) -> int | None:
-    """The 1-based column after the last character of ``place``, on its last line."""
-    last = Place(place.file, place.end_line or place.line)
-    return _to_characters(last, place.end_column)
+def end_character_column(location: SourceLocation) -> int | None:
+    """The 1-based column after the last character of ``location``, on its last line."""
+    last = SourceLocation(location.file, location.end_line or location.line)
+    return _to_characters(last, location.end_column)
 
 
-def _to_characters(place: Place, column: int | None) -> int | None:
+def _to_characters(location: SourceLocation, column: int | None) -> int | None:
     if column is None:
         return None
-    text = source_line(place)
+    text = source_line(location)
     return column + 1 if text is None else len(_prefix(text, column)) + 1
 
 
@@ -78,15 +78,15 @@ def excerpt(marks: Iterable[Mark], *, gutter: int, width: int) -> list[Line]:
     """The lines of one file that carry marks; lines whose source is missing are left out."""
     by_line: dict[int, list[Mark]] = {}
     for mark in marks:
-        by_line.setdefault(mark.place.line, []).append(mark)
+        by_line.setdefault(mark.location.line, []).append(mark)
     shown: list[Line] = []
     previous = None
     for number in sorted(by_line):
-        text = source_line(by_line[number][0].place)
+        text = source_line(by_line[number][0].location)
         if text is None:
             continue
         if previous is not None and number == previous + 2:
-            between = linecache.getline(by_line[number][0].place.file, number - 1)
+            between = linecache.getline(by_line[number][0].location.file, number - 1)
             shown.append(_numbered(number - 1, _fit(clean(between.rstrip("\r\n")), gutter, width), gutter))
         elif previous is not None and number > previous + 2:
             shown.append([("gutter", _ELLIPSIS)])
@@ -113,13 +113,13 @@ def _line(number: int, text: str, marks: Sequence[Mark], gutter: int, room: int)
 
 def _span(text: str, mark: Mark) -> _Span:
     """Cells under ``mark``; a span over several lines is underlined to the end of its first."""
-    place = mark.place
-    start = 0 if place.column is None else cells(clean(_prefix(text, place.column)))
-    if place.column is None:
+    location = mark.location
+    start = 0 if location.column is None else cells(clean(_prefix(text, location.column)))
+    if location.column is None:
         start = len(text) - len(text.lstrip()) if text.isascii() and "\t" not in text else 0
     whole = cells(clean(text.rstrip()))
-    one_line = place.end_line in (None, place.line) and place.end_column is not None
-    end = cells(clean(_prefix(text, place.end_column or 0))) if one_line else whole
+    one_line = location.end_line in (None, location.line) and location.end_column is not None
+    end = cells(clean(_prefix(text, location.end_column or 0))) if one_line else whole
     return _Span(min(start, whole), max(end, min(start, whole) + 1), mark)
 
 
@@ -153,7 +153,7 @@ def _merged(spans: list[_Span]) -> list[_Span]:
             merged[key] = span
         elif span.mark.label and span.mark.label not in known.mark.label:
             label = f"{known.mark.label}; {span.mark.label}" if known.mark.label else span.mark.label
-            merged[key] = _Span(span.start, span.end, Mark(span.mark.place, label, span.mark.primary))
+            merged[key] = _Span(span.start, span.end, Mark(span.mark.location, label, span.mark.primary))
     return list(merged.values())
 
 

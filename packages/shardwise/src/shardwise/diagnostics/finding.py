@@ -8,7 +8,7 @@ from .codes import CODES, Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A span of source: 1-based lines, 0-based columns as Python's own; columns are None when unknown."""
 
     file: str
@@ -25,10 +25,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One step of provenance: ``text`` says what happened at ``place``, e.g. ``partial over tp since here``."""
+    """One step of provenance: ``text`` says what happened at ``location``, e.g. ``partial over tp since here``."""
 
     text: str
-    place: Place
+    location: SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Operand:
 
     ``name``   as written in the source (``h``, ``self.weight``), else the parameter's name.
     ``type``   the full typed shape, e.g. ``f32[4, 512] {dp: V, tp: P}``.
-    ``place``  the operand's own span; None when it cannot be told.
+    ``location``  the operand's own span; None when it cannot be told.
     ``origin`` where the operand got its type, nearest first, at most two hops.
     """
 
     name: str
     type: str
-    place: Place | None = None
+    location: SourceLocation | None = None
     origin: tuple[Hop, ...] = ()
 
 
@@ -53,18 +53,18 @@ class Finding:
 
     ``code``     ``SW`` and three digits; name and severity follow from it.
     ``message``  lower case, no full stop, meaningful alone; names the offence and the operand.
-    ``place``    span of the offending call in the user's program; None if it was not made by a Python frame.
+    ``location``    span of the offending call in the user's program; None if it was not made by a Python frame.
     ``op``       canonical operator, e.g. ``gelu``; empty when no operator is involved.
     ``axis``     the mesh axis at fault as printed, or empty.
     ``facts``    numbers and arithmetic behind the verdict, one line each.
     ``help``     repairs that can be pasted; each was run through the checker before it was offered.
-    ``count``    how many calls at this place had this same cause.
+    ``count``    how many calls at this location had this same cause.
     ``ranks``    the ranks that say so, where several were checked and not all of them do.
     """
 
     code: str
     message: str
-    place: Place | None = None
+    location: SourceLocation | None = None
     op: str = ""
     axis: str = ""
     operands: tuple[Operand, ...] = ()

@@ -1,7 +1,8 @@
 """How does a program read a run? JSON with a versioned schema, described in ``docs/json.md``; and back again.
 
-Within one version keys are only added, so a reader ignores keys that it does not know. Places are Python's own: lines
-from 1, columns from 0 in bytes of UTF-8, as in the ``ast`` module; nothing is lost on the way there and back.
+Within one version keys are only added, so a reader ignores keys that it does not know. A source location, whose key is
+``place``, is Python's own: lines from 1, columns from 0 in bytes of UTF-8, as in the ``ast`` module; nothing is lost on
+the way there and back.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from shardwise.types.errors import SpmdValueError
 
-from .finding import Finding, Hop, Operand, Place
+from .finding import Finding, Hop, Operand, SourceLocation
 from .printable import safe_str
 from .result import RunResult, Stop, StopReason, Trusted
 
@@ -44,12 +45,12 @@ def to_dict(result: RunResult) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in result.findings],
         "no_rule_ops": [{"op": op, "count": count} for op, count in result.no_rule_ops],
         "trusted": [
-            {"what": safe_str(trusted.what), "place": _place(trusted.place), "count": trusted.count}
+            {"what": safe_str(trusted.what), "place": _location(trusted.location), "count": trusted.count}
             for trusted in result.trusted
         ],
         "stopped": None
         if stop is None
-        else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _place(stop.place)},
+        else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
     }
 
 
@@ -81,15 +82,15 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "name": finding.name,
         "severity": finding.severity.value,
         "message": safe_str(finding.message),
-        "place": _place(finding.place),
+        "place": _location(finding.location),
         "op": finding.op,
         "axis": finding.axis,
         "operands": [
             {
                 "name": safe_str(operand.name),
                 "type": safe_str(operand.type),
-                "place": _place(operand.place),
-                "origin": [{"text": safe_str(hop.text), "place": _place(hop.place)} for hop in operand.origin],
+                "place": _location(operand.location),
+                "origin": [{"text": safe_str(hop.text), "place": _location(hop.location)} for hop in operand.origin],
             }
             for operand in finding.operands
         ],
@@ -100,16 +101,16 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _place(place: Place | None) -> dict[str, Any] | None:
-    if place is None:
+def _location(location: SourceLocation | None) -> dict[str, Any] | None:
+    if location is None:
         return None
     return {
-        "file": place.file,
-        "line": place.line,
-        "column": place.column,
-        "end_line": place.end_line,
-        "end_column": place.end_column,
-        "function": place.function,
+        "file": location.file,
+        "line": location.line,
+        "column": location.column,
+        "end_line": location.end_line,
+        "end_column": location.end_column,
+        "function": location.function,
     }
 
 
@@ -120,10 +121,12 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         checked_ops=data["checked_ops"],
         unchecked_ops=data["unchecked_ops"],
         no_rule_ops=tuple((entry["op"], entry["count"]) for entry in data["no_rule_ops"]),
-        trusted=tuple(Trusted(entry["what"], _read_place(entry["place"]), entry["count"]) for entry in data["trusted"]),
+        trusted=tuple(
+            Trusted(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data["trusted"]
+        ),
         stopped=None
         if stopped is None
-        else Stop(StopReason(stopped["reason"]), stopped["text"], _read_place(stopped["place"])),
+        else Stop(StopReason(stopped["reason"]), stopped["text"], _read_location(stopped["place"])),
         duration_s=data["duration_s"],
         mesh=data["mesh"],
         script=data["script"],
@@ -137,7 +140,7 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
     return Finding(
         code=data["code"],
         message=data["message"],
-        place=_read_place(data["place"]),
+        location=_read_location(data["place"]),
         op=data["op"],
         axis=data["axis"],
         operands=tuple(_read_operand(operand) for operand in data["operands"]),
@@ -151,16 +154,16 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
 def _read_operand(data: Mapping[str, Any]) -> Operand:
     origin = []
     for hop in data["origin"]:
-        place = _read_place(hop["place"])
-        if place is None:
-            raise ValueError("a hop without a place")
-        origin.append(Hop(hop["text"], place))
-    return Operand(data["name"], data["type"], _read_place(data["place"]), tuple(origin))
+        location = _read_location(hop["place"])
+        if location is None:
+            raise ValueError("a hop without a location")
+        origin.append(Hop(hop["text"], location))
+    return Operand(data["name"], data["type"], _read_location(data["place"]), tuple(origin))
 
 
-def _read_place(data: Mapping[str, Any] | None) -> Place | None:
+def _read_location(data: Mapping[str, Any] | None) -> SourceLocation | None:
     if data is None:
         return None
-    return Place(
+    return SourceLocation(
         data["file"], data["line"], data["end_line"], data["column"], data["end_column"], data.get("function", "")
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from .finding import Finding, Place
+from .finding import Finding, SourceLocation
 from .ranks import ranks_text
 from .result import RunResult, Stop, StopReason, Trusted
 
@@ -14,8 +14,8 @@ from .result import RunResult, Stop, StopReason, Trusted
 def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, collectives: int = 0) -> RunResult:
     """The results of several ranks as one; ``found`` is about all of them and stands first.
 
-    Numbers of operations are those of all ranks together; numbers of times at one place, and of calls without a rule,
-    those of the rank with the most.
+    Numbers of operations are those of all ranks together; numbers of times at one location, and of calls without a
+    rule, those of the rank with the most.
     """
     ranks = tuple(sorted(results))
     runs = [results[rank] for rank in ranks]
@@ -38,7 +38,7 @@ def _findings(results: Mapping[int, RunResult]) -> Iterable[Finding]:
     said: dict[object, dict[int, Finding]] = {}
     for rank in sorted(results):
         for finding in results[rank].findings:
-            key = (finding.code, finding.place or finding.message, finding.op, finding.axis)
+            key = (finding.code, finding.location or finding.message, finding.op, finding.axis)
             said.setdefault(key, {}).setdefault(rank, finding)
     for by_rank in said.values():
         first = next(iter(by_rank.values()))
@@ -54,11 +54,11 @@ def _most(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def _trusted(runs: Iterable[RunResult]) -> tuple[Trusted, ...]:
-    counts: dict[tuple[str, Place | None], int] = {}
+    counts: dict[tuple[str, SourceLocation | None], int] = {}
     for run in runs:
         for one in run.trusted:
-            counts[one.what, one.place] = max(one.count, counts.get((one.what, one.place), 0))
-    return tuple(Trusted(what, place, count) for (what, place), count in counts.items())
+            counts[one.what, one.location] = max(one.count, counts.get((one.what, one.location), 0))
+    return tuple(Trusted(what, location, count) for (what, location), count in counts.items())
 
 
 def _stopped(results: Mapping[int, RunResult]) -> Stop | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FrameType, MemberDescriptorType
 from typing import Any
 
-from .finding import Place
+from .finding import SourceLocation
 from .syntax import Expression, expression_at, source_of, span_of
 
 _LONGEST_NAME = 48
@@ -53,14 +53,14 @@ class _Slot:
     taken: bool = False
 
 
-def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> list[tuple[str, Place | None]]:
+def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> list[tuple[str, SourceLocation | None]]:
     """For every ``(label, value)`` of the call that ``frame`` is executing: its name as written, and its span.
 
     ``op`` is the canonical operator: only if the call is spelled like it, or is that of a module without children, do
     positions count, because other calls run operators that the user did not write. What cannot be told keeps its label
-    and has no place.
+    and has no location.
     """
-    named: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
+    named: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
     try:
         found = expression_at(frame.f_code, frame.f_lasti, frame.f_globals)
         if found is None:
@@ -79,12 +79,12 @@ def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> li
     return named
 
 
-def _named(slot: _Slot, frame: FrameType, label: str) -> tuple[str, Place]:
+def _named(slot: _Slot, frame: FrameType, label: str) -> tuple[str, SourceLocation]:
     text = source_of(slot.expression, frame.f_code.co_filename)
     name = f"{text}{slot.suffix}" if text and len(text) <= _LONGEST_NAME else label
     line, end_line, column, end_column = span_of(slot.expression)
     code = frame.f_code
-    return name, Place(code.co_filename, line, end_line, column, end_column, code.co_qualname)
+    return name, SourceLocation(code.co_filename, line, end_line, column, end_column, code.co_qualname)
 
 
 def _slots(found: Expression, *, flatten: bool) -> Iterator[_Slot]:

@@ -1,6 +1,6 @@
 """What did a run find? ``RunResult`` is the value that reports read; a ``Collector`` gathers it while the program runs.
 
-Findings with the same code, place, operator and axis are one finding with a count, in the order of their first
+Findings with the same code, location, operator and axis are one finding with a count, in the order of their first
 occurrence: what happened first is the likelier cause.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
-from .finding import Finding, Place
+from .finding import Finding, SourceLocation
 from .source import Site
 
 
@@ -38,11 +38,11 @@ class StopReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The premature end of a program: ``text`` is the exception in one line, ``place`` where in the user's code."""
+    """The premature end of a program: ``text`` is the exception in one line, ``location`` where in the user's code."""
 
     reason: StopReason
     text: str = ""
-    place: Place | None = None
+    location: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Trusted:
     """Something believed and not proven, ``count`` times: an annotation of an input, a hand-declared rule."""
 
     what: str
-    place: Place | None = None
+    location: SourceLocation | None = None
     count: int = 1
 
 
@@ -98,7 +98,7 @@ class RunResult:
             code = "SW910" if self.stopped.reason is StopReason.SCRIPT_ERROR else "SW912"
             said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
             text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
-            return Finding(code, f"{text} after {_operations(self.checked_ops)}", place=self.stopped.place)
+            return Finding(code, f"{text} after {_operations(self.checked_ops)}", location=self.stopped.location)
         if self.checked_ops == 0 and not self.errors:
             return Finding(
                 "SW911",
@@ -135,8 +135,8 @@ def group(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     first: dict[tuple[object, ...], Finding] = {}
     counts: Counter[tuple[object, ...]] = Counter()
     for finding in findings:
-        # Without a place nothing but the message tells two mistakes apart.
-        key = (finding.code, finding.place or finding.message, finding.op, finding.axis)
+        # Without a location nothing but the message tells two mistakes apart.
+        key = (finding.code, finding.location or finding.message, finding.op, finding.axis)
         first.setdefault(key, finding)
         counts[key] += finding.count
     return tuple(replace(finding, count=counts[key]) for key, finding in first.items())
@@ -153,7 +153,7 @@ class Collector:
     _checked: int = 0
     _unchecked: int = 0
     _no_rule: Counter[str] = field(default_factory=Counter)
-    _trusted: Counter[tuple[str, Place | Site | None]] = field(default_factory=Counter)
+    _trusted: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
     _stopped: Stop | None = None
     _started_s: float = field(default_factory=time.perf_counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -175,29 +175,29 @@ class Collector:
         with self._lock:
             self._no_rule[op] += 1
 
-    def trust(self, what: str, place: Place | Site | None = None) -> None:
-        """``what`` was believed at ``place``; a Site is resolved only when the result is asked for."""
+    def trust(self, what: str, location: SourceLocation | Site | None = None) -> None:
+        """``what`` was believed at ``location``; a Site is resolved only when the result is asked for."""
         with self._lock:
-            self._trusted[what, place] += 1
+            self._trusted[what, location] += 1
 
-    def stop(self, reason: StopReason, text: str = "", place: Place | None = None) -> None:
+    def stop(self, reason: StopReason, text: str = "", location: SourceLocation | None = None) -> None:
         """The program ended before its time. The first reason given stays."""
         with self._lock:
             if self._stopped is None:
-                self._stopped = Stop(reason, text, place)
+                self._stopped = Stop(reason, text, location)
 
     def result(self) -> RunResult:
         """Everything so far; the collector may go on."""
         with self._lock:
-            trusted: Counter[tuple[str, Place | None]] = Counter()
-            for (what, place), count in self._trusted.items():
-                trusted[what, place.place() if isinstance(place, Site) else place] += count
+            trusted: Counter[tuple[str, SourceLocation | None]] = Counter()
+            for (what, location), count in self._trusted.items():
+                trusted[what, location.location() if isinstance(location, Site) else location] += count
             return RunResult(
                 findings=group(self._findings),
                 checked_ops=self._checked,
                 unchecked_ops=self._unchecked,
                 no_rule_ops=tuple(self._no_rule.most_common()),
-                trusted=tuple(Trusted(what, place, count) for (what, place), count in trusted.items()),
+                trusted=tuple(Trusted(what, location, count) for (what, location), count in trusted.items()),
                 stopped=self._stopped,
                 duration_s=time.perf_counter() - self._started_s,
                 mesh=self.mesh,

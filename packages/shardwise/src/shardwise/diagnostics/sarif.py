@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from .codes import CODES, Severity
 from .excerpt import character_column, end_character_column
-from .finding import Finding, Operand, Place
+from .finding import Finding, Operand, SourceLocation
 from .printable import safe_str
 from .result import RunResult
 from .text import shown_path
@@ -67,7 +67,7 @@ def _result(finding: Finding, rule_index: int, base: str) -> dict[str, Any]:
         "ruleIndex": rule_index,
         "level": _level(finding.severity),
         "message": {"text": text},
-        "locations": [] if finding.place is None else [{"physicalLocation": _physical(finding.place, base)}],
+        "locations": [] if finding.location is None else [{"physicalLocation": _physical(finding.location, base)}],
         "relatedLocations": [location for locations in origins for location in locations],
         "occurrenceCount": finding.count,
     }
@@ -77,25 +77,25 @@ def _notification(ending: Finding, base: str) -> dict[str, Any]:
     return {
         "level": "error",
         "message": {"text": ending.headline},
-        "locations": [] if ending.place is None else [{"physicalLocation": _physical(ending.place, base)}],
+        "locations": [] if ending.location is None else [{"physicalLocation": _physical(ending.location, base)}],
     }
 
 
 def _related(operand: Operand, base: str) -> list[dict[str, Any]]:
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
-    related = [] if operand.place is None else [(typed, operand.place)]
-    related += [(f"{typed}, {safe_str(hop.text)}", hop.place) for hop in operand.origin]
-    return [{"message": {"text": text}, "physicalLocation": _physical(place, base)} for text, place in related]
+    related = [] if operand.location is None else [(typed, operand.location)]
+    related += [(f"{typed}, {safe_str(hop.text)}", hop.location) for hop in operand.origin]
+    return [{"message": {"text": text}, "physicalLocation": _physical(location, base)} for text, location in related]
 
 
-def _physical(place: Place, base: str) -> dict[str, Any]:
+def _physical(location: SourceLocation, base: str) -> dict[str, Any]:
     region = {
-        "startLine": place.line,
-        "startColumn": character_column(place),
-        "endLine": place.end_line,
-        "endColumn": end_character_column(place),
+        "startLine": location.line,
+        "startColumn": character_column(location),
+        "endLine": location.end_line,
+        "endColumn": end_character_column(location),
     }
-    uri = quote(shown_path(place.file, base).replace(os.sep, "/"))
+    uri = quote(shown_path(location.file, base).replace(os.sep, "/"))
     return {
         "artifactLocation": {"uri": uri},
         "region": {key: value for key, value in region.items() if value is not None},

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 
-from .finding import Place
+from .finding import SourceLocation
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__, copy.__file__, functools.__file__]
@@ -51,10 +51,10 @@ class Site:
     code: CodeType
     instruction: int
 
-    def place(self) -> Place:
+    def location(self) -> SourceLocation:
         """The file, lines and columns of this instruction."""
         line, end_line, column, end_column = positions_of(self.code, self.instruction)
-        return Place(
+        return SourceLocation(
             self.code.co_filename,
             line or self.code.co_firstlineno,
             end_line,
@@ -114,12 +114,12 @@ def user_site(depth: int = 1) -> Site | None:
     return None if frame is None else Site(frame.f_code, frame.f_lasti)
 
 
-def user_place(depth: int = 1) -> Place | None:
+def user_location(depth: int = 1) -> SourceLocation | None:
     site = user_site(depth + 1)
-    return None if site is None else site.place()
+    return None if site is None else site.location()
 
 
-def place_of_traceback(traceback: TracebackType | None) -> Place | None:
+def location_of_traceback(traceback: TracebackType | None) -> SourceLocation | None:
     """The innermost call in the user's own code that an exception came through; None if it has not reached any."""
     site = None
     while traceback is not None:
@@ -127,4 +127,4 @@ def place_of_traceback(traceback: TracebackType | None) -> Place | None:
         if not is_internal(code):
             site = Site(code, traceback.tb_lasti)
         traceback = traceback.tb_next
-    return None if site is None else site.place()
+    return None if site is None else site.location()

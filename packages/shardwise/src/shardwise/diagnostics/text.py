@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from .codes import Severity
 from .excerpt import Mark, character_column, excerpt, source_line
-from .finding import Finding, Operand, Place
+from .finding import Finding, Operand, SourceLocation
 from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str
@@ -70,10 +70,10 @@ def shown_path(file: str, root: str) -> str:
     return safe_str(os.path.relpath(path, root) if inside else path)
 
 
-def location(place: Place, root: str) -> str:
+def location_text(location: SourceLocation, root: str) -> str:
     """``file:line:column`` with the column in characters from 1, which editors understand."""
-    column = character_column(place)
-    return f"{shown_path(place.file, root)}:{place.line}" + ("" if column is None else f":{column}")
+    column = character_column(location)
+    return f"{shown_path(location.file, root)}:{location.line}" + ("" if column is None else f":{column}")
 
 
 def _root(root: str | None) -> str:
@@ -85,17 +85,17 @@ def _finding(finding: Finding, width: int, root: str, limits: Limits) -> list[Li
     title = f"{finding.code} {finding.name}"
     lines: list[Line] = [[(style, title), ("strong", f": {safe_str(finding.message)}")]]
     marks, notes = _marks(finding, root, limits)
-    shown = [mark for mark in marks if source_line(mark.place) is not None]
-    gutter = max((len(str(mark.place.line)) for mark in shown), default=1)
+    shown = [mark for mark in marks if source_line(mark.location) is not None]
+    gutter = max((len(str(mark.location.line)) for mark in shown), default=1)
     margin = " " * gutter
-    if finding.place is not None:
-        lines.append([("gutter", f"{margin}--> "), ("", location(finding.place, root))])
-    files = _by_file(shown, finding.place)
+    if finding.location is not None:
+        lines.append([("gutter", f"{margin}--> "), ("", location_text(finding.location, root))])
+    files = _by_file(shown, finding.location)
     for file, here in files.items():
-        if finding.place is not None and file == finding.place.file:
+        if finding.location is not None and file == finding.location.file:
             lines.append([("gutter", f"{margin} |")])
         else:
-            lines.append([("gutter", f"{margin}::: "), ("", location(here[0].place, root))])
+            lines.append([("gutter", f"{margin}::: "), ("", location_text(here[0].location, root))])
         lines += excerpt(here, gutter=gutter, width=width)
     for kind, text in (*notes, *_tail(finding)):
         first, *others = text.splitlines() or [""]
@@ -117,23 +117,23 @@ def _tail(finding: Finding) -> Iterable[tuple[str, str]]:
     yield "more", f"shardwise explain {finding.code}"
 
 
-def _by_file(marks: list[Mark], main: Place | None) -> dict[str, list[Mark]]:
+def _by_file(marks: list[Mark], main: SourceLocation | None) -> dict[str, list[Mark]]:
     """The marks of each file, the file of the offending call first."""
     files: dict[str, list[Mark]] = {main.file: []} if main is not None else {}
     for mark in marks:
-        files.setdefault(mark.place.file, []).append(mark)
+        files.setdefault(mark.location.file, []).append(mark)
     return {file: here for file, here in files.items() if here}
 
 
 def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], list[tuple[str, str]]]:
-    """What is underlined and, for want of a place or of source, what becomes a note."""
+    """What is underlined and, for want of a location or of source, what becomes a note."""
     marks: list[Mark] = []
     notes: list[str] = []
-    if finding.place is not None:
-        marks.append(Mark(finding.place, _caret_label(finding), primary=True))
+    if finding.location is not None:
+        marks.append(Mark(finding.location, _caret_label(finding), primary=True))
     for operand in finding.operands if not _across_ranks(finding) else _elsewhere(finding):
         told = _operand_marks(operand)
-        readable = [mark for mark in told if source_line(mark.place) is not None]
+        readable = [mark for mark in told if source_line(mark.location) is not None]
         marks += readable
         if not readable:
             notes.append(_described(operand, root))
@@ -151,32 +151,32 @@ def _limited(notes: Sequence[str], limit: int | None, what: str) -> Iterable[str
 def _operand_marks(operand: Operand) -> list[Mark]:
     """An operand is introduced where it got its type; at its use, if that is not known or it got it indirectly."""
     if operand.name == operand.type:
-        return [] if operand.place is None else [Mark(operand.place)]  # a literal says all there is
+        return [] if operand.location is None else [Mark(operand.location)]  # a literal says all there is
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
-    hops = [hop for hop in operand.origin if source_line(hop.place) is not None]
+    hops = [hop for hop in operand.origin if source_line(hop.location) is not None]
     if not hops:
-        return [] if operand.place is None else [Mark(operand.place, typed)]
+        return [] if operand.location is None else [Mark(operand.location, typed)]
     first, *others = hops
-    later = [Mark(hop.place, safe_str(hop.text)) for hop in others]
-    if operand.place is None or _speaks_of(operand.name, first.place):
-        return [Mark(first.place, f"{typed}, {safe_str(first.text)}"), *later]
+    later = [Mark(hop.location, safe_str(hop.text)) for hop in others]
+    if operand.location is None or _speaks_of(operand.name, first.location):
+        return [Mark(first.location, f"{typed}, {safe_str(first.text)}"), *later]
     derived = f"{safe_str(first.text)}; {safe_str(operand.name)} follows from it"
-    return [Mark(first.place, derived), Mark(operand.place, typed), *later]
+    return [Mark(first.location, derived), Mark(operand.location, typed), *later]
 
 
-def _speaks_of(name: str, place: Place) -> bool:
-    """Does the line of ``place`` make or mention the operand, or something that the operand was made from?"""
-    return re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", source_line(place) or "") is not None
+def _speaks_of(name: str, location: SourceLocation) -> bool:
+    """Does the line of ``location`` make or mention the operand, or something that the operand was made from?"""
+    return re.search(rf"(?<![\w.]){re.escape(str(name))}(?!\w)", source_line(location) or "") is not None
 
 
 def _described(operand: Operand, root: str) -> str:
-    hops = "".join(f", {safe_str(hop.text)} ({location(hop.place, root)})" for hop in operand.origin)
+    hops = "".join(f", {safe_str(hop.text)} ({location_text(hop.location, root)})" for hop in operand.origin)
     return f"{safe_str(operand.name)}: {safe_str(operand.type)}{hops}"
 
 
 def _caret_label(finding: Finding) -> str:
     if _across_ranks(finding):
-        return "; ".join(f"{one.name}: {one.type}" for one in finding.operands if one.place == finding.place)
+        return "; ".join(f"{one.name}: {one.type}" for one in finding.operands if one.location == finding.location)
     label = _CARET_LABELS.get(finding.code, "")
     if "{operand}" not in label:
         return label
@@ -191,7 +191,7 @@ def _across_ranks(finding: Finding) -> bool:
 
 
 def _elsewhere(finding: Finding) -> Sequence[Operand]:
-    return [operand for operand in finding.operands if operand.place != finding.place]
+    return [operand for operand in finding.operands if operand.location != finding.location]
 
 
 def _no_rule_ops(result: RunResult, limits: Limits) -> list[Line]:
@@ -205,8 +205,8 @@ def _trusted(result: RunResult, root: str, limits: Limits) -> list[Line]:
     lines: list[Line] = [[("strong", "trusted, not proven:")]]
     for trusted in result.trusted[: limits.trusted]:
         text = f"  {safe_str(trusted.what)}"
-        if trusted.place is not None:
-            text += f" ({location(trusted.place, root)})"
+        if trusted.location is not None:
+            text += f" ({location_text(trusted.location, root)})"
         lines.append([("", text + (f", {trusted.count} times" if trusted.count > 1 else ""))])
     more = rest(len(result.trusted), limits.trusted, "trusted entry", "trusted entries")
     return [*lines, [("quiet", f"  {more}")]] if more else lines
@@ -215,7 +215,7 @@ def _trusted(result: RunResult, root: str, limits: Limits) -> list[Line]:
 def _summary(result: RunResult) -> Line:
     errors, warnings = len(result.errors), len(result.warnings)
     said = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
-    lines = {(f.place.file, f.place.line) for f in result.findings if f.place is not None}
+    lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
     checked = f"{counted(result.checked_ops, 'operation')} checked, {result.unchecked_ops} unchecked"
     verdict = {ExitCode.CLEAN: "clean", ExitCode.FINDINGS: "", ExitCode.BROKEN: "no verdict"}[result.exit_code]

@@ -1,4 +1,4 @@
-"""How is an exception of the user's program told? In a line, with its place, and as a traceback of its own frames."""
+"""Exceptions of the user's program as text: in a line, with the source location, as a traceback of its own frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-from .finding import Place
+from .finding import SourceLocation
 from .source import Site, is_internal
 
 
@@ -19,19 +19,19 @@ def in_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def place_of(error: BaseException) -> Place | None:
+def location_of(error: BaseException) -> SourceLocation | None:
     """Where in the program's own code the error was raised, or passed by last."""
     own = [step for step in steps(error.__traceback__) if not is_internal(step.tb_frame.f_code)]
-    return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).place() if own else None
+    return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).location() if own else None
 
 
-def syntax_place(error: SyntaxError) -> Place | None:
+def syntax_location(error: SyntaxError) -> SourceLocation | None:
     """Where a file does not parse; None if the error is about the file as a whole."""
     if error.filename is None or not error.lineno:
         return None
     column = error.offset - 1 if error.offset else None
     end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None
-    return Place(error.filename, error.lineno, error.end_lineno, column, max(end or 0, (column or 0) + 1))
+    return SourceLocation(error.filename, error.lineno, error.end_lineno, column, max(end or 0, (column or 0) + 1))
 
 
 def own_traceback(error: BaseException) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.finding import Hop, Operand, Place
+from shardwise.diagnostics.finding import Hop, Operand, SourceLocation
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
@@ -107,7 +107,7 @@ def _commit(x: Any, tag: Tag | None, after: TensorType, op: str) -> None:
         session = current()
         if session is not None:
             site = user_site(2)
-            session.trust(op, None if site is None else site.place())
+            session.trust(op, None if site is None else site.location())
     if tag is None:
         set_tag(x, Tag(after, Origin(user_site(2), "asserted here")))
     elif before is not after:
@@ -197,7 +197,7 @@ def requires_grad(x: Any) -> bool:
         return bool(getattr(x, "requires_grad", False))
 
 
-def locate_operand(x: Any, op: str) -> tuple[str, Place | None]:
+def locate_operand(x: Any, op: str) -> tuple[str, SourceLocation | None]:
     """What the user's program calls ``x`` in the call of ``op`` that is running, and where."""
     frame = user_frame()
     return ("the tensor", None) if frame is None else locate(frame, op, [("the tensor", x)])[0]
@@ -205,7 +205,7 @@ def locate_operand(x: Any, op: str) -> tuple[str, Place | None]:
 
 def _operand(x: Any, op: str, axis: Any) -> Operand:
     """``x`` as a finding shows it; where its type came from is told of ``axis`` if that is at fault."""
-    name, place = locate_operand(x, op)
+    name, location = locate_operand(x, op)
     tag = tag_of(x)
     origins: list[Origin | None] = []
     if tag is not None and axis is not None:
@@ -213,5 +213,5 @@ def _operand(x: Any, op: str, axis: Any) -> Operand:
         origins = [origin, None if origin is None else origin.parent]
     elif tag is not None:
         origins = list(dict.fromkeys(tag.origin_of(one) for one in tag.type.axes))
-    hops = tuple(Hop(one.text, one.site.place()) for one in origins if one is not None and one.site is not None)
-    return Operand(name, str(typed_shape(x)), place, hops[:2])
+    hops = tuple(Hop(one.text, one.site.location()) for one in origins if one is not None and one.site is not None)
+    return Operand(name, str(typed_shape(x)), location, hops[:2])

@@ -45,7 +45,7 @@ class Session(Protocol):
     def report(self, error: SpmdTypeError) -> None:
         """Take an error that carries its finding: raise it, or collect it and return."""
 
-    def trust(self, what: str, place: Any) -> None:
+    def trust(self, what: str, location: Any) -> None:
         """Note something that is believed and not proven, for the list in the report."""
 
 

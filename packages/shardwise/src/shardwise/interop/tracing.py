@@ -78,10 +78,10 @@ def location(site: Site | None) -> str:
     """``path:line`` of a call, the path relative to the longest folder of ``sys.path`` that it lies in."""
     if site is None:
         return "?:0"
-    place = site.place()
+    location = site.location()
     folders = [folder.rstrip(os.sep) + os.sep for folder in sys.path if folder]
-    prefix = max((folder for folder in folders if place.file.startswith(folder)), key=len, default="")
-    return f"{place.file[len(prefix) :]}:{place.line}"
+    prefix = max((folder for folder in folders if location.file.startswith(folder)), key=len, default="")
+    return f"{location.file[len(prefix) :]}:{location.line}"
 
 
 def _is_blank(typed: Any) -> bool:

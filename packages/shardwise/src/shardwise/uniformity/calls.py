@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.ranks import ranks_text
 
 
@@ -45,7 +45,7 @@ class Call:
 
     kind: str
     group: Group
-    place: Place | None = None
+    location: SourceLocation | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
     typed: str = ""
@@ -87,7 +87,7 @@ class Wait:
     """A rank waits until these of its own calls, by position among its events, are done."""
 
     events: tuple[int, ...]
-    place: Place | None = None
+    location: SourceLocation | None = None
 
 
 class Ending(enum.Enum):
@@ -103,11 +103,11 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """``text`` adds to the words of ``how``, e.g. the exception; ``place`` is where."""
+    """``text`` adds to the words of ``how``, e.g. the exception; ``location`` is where."""
 
     how: Ending = Ending.FINISHED
     text: str = ""
-    place: Place | None = None
+    location: SourceLocation | None = None
 
     def __str__(self) -> str:
         return f"{self.how.value} {self.text}".rstrip()

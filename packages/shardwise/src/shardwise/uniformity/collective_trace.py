@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.interop.torch_compat import (
@@ -152,7 +152,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
     def new_group(self, ranks: tuple[int, ...]) -> None:
         """A group is about to be made by all ranks."""
         world = tuple(range(dist.get_world_size()))
-        self.link.post(Call("new_group", Group(world), user_place(1), members=ranks, blocking=False))
+        self.link.post(Call("new_group", Group(world), user_location(1), members=ranks, blocking=False))
 
     def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: Any) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group; it does not, in a fake world."""
@@ -208,7 +208,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         return Call(
             kind=reading.kind,
             group=group,
-            place=user_place(1),
+            location=user_location(1),
             shapes=tuple(tuple(map(int, one.shape)) for one in reading.given),
             dtypes=tuple(_dtype(one) for one in reading.given),
             typed="" if first is None else _typed(first),
@@ -239,7 +239,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         if known is None:
             return None
         _, position, complete = known
-        self.link.post(Wait((position,), user_place(1)))
+        self.link.post(Wait((position,), user_location(1)))
         return complete()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from shardwise.diagnostics.finding import Finding, Operand, Place
+from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
 from shardwise.diagnostics.ranks import ranks_text
 
 from .calls import Call, End, Ending
@@ -32,7 +32,9 @@ def mismatch(found: Clash, calls: Mapping[int, Call], meeting: Meeting) -> Findi
         message = f"{call} does not fit what other ranks issue: {found.what}"
         facts = (_nth(meeting),) if not call.is_message else ()
         help_lines = ()
-    return Finding(found.code, message, call.place, call.kind, call.group.name, _operands(parties), facts, help_lines)
+    return Finding(
+        found.code, message, call.location, call.kind, call.group.name, _operands(parties), facts, help_lines
+    )
 
 
 def never_issued(meeting: Meeting, rank: int, other: int, elsewhere: Meeting) -> Finding:
@@ -44,7 +46,7 @@ def never_issued(meeting: Meeting, rank: int, other: int, elsewhere: Meeting) ->
     facts = (f"rank {other} waits for {ranks_text(awaited)} in {own} meanwhile",)
     operands = _operands([(waiting, call), (sorted(elsewhere.calls), own)])
     help_lines = (f"issue it on every rank of {call.group}, or on none",) if not call.is_message else ()
-    return Finding("SW501", message, call.place, call.kind, call.group.name, operands, facts, help_lines)
+    return Finding("SW501", message, call.location, call.kind, call.group.name, operands, facts, help_lines)
 
 
 def crossed(steps: Sequence[tuple[int, Call]]) -> Finding:
@@ -59,7 +61,7 @@ def crossed(steps: Sequence[tuple[int, Call]]) -> Finding:
         facts = ("every one of these calls is issued by all of its ranks, but not in the same order",)
         help_lines = ("issue them in one order on all ranks",)
     operands = _operands([([one], other) for one, other in steps])
-    return Finding("SW504", message, call.place, call.kind, call.group.name, operands, facts, help_lines)
+    return Finding("SW504", message, call.location, call.kind, call.group.name, operands, facts, help_lines)
 
 
 def left_waiting(
@@ -72,12 +74,12 @@ def left_waiting(
     if code == "SW506":
         return unmatched(meeting)
     message = f"{ranks_text(waiting)} {_verb(waiting, 'wait')} in {call} for {ranks_text(ended)}, which {said}"
-    operands = [Operand(ranks_text(waiting), call.what, call.place)]
+    operands = [Operand(ranks_text(waiting), call.what, call.location)]
     facts: tuple[str, ...] = () if call.is_message else (_nth(meeting),)
-    if end.place is not None:
-        operands.append(Operand(ranks_text(ended), str(end), end.place))
+    if end.location is not None:
+        operands.append(Operand(ranks_text(ended), str(end), end.location))
     if last is not None and end.how is Ending.FINISHED:
-        operands.append(Operand(ranks_text(ended), f"{last.what}, the last before its end", last.place))
+        operands.append(Operand(ranks_text(ended), f"{last.what}, the last before its end", last.location))
     if last is None and not call.is_message:
         facts += (f"{ranks_text(ended)} {_verb(ended, 'issue')} no collective over {call.group} at all"
                   if meeting.number == 0 else "",)  # fmt: skip
@@ -85,7 +87,7 @@ def left_waiting(
     if end.how is Ending.FINISHED:
         help_lines = ("let every rank issue it as often: agree on the number of rounds, or move it out of the branch",)
     facts = tuple(fact for fact in facts if fact)
-    return Finding("SW503", message, call.place, call.kind, call.group.name, tuple(operands), facts, help_lines)
+    return Finding("SW503", message, call.location, call.kind, call.group.name, tuple(operands), facts, help_lines)
 
 
 def unmatched(meeting: Meeting) -> Finding:
@@ -95,15 +97,15 @@ def unmatched(meeting: Meeting) -> Finding:
     where = "any rank" if call.peer is None else f"rank {call.peer}"
     message = f"rank {rank} issues {call}, but {where} never issues the {missing} for it"
     facts = (f"messages meet in order, by the two ranks, the group ({call.group}) and the tag ({call.tag})",)
-    operands = (Operand(f"rank {rank}", call.what, call.place),)
-    return Finding("SW506", message, call.place, call.kind, call.group.name, operands, facts)
+    operands = (Operand(f"rank {rank}", call.what, call.location),)
+    return Finding("SW506", message, call.location, call.kind, call.group.name, operands, facts)
 
 
 def _parties(calls: Mapping[int, Call]) -> list[Party]:
     """The ranks by what they issue and where, the fewest first: where one rank differs, it is the one to look at."""
-    parties: dict[tuple[str, Place | None], list[int]] = defaultdict(list)
+    parties: dict[tuple[str, SourceLocation | None], list[int]] = defaultdict(list)
     for rank, call in calls.items():
-        parties[call.what, call.place].append(rank)
+        parties[call.what, call.location].append(rank)
     told = [(ranks, calls[ranks[0]]) for ranks in parties.values()]
     told.sort(key=lambda party: (len(party[0]), party[0]))
     odd = told[0]
@@ -112,7 +114,7 @@ def _parties(calls: Mapping[int, Call]) -> list[Party]:
 
 
 def _operands(parties: Sequence[Party]) -> tuple[Operand, ...]:
-    return tuple(Operand(ranks_text(ranks), call.what, call.place) for ranks, call in parties)
+    return tuple(Operand(ranks_text(ranks), call.what, call.location) for ranks, call in parties)
 
 
 def _nth(meeting: Meeting) -> str:

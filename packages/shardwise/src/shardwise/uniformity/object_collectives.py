@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
 
 from .calls import Call, Group
@@ -72,9 +72,9 @@ def _call(name: str, given: Given, group: Group) -> Call:
     message = {"send_object_list": "send", "recv_object_list": "recv"}.get(name)
     other = _other(given, group, 0 if message is None else None)
     if message is not None:
-        return Call(message, group, user_place(2), typed="objects", peer=other)
+        return Call(message, group, user_location(2), typed="objects", peer=other)
     root = other if "src" in given or "dst" in given else None
-    return Call(name, group, user_place(2), root=root)
+    return Call(name, group, user_location(2), root=root)
 
 
 def _other(given: Given, group: Group, default: int | None) -> int | None:

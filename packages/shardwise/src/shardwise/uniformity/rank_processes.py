@@ -205,7 +205,7 @@ class Coordinator:
             end = End(Ending.CUT)
         elif one.told_to_stop_s is not None and not self.interrupted:
             after_s = one.told_to_stop_s - one.started_s
-            end = End(Ending.BUSY, f"after {after_s:.0f} s", end.place)
+            end = End(Ending.BUSY, f"after {after_s:.0f} s", end.location)
         one.end, one.report, one.fetching, one.ended_s = end, report, None, time.monotonic()
         self._select(None)
 

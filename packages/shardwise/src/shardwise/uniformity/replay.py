@@ -88,7 +88,7 @@ class _Replay:
         if event.blocking:
             state.waits_for = [meeting]
         for other, found in clashes(meeting, rank):
-            places = found.code, event.place, meeting.calls[other][1].place
+            places = found.code, event.location, meeting.calls[other][1].location
             if places in self.told:
                 return None
             self.told.add(places)
@@ -137,7 +137,7 @@ class _Replay:
             if end.how is Ending.CUT:
                 continue
             call = meeting.calls[rank][1]
-            causes.setdefault((end, call.kind, call.place), (rank, meeting, []))[2].append(other)
+            causes.setdefault((end, call.kind, call.location), (rank, meeting, []))[2].append(other)
         for rank, meeting, others in causes.values():
             waiting = [one for one, state in self.ranks.items() if meeting in state.waits_for]
             last = self._last_on(others[0], meeting)
@@ -176,9 +176,9 @@ class _Replay:
             if any(end.how is Ending.CUT for end in (*ends, *(self.ranks[r].trace.end for r in meeting.calls))):
                 continue
             call = next(iter(meeting.calls.values()))[1]
-            if (call.kind, call.place) in self.told:
+            if (call.kind, call.location) in self.told:
                 continue
-            self.told.add((call.kind, call.place))
+            self.told.add((call.kind, call.location))
             if call.is_message:
                 yield unmatched(meeting)
             else:

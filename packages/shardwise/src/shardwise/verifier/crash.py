@@ -1,5 +1,5 @@
 """What is told of a run that did not come to its end? The rank that failed first, with its own frames; a hang with the
-place where every rank waits.
+location where every rank waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 
-from shardwise.diagnostics.told_errors import in_one_line, own_traceback, place_of, syntax_place
+from shardwise.diagnostics.told_errors import in_one_line, location_of, own_traceback, syntax_location
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram
 from shardwise.worlds.failures import RankFailure, RankTimeout
@@ -34,14 +34,14 @@ def crash_caught(run: RankRun, printed: io.StringIO) -> Iterator[None]:
     except SystemExit as ending:
         if ending.code not in (None, 0):
             said = "\n".join(printed.getvalue().splitlines()[-LAST_WORDS:])
-            run.crash = Crash(f"ended with sys.exit({ending.code!r})", place_of(ending), said, _now_s())
+            run.crash = Crash(f"ended with sys.exit({ending.code!r})", location_of(ending), said, _now_s())
     except NoProgram:
         raise
     except Exception as error:
         ours = is_ours(error)
         text = f"raised {in_one_line(error)}{' (a failure of shardwise itself)' if ours else ''}"
         trace = "".join(traceback.format_exception(error)) if ours else own_traceback(error)[0]
-        run.crash = Crash(text, place_of(error), trace, _now_s())
+        run.crash = Crash(text, location_of(error), trace, _now_s())
 
 
 def _now_s() -> float:
@@ -57,7 +57,7 @@ def crash_among(runs: Sequence[RankRun], where: str) -> Failure | None:
     ended = [str(rank) for rank, run in enumerate(runs) if run.crash is None]
     also = f"; rank {', '.join(ended)} came to the end of the program" if ended else ""
     who = f"rank {rank} of {len(runs)}" if len(runs) > 1 else "it"
-    return Failure(where, f"{who} {crash.text}{also}", crash.place, crash.traceback)
+    return Failure(where, f"{who} {crash.text}{also}", crash.location, crash.traceback)
 
 
 def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
@@ -72,4 +72,4 @@ def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
 
 def unreadable(error: SyntaxError) -> Failure:
     """A script that does not parse."""
-    return Failure("on one rank", in_one_line(error), syntax_place(error))
+    return Failure("on one rank", in_one_line(error), syntax_location(error))

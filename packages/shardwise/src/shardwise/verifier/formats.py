@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
 
@@ -40,7 +40,7 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
         else {
             "where": failure.where,
             "text": safe_str(failure.text),
-            "place": _place(failure.place),
+            "place": _location(failure.location),
             "details": failure.details,
         },
         "types": run_to_dict(verdict.types),
@@ -65,12 +65,12 @@ def _key(key: Key) -> dict[str, Any]:
         "kind": key.kind,
         "name": safe_str(key.name),
         "number": key.nth,
-        "place": _place(key.place),
+        "place": _location(key.location),
     }
 
 
-def _place(place: Place | None) -> dict[str, Any] | None:
-    return None if place is None else {"file": place.file, "line": place.line, "column": place.column}
+def _location(location: SourceLocation | None) -> dict[str, Any] | None:
+    return None if location is None else {"file": location.file, "line": location.line, "column": location.column}
 
 
 def _disagreement(wrong: Disagreement) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What is remembered of one rank's run? The tensors that say what they are, in program order, each under a key.
 
-The same program running on another rank, or alone, records the same tensors under the same keys: by the place in the
+The same program running on another rank, or alone, records the same tensors under the same keys: by the location in the
 source, or by the parameter's name, and by number where it happens several times.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.result import RunResult
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.tagging import type_of, typed_shape
 from shardwise.interop.torch_compat import is_fake, is_transformed, no_torch_function
 from shardwise.types.tensor_type import TensorType
@@ -37,17 +37,17 @@ LIMIT_BYTES = 1 << 29
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What identifies a record in every run: ``nth`` counts from 1 among records of the same kind, name and place."""
+    """What identifies a record in every run: ``nth`` counts from 1 among those of one kind, name and location."""
 
     kind: str
     name: str
-    place: Place | None
+    location: SourceLocation | None
     nth: int = 1
 
     @property
     def source(self) -> Key:
         """The key without its number: what is repeated when the record is one of several."""
-        return Key(self.kind, self.name, self.place)
+        return Key(self.kind, self.name, self.location)
 
     def __str__(self) -> str:
         return KIND_OF[self.kind].format(name=self.name)
@@ -94,7 +94,7 @@ class Crash:
     """
 
     text: str
-    place: Place | None
+    location: SourceLocation | None
     traceback: str
     at_s: float
 
@@ -124,17 +124,17 @@ class Recorder:
 
     def __init__(self) -> None:
         self.run = RankRun()
-        self.leaves: list[tuple[torch.Tensor, Place | None]] = []
+        self.leaves: list[tuple[torch.Tensor, SourceLocation | None]] = []
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 
     def hear(self, kind: str, name: str, x: Any) -> None:
         if isinstance(x, torch.Tensor):
-            place = user_place(2)
-            self.add(kind, name, x, type_of(x), place)
+            location = user_location(2)
+            self.add(kind, name, x, type_of(x), location)
             with no_torch_function():
                 if x.is_leaf and x.requires_grad:
-                    self.leaves.append((x, place))
+                    self.leaves.append((x, location))
 
     def add(
         self,
@@ -142,26 +142,28 @@ class Recorder:
         name: str,
         x: torch.Tensor,
         type: TensorType,
-        place: Place | None,
+        location: SourceLocation | None,
         *,
         owing: TensorType | None = None,
         size: float = 0.0,
         keep: bool = True,
     ) -> None:
         """Record ``x`` as being of ``type``; with ``keep`` unset, only that there was such a tensor."""
-        key = self._numbered(Key(kind, name, place))
+        key = self._numbered(Key(kind, name, location))
         value, missing = self._copy(x) if keep else (None, "has no type")
         for axis in type.axes:
             self.run.axes.setdefault(axis, repr(axis))
         self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
 
-    def drawn(self, place: Place | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool) -> None:
+    def drawn(
+        self, location: SourceLocation | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool
+    ) -> None:
         """``op`` has drawn random numbers from a generator that was in ``state``."""
-        self.run.entries.append(Draw(self._numbered(Key("drawn", op, place)), state, shape, seeded))
+        self.run.entries.append(Draw(self._numbered(Key("drawn", op, location)), state, shape, seeded))
 
     def _numbered(self, key: Key) -> Key:
         self._counts[key] += 1
-        return Key(key.kind, key.name, key.place, self._counts[key])
+        return Key(key.kind, key.name, key.location, self._counts[key])
 
     def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
         if not has_values(x):

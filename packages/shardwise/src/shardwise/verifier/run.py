@@ -244,10 +244,10 @@ def _together(results: list[RunResult]) -> RunResult:
         return RunResult()
     first, *others = results
     findings = list(first.findings)
-    known = {(finding.code, finding.place, finding.op, finding.axis) for finding in findings}
+    known = {(finding.code, finding.location, finding.op, finding.axis) for finding in findings}
     for result in others:
-        findings += [one for one in result.findings if (one.code, one.place, one.op, one.axis) not in known]
-        known |= {(finding.code, finding.place, finding.op, finding.axis) for finding in result.findings}
+        findings += [one for one in result.findings if (one.code, one.location, one.op, one.axis) not in known]
+        known |= {(finding.code, finding.location, finding.op, finding.axis) for finding in result.findings}
     return replace(first, findings=group(findings))
 
 

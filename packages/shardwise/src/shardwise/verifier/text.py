@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.limits import DEFAULT, Limits, counted, rest
 from shardwise.diagnostics.paint import Line, paint
 from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.diagnostics.text import WIDTH, location
+from shardwise.diagnostics.text import WIDTH, location_text
 from shardwise.diagnostics.text import render as render_finding
 
 from .difference import Difference
@@ -70,8 +70,8 @@ def _failed(failure: Failure, width: int, root: str) -> list[Line]:
     lines: list[Line] = [
         [("error", f"the run {failure.where} did not come to its end"), ("strong", f": {safe_str(failure.text)}")]
     ]
-    if failure.place is not None:
-        lines += _shown_source(failure.place, width, root)
+    if failure.location is not None:
+        lines += _shown_source(failure.location, width, root)
     return [*lines, *([("", f"  {safe_str(line)}")] for line in failure.details.splitlines())]
 
 
@@ -79,20 +79,20 @@ def _first(wrong: Disagreement, mesh: str, width: int, root: str) -> list[Line]:
     key = wrong.key
     lines: list[Line] = [[("error", "wrong numbers"), ("strong", f": {_named(key)} {safe_str(wrong.said)}")]]
     margin = " "
-    if key.place is not None:
-        lines += _shown_source(key.place, width, root)
-        margin = " " * len(str(key.place.line))
+    if key.location is not None:
+        lines += _shown_source(key.location, width, root)
+        margin = " " * len(str(key.location.line))
     for kind, text in _facts(wrong, mesh):
         lines.append([("gutter", f"{margin} = "), ("strong", f"{kind}: "), ("", text)])
     return lines
 
 
-def _shown_source(place: Place, width: int, root: str) -> list[Line]:
-    gutter = len(str(place.line))
-    lines: list[Line] = [[("gutter", f"{' ' * gutter}--> "), ("", location(place, root))]]
-    if source_line(place) is not None:
+def _shown_source(location: SourceLocation, width: int, root: str) -> list[Line]:
+    gutter = len(str(location.line))
+    lines: list[Line] = [[("gutter", f"{' ' * gutter}--> "), ("", location_text(location, root))]]
+    if source_line(location) is not None:
         lines.append([("gutter", f"{' ' * gutter} |")])
-        lines += excerpt([Mark(place, primary=True)], gutter=gutter, width=width)
+        lines += excerpt([Mark(location, primary=True)], gutter=gutter, width=width)
     return lines
 
 
@@ -123,12 +123,12 @@ def _first_element(wrong: Disagreement, found: Difference, mesh: str) -> str:
 
 def _coordinates(rank: int, mesh: str) -> str:
     """``dp=0, tp=1`` for rank 1 of a mesh that is shown as ``dp=2, tp=2``."""
-    places = []
+    coordinates = []
     for axis in reversed(mesh.split(", ")):
         name, _, size = axis.partition("=")
-        rank, place = divmod(rank, int(size))
-        places.append(f"{name}={place}")
-    return ", ".join(reversed(places))
+        rank, coordinate = divmod(rank, int(size))
+        coordinates.append(f"{name}={coordinate}")
+    return ", ".join(reversed(coordinates))
 
 
 def _number(value: float | complex | bool) -> str:
@@ -165,24 +165,28 @@ def _not_compared(left_out: tuple[NotCompared, ...], root: str, limits: Limits) 
 
 
 def _named(key: Key) -> str:
-    if key.kind == "declared" and key.place is not None and key.name.startswith(("assert_", "mutate_", "reinterpret_")):
+    if (
+        key.kind == "declared"
+        and key.location is not None
+        and key.name.startswith(("assert_", "mutate_", "reinterpret_"))
+    ):
         number = "" if key.nth == 1 else f" (number {key.nth})"
-        return f"{safe_str(_first_argument(key.place))}{number}, as {key.name} has it,"
-    if key.kind == "left" and key.place is not None:
-        return f"gradient of {safe_str(_first_argument(key.place))} at the end"
+        return f"{safe_str(_first_argument(key.location))}{number}, as {key.name} has it,"
+    if key.kind == "left" and key.location is not None:
+        return f"gradient of {safe_str(_first_argument(key.location))} at the end"
     if key.kind == "gradient":
         return f"{safe_str(key)} in step {key.nth}"
     return safe_str(key) if key.nth == 1 else f"{safe_str(key)} (number {key.nth})"
 
 
-def _first_argument(place: Place) -> str:
+def _first_argument(location: SourceLocation) -> str:
     """The source of what an annotation annotates."""
-    lines = linecache.getlines(place.file)[place.line - 1 : place.end_line]
-    if not lines or place.column is None or place.end_column is None:
+    lines = linecache.getlines(location.file)[location.line - 1 : location.end_line]
+    if not lines or location.column is None or location.end_column is None:
         return "the tensor"
     data = [line.encode() for line in lines]
-    data[-1] = data[-1][: place.end_column]
-    data[0] = data[0][place.column :]
+    data[-1] = data[-1][: location.end_column]
+    data[0] = data[0][location.column :]
     try:
         call = ast.parse(b"".join(data).strip(), mode="eval").body
     except SyntaxError:
@@ -194,7 +198,7 @@ def _first_argument(place: Place) -> str:
 
 
 def _where(key: Key, root: str) -> str:
-    return "" if key.place is None else f" ({location(key.place, root)})"
+    return "" if key.location is None else f" ({location_text(key.location, root)})"
 
 
 def _summary(verdict: Verdict) -> list[Line]:

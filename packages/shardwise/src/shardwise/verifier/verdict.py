@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.result import ExitCode, RunResult
 
 from .numbers import Numbers
@@ -16,13 +16,13 @@ class Failure:
 
     ``where``    ``on the mesh`` or ``on one rank``.
     ``text``     in one line: which rank, and what happened to it.
-    ``place``    where in the program; None if that is not known.
+    ``location``    where in the program; None if that is not known.
     ``details``  the traceback, or where each rank hangs.
     """
 
     where: str
     text: str
-    place: Place | None = None
+    location: SourceLocation | None = None
     details: str = ""
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.asserting import is_dtensor
 from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import heard_by
@@ -87,13 +87,13 @@ class _Watch(TorchFunctionMode):
             name = getattr(func, "__shardwise_op__", None) or op_name(func).shown
             if name.startswith(PENDING) and not name.endswith("wait_tensor"):
                 return
-            place = user_place()
+            location = user_location()
             size = scale_of(*(x for x in args if _is_plain(x)))
             for x in floats:
                 type = type_of(x)
                 # A constant's type is nobody's word: which part of it a rank takes may follow from the rank's number.
                 claimed = bool(type.axes) and type.ground is Ground.ABSENT
-                self.recorder.add("result", name, x, type, place, size=size, keep=self.alone or claimed)
+                self.recorder.add("result", name, x, type, location, size=size, keep=self.alone or claimed)
 
     def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
@@ -110,7 +110,7 @@ class _Watch(TorchFunctionMode):
             shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
             shape = () if shaped is None else tuple(shaped.shape)
             seeded = generator.initial_seed() != UNSEEDED
-            self.recorder.drawn(user_place(), op_name(func).shown, before, shape, seeded)
+            self.recorder.drawn(user_location(), op_name(func).shown, before, shape, seeded)
         return result
 
 
@@ -151,19 +151,19 @@ class _Steps:
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step of ``optimizer`` is about to be taken."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        place = user_place()
+        location = user_location()
         named = list(zip(self.names.of(parameters), parameters, strict=True))
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
             for name, parameter in named:
-                self._add("parameter", name, parameter, UNTYPED, place)
+                self._add("parameter", name, parameter, UNTYPED, location)
         for name, parameter in named:
             # Its type is asked for now: at the end the process groups may be gone.
             self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
             gradient = _gradient(parameter)
             if gradient is not None:
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
-                self._add("gradient", name, gradient, type_of(parameter), place)
+                self._add("gradient", name, gradient, type_of(parameter), location)
 
     def at_the_end(self) -> None:
         """The program has run."""
@@ -172,19 +172,19 @@ class _Steps:
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)
         told = set(self.stepped)
         owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
-        declared = [("what is declared", leaf, place) for leaf, place in self.recorder.leaves]
-        for name, parameter, place in (*owned, *declared):
+        declared = [("what is declared", leaf, location) for leaf, location in self.recorder.leaves]
+        for name, parameter, location in (*owned, *declared):
             gradient = _gradient(parameter)
             if gradient is not None and id(parameter) not in told:
                 told.add(id(parameter))
-                self._add_unfinished(name, parameter, gradient, place)
+                self._add_unfinished(name, parameter, gradient, location)
 
-    def _add(self, kind: str, name: str, x: torch.Tensor, declared: TensorType, place: Any) -> None:
+    def _add(self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: Any) -> None:
         local, type = local_form(x)
         with no_torch_function():
-            self.recorder.add(kind, name, local, declared if declared.axes else type, place)
+            self.recorder.add(kind, name, local, declared if declared.axes else type, location)
 
-    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, place: Any) -> None:
+    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: Any) -> None:
         """Nothing says whether the sums that it owes have been done; its own type does, where gradients have one."""
         tag = tag_of(gradient)
         try:
@@ -194,10 +194,10 @@ class _Steps:
         declared = type_of(parameter)
         with no_torch_function():
             if tag is not None and tag.current().axes:
-                self.recorder.add("left", name, local, tag.current(), place)
+                self.recorder.add("left", name, local, tag.current(), location)
             else:
                 owing = declared.backward_type() if declared.axes else None
-                self.recorder.add("left", name, local, declared if declared.axes else type, place, owing=owing)
+                self.recorder.add("left", name, local, declared if declared.axes else type, location, owing=owing)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.source import Site, is_internal
 from shardwise.interop.torch_compat import flight_records, ranks_by_group_name
 from shardwise.types.notation import abbreviate
@@ -32,7 +32,7 @@ class Whereabouts:
     ``message``  the ``send`` or ``recv`` that it is in.
     """
 
-    place: Place | None = None
+    location: SourceLocation | None = None
     reached: Mapping[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     inside: tuple[tuple[str, tuple[int, ...]], int, str] | None = None
     message: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None
@@ -52,7 +52,7 @@ def whereabouts(thread: int) -> Whereabouts:
         reached[group] = max(reached[group], number)
         if inside is None and not record["retired"]:
             inside = (group, number, _call(record))
-    return Whereabouts(place_of(frame), dict(reached), inside, None if inside else _message(frame))
+    return Whereabouts(location_of(frame), dict(reached), inside, None if inside else _message(frame))
 
 
 def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> tuple[Standing, ...]:
@@ -67,7 +67,7 @@ def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> t
         elif own.message is not None:
             call, ranks, missing = own.message
             entered = Entered(call, ranks, None, missing)
-        told.append(Standing(rank, entered, own.place))
+        told.append(Standing(rank, entered, own.location))
     return tuple(sorted(told, key=lambda one: one.rank))
 
 
@@ -88,11 +88,11 @@ def _dtype(name: str) -> str:
     return abbreviate(written.get(name, name))
 
 
-def place_of(frame: FrameType | None) -> Place | None:
+def location_of(frame: FrameType | None) -> SourceLocation | None:
     """The innermost call of the user's own program that a stack is in."""
     while frame is not None and is_internal(frame.f_code):
         frame = frame.f_back
-    return None if frame is None else Site(frame.f_code, frame.f_lasti).place()
+    return None if frame is None else Site(frame.f_code, frame.f_lasti).location()
 
 
 def _message(frame: FrameType | None) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:

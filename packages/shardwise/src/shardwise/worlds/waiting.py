@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardwise.diagnostics.finding import Place
+from shardwise.diagnostics.finding import SourceLocation
 
 _SHOWN = 8
 """How many ranks are listed one by one."""
@@ -38,12 +38,12 @@ class Standing:
 
     rank: int
     entered: Entered | None = None
-    place: Place | None = None
+    location: SourceLocation | None = None
     instead: str = ""
 
     def __str__(self) -> str:
         doing = self.instead or f"is {self.entered or 'in no collective'}"
-        return f"rank {self.rank} {'' if self.place is None else f'at {self.place} '}{doing}"
+        return f"rank {self.rank} {'' if self.location is None else f'at {self.location} '}{doing}"
 
 
 def told(standings: Iterable[Standing]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Place
+from shardwise.diagnostics.finding import Finding, SourceLocation
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -26,11 +26,11 @@ from ..state.session import CheckSession
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Ranks along ``axis`` part ways: ``what`` decides at ``place``."""
+    """Ranks along ``axis`` part ways: ``what`` decides at ``location``."""
 
     axis: Any
     what: str
-    place: Place | None
+    location: SourceLocation | None
 
 
 def varying_axes(decides: Any) -> list[Any]:
@@ -50,10 +50,10 @@ def pending_axes(decides: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def diverging(session: CheckSession, op: str, decides: Any, place: Place | None) -> Iterator[None]:
+def diverging(session: CheckSession, op: str, decides: Any, location: SourceLocation | None) -> Iterator[None]:
     """Inside the block ranks have parted ways along the axes where ``decides`` varies."""
     before = session.diverging
-    session.diverging = (*before, *(Divergence(axis, op, place) for axis in varying_axes(decides)))
+    session.diverging = (*before, *(Divergence(axis, op, location) for axis in varying_axes(decides)))
     try:
         yield
     finally:
@@ -68,13 +68,13 @@ def check_arrival(session: CheckSession, op: str, x: Any, axis: Any) -> None:
         located = Located(op, [("x", x)])
         along = axis_text(parted.axis)
         what = "predicate" if parted.what == "cond" else "condition"
-        where = "" if parted.place is None else f" (at {parted.place})"
+        where = "" if parted.location is None else f" (at {parted.location})"
         help_lines = (
             f"call {op} outside of {parted.what}, where every rank gets to",
             f"all_reduce what the {what} is made from over {axis_argument(parted.axis)}, so that all ranks agree",
         )
         message = f"{op} runs inside a {parted.what} whose {what} differs between the ranks of {along}"
         facts = (f"ranks for which the {what}{where} comes out otherwise never get here, and the others wait for them",)
-        finding = Finding("SW422", message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
+        finding = Finding("SW422", message, located.location, op, along, (located.operand(0, axis),), facts, help_lines)
         session.report(SpmdTypeError(message, code="SW422", help=help_lines, finding=finding))
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, P, V
@@ -58,7 +58,7 @@ def check_count(
     ways: tuple[str, ...]
     uneven = [axis for axis in axes if axis in before.uneven]
     if even and uneven and session.collector is not None:
-        session.trust("mean(even=True)", user_place())
+        session.trust("mean(even=True)", user_location())
     for axis in [] if even else uneven:
         wrong[axis] = UNKNOWN
         dim = sharded_dim(before, axis)

@@ -126,7 +126,7 @@ def _claim(
     message = f"{op.name} is asked for a partial sum over {axis_text(axis)}, but {what}"
     facts = ("only a contraction over dims that are sharded over the axis leaves a pending sum",)
     operands = tuple(located.operand(at, axis) for at in range(len(bound)))
-    finding = Finding("SW135", message, located.place, op.name, axis_text(axis), operands, facts)
+    finding = Finding("SW135", message, located.location, op.name, axis_text(axis), operands, facts)
     session.report(SpmdTypeError(message, code="SW135", finding=finding))
     return UNKNOWN
 

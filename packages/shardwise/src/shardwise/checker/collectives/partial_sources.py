@@ -108,5 +108,5 @@ def _report(
         code, want = "SW201", to_local_type(lie.said)
         text = f"{kind} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(lie.found)}"
     operands = tuple(located.operand(at, axis) for at in range(len(bound)))
-    finding = Finding(code, text, located.place, kind, along, operands, (), help_lines)
+    finding = Finding(code, text, located.location, kind, along, operands, (), help_lines)
     session.report(SpmdTypeError(text, code=code, help=help_lines, finding=finding))

@@ -31,7 +31,7 @@ class Passage:
 
     def __init__(self, name: str, tensor: torch.Tensor, axis: Any, src: Placement) -> None:
         located = Located(name, [("tensor", tensor)])
-        self.name, self.axis, self.src, self.place = name, axis, src, located.place
+        self.name, self.axis, self.src, self.location = name, axis, src, located.location
         self.label, self.operand = located.name(0), located.operand(0, axis)
         self.tensor = weakref.ref(tensor)
         self.told = False
@@ -61,7 +61,7 @@ class Passage:
             f"{typed}, dst=I) in its place, if every rank computes the same from here on",
             f"{label}.detach() before it, if no gradient is meant",
         )
-        finding = Finding("SW606", message, self.place, self.name, where, (self.operand,), facts, help_lines)
+        finding = Finding("SW606", message, self.location, self.name, where, (self.operand,), facts, help_lines)
         with telling(session):
             session.report(SpmdTypeError(message, code="SW606", help=help_lines, finding=finding))
 

@@ -306,7 +306,7 @@ def _report(
     help_lines: tuple[str, ...],
 ) -> None:
     operands = (located.operand(0, axis),)
-    finding = Finding(code, message, located.place, call.op, axis_text(axis), operands, facts, help_lines)
+    finding = Finding(code, message, located.location, call.op, axis_text(axis), operands, facts, help_lines)
     kind = RedistributeError if code == "SW410" else SpmdTypeError
     session.report(kind(message, code=code, help=help_lines, finding=finding))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.source import user_place
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import is_batched, is_fake, tree_leaves, tree_map
@@ -67,7 +67,7 @@ class _Call:
         self.session = session
         self.op = _op(name)
         self.lab = Laboratory(session, operands)
-        self.place = user_place()
+        self.location = user_location()
 
     def join(self, functions: tuple[str, str], results: tuple[Any, Any], what: str, sources: Sequence[Any]) -> Tag:
         """The one type of two results that stand for each other; where they have none, that is reported.
@@ -118,7 +118,7 @@ class _Call:
         """The way out for functions that cannot run dry: they are checked as they run, as far as they do."""
         if self.lab.is_dry:
             raise NotDry
-        self.session.trust(f"what {self.op.name} did not run here", self.place)
+        self.session.trust(f"what {self.op.name} did not run here", self.location)
         with self.session.again():
             return run()
 
@@ -156,7 +156,7 @@ def _cond(session: CheckSession, pred: Any, true_fn: Function, false_fn: Functio
     call = _Call(session, "cond", (pred, operands))
     call.reads(pred)
     try:
-        with diverging(session, "cond", pred, call.place):
+        with diverging(session, "cond", pred, call.location):
             results = [call.lab.run(fn, call.lab.stand_ins(tuple(operands))) for fn in (true_fn, false_fn)]
     except NotDry:
         return call.by_value(lambda: RUNS["cond"](pred, true_fn, false_fn, operands))
@@ -191,7 +191,7 @@ def _while_loop(
         nonlocal decides
         decides = call.lab.run(cond_fn, (*carried, *additional))
         call.reads(decides)
-        with diverging(session, "while_loop", decides, call.place):
+        with diverging(session, "while_loop", decides, call.location):
             return call.lab.run(body_fn, (*carried, *additional))
 
     def compute() -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
-from shardwise.diagnostics.finding import Finding, Operand, Place
+from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
 from shardwise.diagnostics.source import is_internal
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
@@ -56,12 +56,12 @@ def _told(
         message = f"{op.name} changes the type of {what}{along}: it comes in as {first}, {functions[1]} gives {second}"
         fact = f"the next round of {functions[1]} would take another type than the first, and so would what comes after"
     operands = tuple(
-        Operand(name, describe_value(value), place_of(source), provenance(value, at.axis))
+        Operand(name, describe_value(value), location_of(source), provenance(value, at.axis))
         for name, value, source in zip(functions, results, sources, strict=True)
     )
     help_lines = () if at.axis is None else tuple(_help(op, functions, results, at))
     finding = Finding(
-        code, message, located.place, op.name, along.removeprefix(" over "), operands, (fact,), help_lines
+        code, message, located.location, op.name, along.removeprefix(" over "), operands, (fact,), help_lines
     )
     return SpmdTypeError(message, code=code, help=help_lines, finding=finding)
 
@@ -98,12 +98,12 @@ def _shard(value: Any, axis: Any) -> Shard | None:
     return partition_spec_get_shard(type_of(value).spec, axis)
 
 
-def place_of(function: Any) -> Place | None:
+def location_of(function: Any) -> SourceLocation | None:
     """Where the program wrote ``function``; torch wraps it in functions of its own."""
     code = _code(function)
     if code is None:
         return None
-    return Place(code.co_filename, code.co_firstlineno, function=getattr(code, "co_qualname", code.co_name))
+    return SourceLocation(code.co_filename, code.co_firstlineno, function=getattr(code, "co_qualname", code.co_name))
 
 
 def _code(function: Any, depth: int = 4) -> CodeType | None:

@@ -134,7 +134,7 @@ class Slices:
         self, code: str, located: Located, axis: Any, text: str, facts: tuple[str, ...], help_lines: tuple[str, ...]
     ) -> None:
         operands = (located.operand(0, axis),)
-        finding = Finding(code, text, located.place, self.op, axis_text(axis), operands, facts, help_lines)
+        finding = Finding(code, text, located.location, self.op, axis_text(axis), operands, facts, help_lines)
         self.session.report(SpmdTypeError(text, code=code, help=help_lines, finding=finding))
 
 

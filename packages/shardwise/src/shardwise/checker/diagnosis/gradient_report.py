@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Operand, Place
+from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
@@ -36,9 +36,9 @@ def tell(
     help: Sequence[str] = (),
 ) -> None:
     """Report a finding at the call that the user's program is making."""
-    place = Located(op, []).place
+    location = Located(op, []).location
     shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, place, op, shown, tuple(operands), tuple(facts), tuple(help))
+    finding = Finding(code, message, location, op, shown, tuple(operands), tuple(facts), tuple(help))
     session.report(SpmdTypeError(message, code=code, help=tuple(help), finding=finding))
 
 
@@ -82,7 +82,7 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     if owed:
         help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
     finding = Finding(
-        "SW605", message, located.place, op, where, (located.operand(0, axis),), (fact,), tuple(help_lines)
+        "SW605", message, located.location, op, where, (located.operand(0, axis),), (fact,), tuple(help_lines)
     )
     try:
         session.report(SpmdTypeError(message, code="SW605", help=tuple(help_lines), finding=finding))
@@ -152,6 +152,8 @@ def wrong_backward(
         fact = "what is equal on all ranks would get gradients that are not"
         help_lines = (f"return the same gradient on every rank of {where}, or declare another type for {name}",)
     code = getattr(inspect.unwrap(cls.backward), "__code__", None)  # type: ignore[attr-defined]
-    place = None if code is None else Place(code.co_filename, code.co_firstlineno, function=code.co_qualname)
-    defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", place)
+    location = (
+        None if code is None else SourceLocation(code.co_filename, code.co_firstlineno, function=code.co_qualname)
+    )
+    defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", location)
     tell(session, "SW607", "backward", axis, message, operands=[defined], facts=(fact,), help=help_lines)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Hop, Operand, Place
+from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, is_internal, user_frame
 from shardwise.interop.session import Session
@@ -51,10 +51,10 @@ class Located:
         self.op = op
         self.values = [value for _, value in operands]
         frame = user_frame(2)
-        self.place: Place | None = None
-        self.names: list[tuple[str, Place | None]] = [(label, None) for label, _ in operands]
+        self.location: SourceLocation | None = None
+        self.names: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
         if frame is not None:
-            self.place = Site(frame.f_code, frame.f_lasti).place()
+            self.location = Site(frame.f_code, frame.f_lasti).location()
             self.names = locate(frame, op, operands)
 
     def name(self, position: int) -> str:
@@ -62,9 +62,9 @@ class Located:
 
     def operand(self, position: int, axis: Any = None) -> Operand:
         """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
-        name, place = self.names[position]
+        name, location = self.names[position]
         value = self.values[position]
-        return Operand(name, describe_value(value), place, provenance(value, axis))
+        return Operand(name, describe_value(value), location, provenance(value, axis))
 
 
 def report_at(
@@ -78,7 +78,9 @@ def report_at(
 ) -> None:
     """Report a finding about the first operand of a call; ``axis`` is None if it is about no axis."""
     shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, located.place, located.op, shown, (located.operand(0, axis),), facts, help_lines)
+    finding = Finding(
+        code, message, located.location, located.op, shown, (located.operand(0, axis),), facts, help_lines
+    )
     session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
 
 
@@ -103,7 +105,7 @@ def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
         origin = tag.origin_of(one)
         while origin is not None and len(hops) < 2:
             if origin.site is not None:
-                hop = Hop(origin.text, origin.site.place())
+                hop = Hop(origin.text, origin.site.location())
                 if hop not in hops:
                     hops.append(hop)
             origin = origin.parent
@@ -199,7 +201,7 @@ def _finding(
     return Finding(
         code=refusal.code,
         message=message,
-        place=located.place,
+        location=located.location,
         op=op,
         axis=axis,
         operands=tuple(located.operand(position, at.axis) for position in shown),
@@ -214,8 +216,8 @@ def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, po
         type = operands[position].type
         pending = isinstance(type, TensorType) and type.get(axis) is P
         if pending and gradient_origin(tag_of(located.values[position])) is not None:
-            name, place = located.names[position]
-            return name if place is not None else "p.grad"  # read inside of torch, from a list of parameters
+            name, location = located.names[position]
+            return name if location is not None else "p.grad"  # read inside of torch, from a list of parameters
     return None
 
 

@@ -193,7 +193,7 @@ def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[
         named = []
     located = Located(cls.__name__, named)
     operands = [located.operand(position) for position in range(len(named))]
-    attach(error, op=cls.__name__, place=located.place, operands=operands)
+    attach(error, op=cls.__name__, location=located.location, operands=operands)
 
 
 def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:

@@ -120,6 +120,6 @@ def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place:
     elif place is I and want is R:
         help_lines = (f"convert({name}, {axis_argument(axis)}, src=I, dst=R) first",)
     finding = Finding(
-        "SW130", message, located.place, "from_local", along, (located.operand(0, axis),), facts, help_lines
+        "SW130", message, located.location, "from_local", along, (located.operand(0, axis),), facts, help_lines
     )
     session.report(SpmdTypeError(message, code="SW130", help=help_lines, finding=finding))

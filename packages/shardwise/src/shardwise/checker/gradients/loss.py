@@ -150,5 +150,5 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
             else "each rank would go on with its own addend of the gradient"
         )
         operands = (located.operand(0, axis), located.operand(1, axis))
-        finding = Finding("SW606", message, located.place, "backward", where, operands, (fact,))
+        finding = Finding("SW606", message, located.location, "backward", where, operands, (fact,))
         session.report(SpmdTypeError(message, code="SW606", finding=finding))

@@ -12,7 +12,7 @@ import torch
 
 from shardwise.diagnostics.deciding import decides
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.source import is_library_calling, user_place
+from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -60,8 +60,8 @@ def value_read(op: Op) -> Handler:
 def _decides(op: Op) -> bool:
     """Does the program, and not torch for it, go on in one way or another by what is read?"""
     if op.name in _NUMBERS:
-        place = user_place(2)
-        return place is not None and not is_library_calling(2) and decides(place)
+        location = user_location(2)
+        return location is not None and not is_library_calling(2) and decides(location)
     # torch's own method ``__contains__`` stands between the program and this call, which is the program's all the same.
     return op.name in _BRANCHING and (op.name == "__contains__" or not is_library_calling(2))
 
@@ -81,5 +81,5 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
             message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
-    finding = Finding(code, message, located.place, op, along, (located.operand(0, axis),), facts, help_lines)
+    finding = Finding(code, message, located.location, op, along, (located.operand(0, axis),), facts, help_lines)
     session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))

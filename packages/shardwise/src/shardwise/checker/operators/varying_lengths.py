@@ -144,10 +144,10 @@ def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str)
         first.instead,
         f"assert_type({name}, {{{axis_argument(axis)}: S({first.dim})}}, even=True), if all ranks have one length",
     )
-    hop = () if first.site is None else (Hop("its own length on each rank since this", first.site.place()),)
+    hop = () if first.site is None else (Hop("its own length on each rank since this", first.site.location()),)
     operand = located.operand(0, axis)
     operand = replace(operand, origin=(*hop, *operand.origin)[:2])
-    finding = Finding("SW117", message, located.place, op, along, (operand,), facts, help_lines)
+    finding = Finding("SW117", message, located.location, op, along, (operand,), facts, help_lines)
     session.report(SpmdTypeError(message, code="SW117", help=help_lines, finding=finding))
 
 

@@ -122,7 +122,7 @@ def _refuse(
     finding = Finding(
         "SW120",
         f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",
-        place=located.place,
+        location=located.location,
         op=op,
         axis=axis_text(axis),
         operands=tuple(located.operand(position, axis) for position in range(len(operands) + 1)),

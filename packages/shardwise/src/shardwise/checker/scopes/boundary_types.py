@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.source import user_place, user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit
 from shardwise.interop.recording import declared
@@ -68,7 +68,7 @@ class Contract:
 
     def leave(self, session: CheckSession, result: Any) -> None:
         """Check the result and give it the declared types, which are believed where the body says nothing."""
-        session.trust(self.name, user_place())
+        session.trust(self.name, user_location())
         try:
             claims = list(self._aligned("out_types", "output", result, self.out_types))
         except SpmdTypeError as error:
@@ -198,7 +198,7 @@ class Contract:
         except SpmdTypeError as error:
             refused = SpmdTypeError(f"{self.name}: {error.message}", code="SW140", help=error.help)
             located = Located(self.kind, [(claim.path, claim.tensor)])
-            attach(refused, op=self.kind, place=located.place, operands=[located.operand(0)])
+            attach(refused, op=self.kind, location=located.location, operands=[located.operand(0)])
             raise refused from None
 
     def _believed(self, claim: Claim) -> tuple[TensorType, TensorType]:

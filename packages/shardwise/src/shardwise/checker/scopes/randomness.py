@@ -40,7 +40,7 @@ def _declared(axes: frozenset[Any]) -> Iterator[None]:
         yield
         return
     site = user_site(2)
-    session.trust("synchronised_rng", None if site is None else site.place())
+    session.trust("synchronised_rng", None if site is None else site.location())
     before = session.synchronised
     session.synchronised = before | axes
     try:

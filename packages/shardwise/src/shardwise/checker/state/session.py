@@ -24,12 +24,12 @@ class SpmdTypeWarning(UserWarning):
 
 
 def _warn(finding: Finding) -> None:
-    """A Python warning at the finding's place; like every warning it is shown once per place by default."""
-    place = finding.place
-    if place is None:
+    """A Python warning at the finding's location; like every warning it is shown once per location by default."""
+    location = finding.location
+    if location is None:
         warnings.warn(finding.headline, SpmdTypeWarning, stacklevel=3)
     else:
-        warnings.warn_explicit(finding.headline, SpmdTypeWarning, place.file, place.line, registry=_warned)
+        warnings.warn_explicit(finding.headline, SpmdTypeWarning, location.file, location.line, registry=_warned)
 
 
 class CheckSession:
@@ -105,9 +105,9 @@ class CheckSession:
         finally:
             self.paused = paused
 
-    def trust(self, what: str, place: Any) -> None:
+    def trust(self, what: str, location: Any) -> None:
         if self.collector is not None:
-            self.collector.trust(what, place)
+            self.collector.trust(what, location)
 
     def flush(self) -> None:
         """Hand the counts of judged and passed-over calls to the collector."""

@@ -42,7 +42,7 @@ class Arrival:
     done: bool = False
 
     def __str__(self) -> str:
-        where = "" if self.site is None else f" at {self.site.place()}"
+        where = "" if self.site is None else f" at {self.site.location()}"
         return f"rank {self.rank} calls {self.call}{where}"
 
 
@@ -133,7 +133,7 @@ class Meetings:
         if arrival is None:
             return Standing(rank)
         entered = Entered(str(arrival.call), arrival.key.ranks, arrival.number, self._missing(arrival))
-        return Standing(rank, entered, None if arrival.site is None else arrival.site.place())
+        return Standing(rank, entered, None if arrival.site is None else arrival.site.location())
 
     def _missing(self, arrival: Arrival) -> tuple[int, ...]:
         if arrival.number is None:

@@ -18,7 +18,7 @@ from shardwise.host.torchrun import World as Job
 from shardwise.interop.torch_compat import default_group_exists, groups_per_thread
 
 from ..failures import Deadlock, RankFailure, RankTimeout
-from ..flight_recorder import place_of
+from ..flight_recorder import location_of
 from ..seeding import origin, seed_rank
 from ..waiting import Standing
 from .group import RankGroup
@@ -172,7 +172,7 @@ class _Run:
         for rank, standing in zip(self._world.ranks, self._standings(), strict=True):
             frame = frames.get(threads[rank].ident or 0)
             if rank == self.turns.running and frame is not None:
-                standing = Standing(rank, place=place_of(frame))
+                standing = Standing(rank, location=location_of(frame))
                 stacks.append(f"rank {rank} is at:\n{''.join(traceback.format_stack(frame))}")
             standings.append(standing)
         return RankTimeout(late, self._world.size, self._world.timeout_s, "\n".join(stacks), tuple(standings))
