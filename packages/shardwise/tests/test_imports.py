@@ -23,8 +23,7 @@ LEVELS = (
     {"op_rules", "interop"},
     {"planner"},
     {"collectives", "oracle", "host"},
-    {"checker", "worlds", "report", "draw"},
-    {"train"},
+    {"train", "checker", "worlds", "report", "draw"},
     {"uniformity", "verifier", "zoo"},
     {"cli"},
 )
@@ -37,7 +36,6 @@ CHECKER_ORDER = (
 KNOWN_CIRCLES = (
     {f"shardwise.diagnostics.{name}" for name in ("excerpt", "finding", "result", "source", "text")},
     {f"shardwise.mesh.{name}" for name in ("axis", "entry", "names")},
-    {f"shardwise.checker.diagnosis.{name}" for name in ("report", "sharding_report")},
     {f"shardwise.uniformity.{name}" for name in ("collective_trace", "object_collectives")},
     {f"shardwise.verifier.{name}" for name in ("text", "verdict")},
 )

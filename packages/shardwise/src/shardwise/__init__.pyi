@@ -2,16 +2,7 @@
 
 from . import rules as rules
 from . import train as train
-from .checker.functions.autograd_functions import register_autograd_function as register_autograd_function
-from .checker.functions.autograd_functions import register_decomposition as register_decomposition
-from .checker.functions.autograd_functions import register_local_autograd_function as register_local_autograd_function
-from .checker.functions.autograd_functions import register_local_backward_hook as register_local_backward_hook
 from .checker.scopes.activation import typecheck as typecheck
-from .checker.scopes.randomness import synchronised_rng as synchronised_rng
-from .checker.scopes.regions import local as local
-from .checker.scopes.regions import local_map as local_map
-from .checker.scopes.regions import no_typecheck as no_typecheck
-from .checker.scopes.regions import register_no_typecheck as register_no_typecheck
 from .collectives.annotate import assert_local_type as assert_local_type
 from .collectives.annotate import assert_local_type_like as assert_local_type_like
 from .collectives.annotate import assert_type as assert_type
@@ -43,9 +34,18 @@ from .collectives.queries import has_local_type as has_local_type
 from .collectives.queries import maybe_get_axis_local_type as maybe_get_axis_local_type
 from .collectives.queries import reveal_type as reveal_type
 from .collectives.queries import typeof as typeof
+from .collectives.randomness import synchronised_rng as synchronised_rng
 from .collectives.redistribute import redistribute as redistribute
+from .collectives.regions import local as local
+from .collectives.regions import local_map as local_map
+from .collectives.regions import no_typecheck as no_typecheck
+from .collectives.regions import register_no_typecheck as register_no_typecheck
 from .collectives.remesh import reinterpret_mesh as reinterpret_mesh
 from .interop.backend import set_dist as set_dist
+from .interop.function_declarations import register_autograd_function as register_autograd_function
+from .interop.function_declarations import register_decomposition as register_decomposition
+from .interop.function_declarations import register_local_autograd_function as register_local_autograd_function
+from .interop.function_declarations import register_local_backward_hook as register_local_backward_hook
 from .interop.recording import checkpoint_value as checkpoint_value
 from .interop.scalar import Scalar as Scalar
 from .interop.session import TYPE_CHECKING as TYPE_CHECKING

@@ -13,9 +13,10 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.gradients.gradient_types import dual, gradient_type, undischarged
+from shardwise.checker.gradients.gradient_types import dual
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
+from shardwise.interop.gradients import gradient_type, undischarged
 from shardwise.worlds.world import run_processes
 
 from .helpers import make, place, refused

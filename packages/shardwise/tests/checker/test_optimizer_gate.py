@@ -13,9 +13,9 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.checker.gradients.gradient_types import undischarged
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
+from shardwise.interop.gradients import undischarged
 
 from .helpers import make, place, refused
 

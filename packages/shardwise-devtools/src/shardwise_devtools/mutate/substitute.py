@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from shardwise.checker.scopes.regions import no_typecheck
+from shardwise.collectives.regions import no_typecheck
 from shardwise.host.attribute_patch import patched
 from shardwise.host.program import Loaded, Program
 from shardwise.verifier.subject import filled

@@ -11,6 +11,7 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_location
 from shardwise.interop import recording
+from shardwise.interop.located_call import Located
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
@@ -25,7 +26,6 @@ from .collectives.partial_contractions import partial_contraction
 from .collectives.raw import raw_handler
 from .collectives.typed import collective
 from .control_flow.operators import CONTROL_FLOW
-from .diagnosis.report import Located
 from .gradients import gradient_hooks, loss
 from .gradients import unjudged_calls as special
 from .gradients.gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten

@@ -19,11 +19,11 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.scopes.activation import checking
-from shardwise.checker.state.session import Partials
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import Program
+from shardwise.interop.session import Partials
 from shardwise.interop.tracing import trace
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry

@@ -6,7 +6,6 @@ tells a running check. Works on tensors, on ``Scalar`` and on anything else with
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
+from .dtensors import is_dtensor
 from .hook_run import see
 from .recording import declared
 from .session import current
@@ -183,12 +183,6 @@ def ndim_of(x: Any) -> int:
 
 def _has_room(x: Any) -> bool:
     return x.__class__ is torch.Tensor or hasattr(x, "__dict__") or hasattr(x.__class__, ATTRIBUTE)
-
-
-def is_dtensor(x: Any) -> bool:
-    """Without importing the module: a DTensor exists only if somebody did."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(x, module.DTensor)
 
 
 def requires_grad(x: Any) -> bool:

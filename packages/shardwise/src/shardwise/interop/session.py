@@ -1,22 +1,31 @@
-"""Is this thread being checked, and where do findings go? The one piece of state that rooms to the right share.
+"""The check that runs on this thread: its options, where its findings go, and whether it is paused.
 
-The checker pushes a ``Session`` when it starts; annotation functions and collectives ask ``current()``. The stack is
-thread-local, so two threads may check two programs. ``erased`` turns the whole annotation layer off for production.
+The checker enters a ``Session`` when it starts; annotation functions, collectives and the training step ask
+``current()``. Sessions are thread-local, so two threads may check two programs. ``erased`` turns the whole annotation
+layer off for production.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from typing import Any, Final, Protocol
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final, Literal
 
 import torch
 import typing_extensions
 
+from shardwise.diagnostics.codes import Severity
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.mesh.axis import MeshAxis
 from shardwise.types.errors import SpmdTypeError
 
 from .silence import is_silenced, silent_code
+from .torch_compat import in_backward
 
 # Call sites are looked for in the user's program; torch's own frames are not it.
 add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
@@ -26,27 +35,115 @@ erased: bool = os.environ.get("SHARDWISE_ERASE") == "1"
 """True: annotation functions return at once and no tensor is ever tagged. Set it before the program starts."""
 
 
-class Session(Protocol):
-    """What the annotation functions and collectives need to know of a running check."""
+Partials = Literal["infer", "explicit"]
+_warned: dict[Any, Any] = {}
 
-    paused: bool
 
-    @property
-    def strict(self) -> bool: ...
+class SpmdTypeWarning(UserWarning):
+    """A finding of severity warning, when findings are raised and not collected."""
 
-    @property
-    def local(self) -> bool:
-        """True if local types alone are followed, and no shards."""
+
+def _warn(finding: Finding) -> None:
+    """A Python warning at the finding's location; like every warning it is shown once per location by default."""
+    location = finding.location
+    if location is None:
+        warnings.warn(finding.headline, SpmdTypeWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(finding.headline, SpmdTypeWarning, location.file, location.line, registry=_warned)
+
+
+class Session:
+    """One check on one thread: its strictness, and where its findings go.
+
+    ``strict``      an operand without a type, or without one for an axis in play, is an error.
+    ``local``       only local types are propagated, and no shards.
+    ``partials``    ``"explicit"``: a contraction over a sharded dim must ask for its partial result.
+    ``collector``   where findings go while ``collecting``; None means that the first finding is raised.
+    ``paused``      nothing is checked for now.
+    ``checked``, ``unchecked``  calls judged, and calls passed over because no operand had a type, since ``flush``.
+    ``synchronised`` mesh axes along which random numbers are declared to be equal.
+    ``in_typed_code``  code with types runs inside a backward pass: a hook, the backward of a declared function.
+    ``judged``      the codes that are told there; None: all of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = True,
+        local: bool = True,
+        partials: Partials = "infer",
+        collector: Collector | None = None,
+    ) -> None:
+        self.strict = strict
+        self.local = local
+        self.partials = partials
+        self.collector = collector
+        self.paused = False
+        self.checked = 0
+        self.unchecked = 0
+        self.synchronised: frozenset[MeshAxis] = frozenset()
+        self.in_typed_code = False
+        self.judged: frozenset[str] | None = None
 
     @property
     def collecting(self) -> bool:
         """True if findings are collected and the program goes on; False if they are raised."""
+        return self.collector is not None
 
     def report(self, error: SpmdTypeError) -> None:
-        """Take an error that carries its finding: raise it, or collect it and return."""
+        """Take an error that carries its finding: collect it and return, or raise it.
+
+        What autograd runs in backward and is neither a hook nor declared was judged in forward, or cannot be.
+        """
+        if in_backward() and not self.in_typed_code:
+            return
+        if self.judged is not None and error.code not in self.judged:
+            return
+        warning = error.finding.severity is Severity.WARNING
+        if self.collector is not None:
+            self.collector.add(error.finding)
+        elif warning:
+            _warn(error.finding)
+        else:
+            raise error
 
     def trust(self, what: str, location: Any) -> None:
         """Note something that is believed and not proven, for the list in the report."""
+        if self.collector is not None:
+            self.collector.trust(what, location)
+
+    def flush(self) -> None:
+        """Hand the counts of judged and passed-over calls to the collector."""
+        if self.collector is not None:
+            self.collector.count_checked(self.checked)
+            self.collector.count_unchecked(self.unchecked)
+        self.checked = self.unchecked = 0
+
+    @contextlib.contextmanager
+    def resumed(
+        self, *, strict: bool | None = None, local: bool | None = None, partials: Partials | None = None
+    ) -> Iterator[None]:
+        """Inside the block calls are checked, paused or not before, with the options that are given."""
+        before = self.strict, self.local, self.partials, self.paused
+        self.strict = before[0] if strict is None else strict
+        self.local = before[1] if local is None else local
+        self.partials = before[2] if partials is None else partials
+        self.paused = False
+        try:
+            yield
+        finally:
+            self.strict, self.local, self.partials, self.paused = before
+
+
+@contextlib.contextmanager
+def paused(session: Session, pause: bool = True) -> Iterator[None]:
+    """``session`` checks nothing inside the ``with`` block (or, with ``pause=False``, checks again)."""
+    before = session.paused
+    session.paused = pause
+    try:
+        yield
+    finally:
+        session.paused = before
 
 
 class _Local(threading.local):

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shardwise.checker.gradients.gradient_types import gradient_type, waive
-from shardwise.checker.state.gradient_origin import gradient_now, local_part
-from shardwise.checker.state.pausing import paused
-from shardwise.checker.state.session import CheckSession
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.boundary import boundary
+from shardwise.interop.dtensors import local_part
+from shardwise.interop.gradient_origin import gradient_now
+from shardwise.interop.gradients import gradient_type, waive
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry, mesh_of
@@ -147,7 +147,7 @@ class TrainingContract:
             for one in owing:
                 _retype(one.parameter, one.axes)
 
-    def _check(self, running: Any) -> None:
+    def _check(self, running: session.Session) -> None:
         missing: dict[tuple[MeshAxis, str], list[Line]] = {}
         doubled: dict[MeshAxis, list[Line]] = {}
         for line in self.lines:
@@ -158,8 +158,7 @@ class TrainingContract:
                     missing.setdefault((axis, owner), []).append(line)
                 if place in EQUAL and owner == STEP and type.ground is Ground.ABSENT:
                     doubled.setdefault(axis, []).append(line)
-        if isinstance(running, CheckSession):
-            running.checked += 1
+        running.checked += 1
         for (axis, owner), lines in sorted(missing.items(), key=lambda item: item[0][0].sort_key):
             _tell_missing(axis, owner, lines)
         for axis in outermost_first(doubled):

@@ -19,12 +19,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.checker.gradients.gradient_types import undischarged, waive
-from shardwise.checker.state.pausing import paused
-from shardwise.checker.state.session import CheckSession
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import backend, session
 from shardwise.interop.boundary import boundary
+from shardwise.interop.gradients import undischarged, waive
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Origin, set_type
 from shardwise.interop.torch_compat import foreach_norm, foreach_scale_
 from shardwise.mesh.axis import MeshAxis
@@ -132,8 +131,7 @@ def _norm(
         axes = () if (entry := current_entry()) is None else entry.ordered_axes
         type = TensorType.of(dict.fromkeys(axes, R)) if sound else UNKNOWN_TYPE
         set_type(total, type, Origin(user_site(), f"R since this {op}"))
-        if isinstance(running, CheckSession):
-            running.checked += 1
+        running.checked += 1
     return total, subject
 
 

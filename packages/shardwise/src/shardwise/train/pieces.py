@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.process_groups import communicator
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
@@ -40,11 +41,6 @@ class Pieces:
     def undeclared(self, axes: Iterable[MeshAxis]) -> list[MeshAxis]:
         """Those of ``axes`` that nothing is declared along, neither as they are nor under another cut of the ranks."""
         return [axis for axis in axes if all(axis.isorthogonal(own) for own in self.places)]
-
-
-def is_dtensor(x: Any) -> bool:
-    """Whether ``x`` is a DTensor, without loading them."""
-    return hasattr(x, "placements") and hasattr(x, "device_mesh")
 
 
 def is_piece(placement: Any) -> bool:

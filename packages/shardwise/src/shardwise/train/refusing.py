@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from shardwise.checker.diagnosis.gradient_report import gradients_as_operands, tell
-from shardwise.checker.state.parameter_names import listed, names_of
+from shardwise.interop.located_call import gradients_as_operands, tell
+from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import current
 from shardwise.types.errors import SpmdTypeError
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from shardwise.interop import backend
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.mesh.axis import MeshAxis
 
-from .pieces import group_along, is_dtensor, local_gradient, outermost_first
+from .pieces import group_along, local_gradient, outermost_first
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.asserting import is_dtensor
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis

@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.scopes.activation import checking
-from shardwise.checker.state.session import Partials
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram, output_to_stderr
+from shardwise.interop.session import Partials
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry

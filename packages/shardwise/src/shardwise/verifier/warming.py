@@ -9,8 +9,8 @@ from shardwise.interop.torch_compat import preload
 from shardwise.op_rules.registry import lookup
 
 PUBLIC = (
-    "shardwise.checker.functions.autograd_functions",
-    "shardwise.checker.scopes.regions",
+    "shardwise.interop.function_declarations",
+    "shardwise.collectives.regions",
     "shardwise.collectives.annotate",
     "shardwise.collectives.coerce",
     "shardwise.collectives.communicate",

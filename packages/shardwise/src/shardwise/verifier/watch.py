@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.asserting import is_dtensor
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import heard_by
 from shardwise.interop.tagging import tag_of, type_of

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding, SourceLocation
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, V
 from shardwise.types.tensor_type import Ground
 
-from ..diagnosis.report import Located, axis_text
 from ..state.session import CheckSession
 
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.diagnostics.source import user_location
+from shardwise.interop.located_call import Located, axis_text, report_at
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import TensorType
 
 from ..call.operand import Bound
-from ..diagnosis.report import Located, axis_text, report_at
 from ..diagnosis.sharding_report import assert_even, sharded_dim
 from ..state.session import CheckSession
 

@@ -15,6 +15,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -30,7 +31,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
 from ..call.operand import Bound
-from ..diagnosis.report import Located, axis_text, placement_text, refuse
+from ..diagnosis.report import placement_text, refuse
 from ..diagnosis.sharding_report import sharded_dim
 from ..operators.ordinary import Handler
 from ..propagation.local import infer

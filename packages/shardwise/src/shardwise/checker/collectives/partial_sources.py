@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
@@ -18,7 +19,7 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..call.operand import Bound
-from ..diagnosis.report import Located, axis_text, placement_text
+from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 
 

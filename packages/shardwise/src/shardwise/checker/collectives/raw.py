@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.gradient_origin import gradient_origin, origin_after
+from shardwise.interop.located_call import Located, axis_text, report_at
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
@@ -25,12 +27,11 @@ from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdTyp
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.gradient_report import gradient_sum_not_owed
-from ..diagnosis.report import Located, axis_text, placement_text, report_at
+from ..diagnosis.report import placement_text
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
-from ..state.gradient_origin import gradient_origin, origin_after
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.normalize import axis_argument
@@ -22,7 +23,6 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, Placement, R, V
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.report import Located, axis_text
 from ..gradients.gradient_hooks import running_pass, telling
 
 

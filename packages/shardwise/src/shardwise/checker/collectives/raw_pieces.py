@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -22,7 +23,6 @@ from shardwise.types.placement import R, Shard
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.report import axis_text
 from .shard_moves import Stuck, landed, moved_spec, unequal
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")

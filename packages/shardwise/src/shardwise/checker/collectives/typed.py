@@ -13,6 +13,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
@@ -24,7 +25,7 @@ from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, t
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..diagnosis.report import Located, axis_text, placement_text
+from ..diagnosis.report import placement_text
 from ..diagnosis.sharding_report import sharded_dim
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_shapes, same_shape

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     fake_mode_of,
@@ -26,7 +27,6 @@ from shardwise.interop.torch_compat import (
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 
-from ..state.pausing import paused
 from ..state.session import CheckSession
 
 

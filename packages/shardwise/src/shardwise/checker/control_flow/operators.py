@@ -14,6 +14,7 @@ import torch
 
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.op_names import OpName
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import is_batched, is_fake, tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup
@@ -26,7 +27,6 @@ from ..diagnosis.report import refuse
 from ..operators.ordinary import Handler, judge
 from ..operators.value_reads import report_read
 from ..propagation.results import origin_of_result
-from ..state.pausing import paused
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .dry_run import Laboratory, NotDry

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
 from shardwise.diagnostics.source import is_internal
+from shardwise.interop.located_call import Located, axis_text, describe_value, provenance
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -17,7 +18,7 @@ from shardwise.types.spec import partition_spec_get_shard
 
 from ..call.arguments import Op
 from ..diagnosis.repair import repairs
-from ..diagnosis.report import WORDS, Located, axis_text, describe_value, provenance
+from ..diagnosis.report import WORDS
 from ..propagation.local import AxisRefusal, Outcome
 from ..state.session import CheckSession
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import Tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.entry import current_entry, set_current_entry
@@ -24,7 +25,6 @@ from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.report import Located, axis_text
 from ..state.session import CheckSession
 from .dry_run import Laboratory
 

@@ -9,47 +9,17 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
+from shardwise.interop.gradient_origin import gradient_origin, owner_of
+from shardwise.interop.located_call import Located, axis_text, gradients_as_operands, tell
+from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..state.gradient_origin import gradient_origin, local_part, owner_of
-from ..state.parameter_names import listed, names_of
-from .report import WORDS, Located, axis_text, describe_value, provenance
-
-_OPERANDS = 3
-
-
-def tell(
-    session: Session,
-    code: str,
-    op: str,
-    axis: Any,
-    message: str,
-    *,
-    operands: Sequence[Operand] = (),
-    facts: Sequence[str] = (),
-    help: Sequence[str] = (),
-) -> None:
-    """Report a finding at the call that the user's program is making."""
-    location = Located(op, []).location
-    shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, location, op, shown, tuple(operands), tuple(facts), tuple(help))
-    session.report(SpmdTypeError(message, code=code, help=tuple(help), finding=finding))
-
-
-def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: Any) -> list[Operand]:
-    """The first few gradients as a finding shows them, with where they got their types."""
-    shown = []
-    for parameter, name in list(zip(parameters, names, strict=True))[:_OPERANDS]:
-        with no_torch_function():
-            gradient = None if parameter.grad is None else local_part(parameter.grad)
-        shown.append(Operand(f"{name}.grad", describe_value(gradient), None, provenance(gradient, axis)))
-    return shown
+from .report import WORDS
 
 
 def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType) -> bool:

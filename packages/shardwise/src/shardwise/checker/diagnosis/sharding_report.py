@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardwise.interop.located_call import Located
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.dim_labels import Call
 from shardwise.op_rules.schema import OpRule
@@ -12,12 +13,9 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..call.operand import Bound
+from ..propagation.local import AxisRefusal
 from ..propagation.sharded import whole_shape
 from .sharding_repair import shard_repairs
-
-if TYPE_CHECKING:
-    from ..propagation.local import AxisRefusal
-    from .report import Located
 
 SHARDING = frozenset(f"SW{number}" for number in (*range(401, 413), 417, 418))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shardwise.diagnostics.boundary import attach
+from shardwise.interop.function_declarations import MARK
 from shardwise.types.errors import SpmdTypeError
 
 from ..gradients.gradient_hooks import accepted, checked_call, is_torchs, running_pass, telling
@@ -18,7 +19,6 @@ from ..gradients.gradient_types import dual
 from ..state.session import CheckSession
 from .function_backward import types_of
 
-MARK = "__shardwise_local_hook__"
 _TYPES = "_shardwise_types_of_"
 
 

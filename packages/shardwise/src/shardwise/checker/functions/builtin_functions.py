@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 
-from ..state.pausing import paused
 from ..state.session import CheckSession
 
 

@@ -14,6 +14,8 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.gradient_origin import gradient_origin
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -24,8 +26,7 @@ from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_s
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..collectives.shard_moves import landed
-from ..diagnosis.report import Located, axis_text, placement_text
-from ..state.gradient_origin import gradient_origin
+from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 
 LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
@@ -26,7 +27,6 @@ from ..diagnosis.gradient_report import wrong_backward
 from ..gradients.gradient_hooks import checked_call, telling
 from ..gradients.gradient_types import dual, is_gradient_of
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor
 
 _DECLARED = "_shardwise_declared"
 JUDGED = frozenset({"SW201", "SW210", "SW605"})

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.dtensors import is_dtensor
+from shardwise.interop.gradient_origin import GradientOrigin
+from shardwise.interop.gradients import gradient_of, waive
 from shardwise.interop.session import current, this_thread
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import same_memory
@@ -17,12 +20,10 @@ from shardwise.types.placement import EQUAL, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
 from ..diagnosis.gradient_report import accumulation_conflict
-from ..state.gradient_origin import GradientOrigin
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt
-from .gradient_types import Arrival, BackwardPass, arrive, dual, gradient_of, waive
+from .gradient_types import Arrival, BackwardPass, arrive, dual
 from .replicas import reduced_axes
 from .sharded_gradients import type_sharded
 

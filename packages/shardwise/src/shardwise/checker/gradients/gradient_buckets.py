@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..operators.ordinary import Handler
-from ..state.gradient_origin import gradient_origin
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 

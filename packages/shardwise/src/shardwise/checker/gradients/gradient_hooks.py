@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
@@ -22,7 +23,6 @@ from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.gradient_report import not_dual
-from ..state.gradient_origin import GradientOrigin
 from ..state.session import CheckSession
 from .gradient_types import arrive, dual, is_gradient_of
 

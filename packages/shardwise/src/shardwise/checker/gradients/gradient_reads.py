@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.types.placement import P, V
 
 from ..operators.ordinary import Handler
-from ..state.gradient_origin import gradient_origin
 from ..state.session import CheckSession
 
 SEARCHES = ("isinf", "isnan", "isfinite")

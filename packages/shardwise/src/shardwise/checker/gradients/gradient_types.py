@@ -5,31 +5,27 @@ leaf's type: P for a replicate parameter, R for a partial one, V and I for V and
 gradient is typed by the ordinary rules, so a raw all-reduce turns P into R. A gradient that arrived while nobody was
 checking, or that belongs to a leaf without a type, is unknown: compatible with anything and never reported.
 
-For whoever builds on this: ``gradient_type(parameter)`` is the type of ``parameter.grad`` now, and
-``undischarged(parameter)`` maps every mesh axis along which it is still a pending sum to ``P``. Both are plain reads
-that work after the checked block too, because the tag stays on the gradient. ``waive(parameter)`` makes the gradient
-unknown, for code that has reported on it and does not want to hear of it again.
+What it has become since, ``interop/gradients.py`` reads.
 Source: semantics sections 2 and 6; decision D7 of the specification.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.dtensors import is_dtensor
+from shardwise.interop.gradient_origin import GradientOrigin, gradient_now, gradient_origin
+from shardwise.interop.gradients import gradient_of
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, V
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..operators.gradient_writes import into_gradient
 from ..operators.write_destination import write
-from ..state.gradient_origin import GradientOrigin, gradient_now, gradient_origin, local_part
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor
 
 
 @dataclass(slots=True)
@@ -60,38 +56,6 @@ class BackwardPass:
     returned: dict[int, TensorType] = field(default_factory=dict)
     reduced: list[torch.Tensor] = field(default_factory=list)
     roots: list[torch.Tensor] = field(default_factory=list)
-
-
-def gradient_type(parameter: torch.Tensor) -> TensorType:
-    """The type of ``parameter.grad`` as the checker knows it; unknown if there is none or nothing is known."""
-    gradient = gradient_of(parameter)
-    type = UNTYPED if gradient is None else type_of(local_part(gradient))
-    return UNKNOWN_TYPE if type is UNTYPED else type
-
-
-def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
-    """The mesh axes along which ``parameter.grad`` is still a pending sum, each mapped to P; outermost first."""
-    type = gradient_type(parameter)
-    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place is P}
-
-
-def varying(parameter: torch.Tensor) -> list[Any]:
-    """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
-    type, own = gradient_type(parameter), type_of(parameter)
-    return [axis for axis in type.axes if type.get(axis) is V and own.get(axis) in EQUAL]
-
-
-def waive(parameter: torch.Tensor) -> None:
-    """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
-    gradient = gradient_of(parameter)
-    if gradient is not None:
-        set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
-
-
-def gradient_of(x: torch.Tensor) -> torch.Tensor | None:
-    """``x.grad`` without asking function modes, and without the warning for tensors that have none."""
-    with no_torch_function():
-        return x.grad if x.is_leaf or x.retains_grad else None
 
 
 def dual(type: TensorType) -> TensorType:

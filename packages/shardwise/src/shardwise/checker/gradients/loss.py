@@ -13,6 +13,8 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.gradient_origin import GradientOrigin
+from shardwise.interop.located_call import Located, axis_text, report_at
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -20,8 +22,7 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, R, V
 from shardwise.types.tensor_type import Ground
 
-from ..diagnosis.report import Located, axis_text, placement_text, report_at
-from ..state.gradient_origin import GradientOrigin
+from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 

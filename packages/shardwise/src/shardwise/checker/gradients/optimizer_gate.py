@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ..diagnosis.gradient_report import gradients_as_operands, tell
-from ..diagnosis.report import axis_text, group_text
-from ..state.parameter_names import listed, names_of
+from shardwise.interop.gradients import gradient_of, undischarged, varying, waive
+from shardwise.interop.located_call import axis_text, gradients_as_operands, group_text, tell
+from shardwise.interop.parameter_names import listed, names_of
+
 from ..state.session import CheckSession
-from .gradient_types import gradient_of, undischarged, varying, waive
 
 FindSession = Callable[[], CheckSession | None]
 

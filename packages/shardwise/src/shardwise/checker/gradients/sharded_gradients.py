@@ -11,13 +11,13 @@ from collections.abc import Container
 from typing import Any
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.dtensors import is_dtensor, local_part
+from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.tagging import Tag, set_tag, tag_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
-from ..state.gradient_origin import GradientOrigin, local_part
-from ..state.tensor_classes import is_dtensor
 from .gradient_types import accumulated, dual
 
 DECLARED = "_shardwise_declared"

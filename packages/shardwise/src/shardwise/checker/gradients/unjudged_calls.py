@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.gradients import gradient_type
 from shardwise.interop.tagging import Tag, set_tag, tag_of
 from shardwise.types.tensor_type import UNKNOWN_TYPE, constant_type
 
@@ -44,7 +45,7 @@ def gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> An
 
 def set_gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
     """``x.grad = value``."""
-    before = gradients.gradient_type(args[0])
+    before = gradient_type(args[0])
     result = func(*args, **kwargs)
     if isinstance(args[1], torch.Tensor):
         gradients.assigned(args[0], before, args[1])

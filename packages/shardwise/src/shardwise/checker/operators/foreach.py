@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.gradient_origin import origin_after
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.op_rules.registry import lookup
@@ -21,7 +22,6 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 from ..call.arguments import Op
 from ..diagnosis.report import refuse
 from ..propagation.local import Outcome
-from ..state.gradient_origin import origin_after
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.gradient_origin import beginning, gradient_origin, owner_of
 from shardwise.interop.storage import storage_of
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
-
-from ..state.gradient_origin import beginning, gradient_origin, owner_of
 
 _OVERWRITING = ("copy_", "zero_", "fill_")
 

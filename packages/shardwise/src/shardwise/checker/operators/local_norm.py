@@ -15,16 +15,14 @@ import torch
 import torch.nn.utils.clip_grad
 
 from shardwise.diagnostics.source import is_internal
+from shardwise.interop.gradient_origin import gradient_origin, owner_of
+from shardwise.interop.located_call import Located, axis_text, tell
+from shardwise.interop.parameter_names import names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import EQUAL, UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
-
-from ..diagnosis.gradient_report import tell
-from ..diagnosis.report import Located, axis_text
-from ..state.gradient_origin import gradient_origin, owner_of
-from ..state.parameter_names import names_of
 
 _SCALING = ("mul_", "div_", "true_divide_")
 _CLIPPING = torch.nn.utils.clip_grad.__file__

@@ -1,6 +1,6 @@
 """How is a call checked that draws random numbers? Values that must be equal on all ranks need equal numbers.
 
-That the generators give them, only somebody's word says: a declaration (``checker/scopes/randomness.py``), or a stream
+That the generators give them, only somebody's word says: a declaration (``collectives/randomness.py``), or a stream
 that seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
 """
 

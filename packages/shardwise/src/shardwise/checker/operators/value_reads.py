@@ -13,6 +13,7 @@ import torch
 from shardwise.diagnostics.deciding import decides
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import is_library_calling, user_location
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
@@ -20,7 +21,6 @@ from shardwise.types.placement import P, V
 from shardwise.types.tensor_type import Ground
 
 from ..call.arguments import Op
-from ..diagnosis.report import Located, axis_text
 from ..state.session import CheckSession
 from .ordinary import Handler
 

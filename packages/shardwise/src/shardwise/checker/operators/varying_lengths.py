@@ -16,6 +16,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding, Hop
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -25,7 +26,6 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import V
 
 from ..call.arguments import Op
-from ..diagnosis.report import Located, axis_text
 from ..state.session import CheckSession
 
 _PLAIN_INDICES = (int, slice, type(None), type(Ellipsis))

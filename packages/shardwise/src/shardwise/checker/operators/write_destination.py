@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.interop.gradient_origin import inherit
+from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, set_type, type_of
 from shardwise.types.errors import SpmdTypeError
@@ -20,8 +22,6 @@ from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from ..diagnosis.report import Located, axis_text
-from ..state.gradient_origin import inherit
 from .gradient_writes import gathers_gradients, overwritten
 from .local_norm import scaled_by_local_norm
 

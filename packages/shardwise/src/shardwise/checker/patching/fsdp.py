@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.dtensors import is_dtensor
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, set_tag, tag_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED
 
 from ..gradients.sharded_gradients import DECLARED, note
-from ..state.pausing import paused
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor
 
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_param"
 _FLAT = "torch.distributed.fsdp._flat_param"

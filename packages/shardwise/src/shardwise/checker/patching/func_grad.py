@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.types.placement import V
 
 from ..gradients.loss import check_roots, type_gradients
-from ..state.pausing import paused
 from ..state.session import CheckSession
 
 FindSession = Callable[[], CheckSession | None]

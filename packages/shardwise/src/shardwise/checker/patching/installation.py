@@ -17,6 +17,7 @@ import torch
 import torch.utils.hooks
 
 from shardwise.interop.boundary import finish, outermost
+from shardwise.interop.function_declarations import INTERNAL
 from shardwise.interop.session import current
 from shardwise.interop.tagging import alias, tag_of
 from shardwise.interop.torch_compat import (
@@ -33,7 +34,7 @@ from ..collectives import rearranged_dims as rearranging
 from ..control_flow import operators as control_flow
 from ..control_flow.interpreter import Interpreting
 from ..functions import function_backward
-from ..functions.autograd_functions import INTERNAL, checked_apply
+from ..functions.autograd_functions import checked_apply
 from ..functions.backward_hooks import check_hooks, follow, noting
 from ..gradients import backward_pass, optimizer_gate, replicas
 from ..mode import CheckMode

@@ -18,11 +18,11 @@ import torch.masked
 
 from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.op_names import op_name
+from shardwise.interop.session import paused
 from shardwise.op_rules.registry import lookup
 from shardwise.types.errors import SpmdTypeError
 
 from ..dispatch import handler_of_rule
-from ..state.pausing import paused
 from ..state.session import CheckSession
 
 SessionOf = Callable[[], CheckSession | None]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.schema import OpRule
@@ -20,7 +21,6 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 from ..call.operand import Bound
-from ..state.gradient_origin import gradient_origin
 from .local import Outcome, infer
 
 CODE = "SW133"

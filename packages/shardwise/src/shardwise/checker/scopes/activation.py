@@ -8,11 +8,12 @@ from typing import Any
 
 from shardwise.diagnostics.result import Collector
 from shardwise.interop import session as sessions
+from shardwise.interop.session import Partials
 from shardwise.types.errors import SpmdValueError, shown
 
 from ..mode import CheckMode
 from ..patching import installation as patches
-from ..state.session import CheckSession, Partials
+from ..state.session import CheckSession
 
 _STRICT = {"strict": True, "permissive": False}
 _PARTIALS = ("infer", "explicit")
@@ -40,15 +41,12 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
         with _fresh(CheckSession(strict=strict is not False, local=local is not False, partials=_partials(partials))):
             yield
         return
-    before = session.strict, session.local, session.partials, session.paused
-    session.strict = before[0] if strict is None else strict
-    session.local = before[1] if local is None else bool(local)
-    session.partials = before[2] if partials is None else _partials(partials)
-    session.paused = False
-    try:
+    with session.resumed(
+        strict=strict,
+        local=None if local is None else bool(local),
+        partials=None if partials is None else _partials(partials),
+    ):
         yield
-    finally:
-        session.strict, session.local, session.partials, session.paused = before
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.scalar import Scalar
 
 TENSORS: set[type] = {torch.Tensor, torch.nn.Parameter}
@@ -36,13 +37,6 @@ def learn(values: Iterable[Any]) -> None:
             learn(value)
         elif not isinstance(value, (*_CONTAINERS, Scalar, Number)):
             PLAIN.add(cls)
-
-
-def is_dtensor(value: Any) -> bool:
-    """True for a DTensor; never imports DTensor, because a program without one need not load it."""
-    module = sys.modules.get("torch.distributed.tensor")
-    cls = getattr(module, "DTensor", None)
-    return cls is not None and isinstance(value, cls)
 
 
 def is_dtensor_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

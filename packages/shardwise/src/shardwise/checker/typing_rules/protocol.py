@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
+from shardwise.interop.function_declarations import HOOK
 from shardwise.interop.hook_run import HookRun, running
 from shardwise.interop.session import current
 from shardwise.interop.tagging import tag_of, type_of
@@ -28,7 +29,6 @@ from shardwise.types.tensor_type import TensorType
 
 from . import operators as hook_ops
 
-HOOK = "spmd_typecheck"
 Shape = Literal["return", "imperative"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

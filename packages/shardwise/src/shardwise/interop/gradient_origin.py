@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import Site
-from shardwise.interop.tagging import Origin, Tag, tag_of
-from shardwise.interop.torch_compat import no_torch_function, same_memory
 
-from .tensor_classes import is_dtensor
+from .dtensors import local_part
+from .tagging import Origin, Tag, tag_of
+from .torch_compat import no_torch_function, same_memory
 
 _DEPTH = 16
 """How many steps of a history are followed; longer ones come from loops that repeat themselves."""
@@ -71,11 +71,6 @@ def gradient_now(parameter: torch.Tensor, origin: Any) -> GradientOrigin:
 def origin_after(tensor: Any, site: Site | None, text: str) -> Origin:
     """The origin of what a collective has left in ``tensor``; a gradient stays one."""
     return Origin(site, text, gradient_origin(tag_of(tensor)))
-
-
-def local_part(gradient: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a gradient: itself, or the local tensor in a DTensor."""
-    return gradient._local_tensor if is_dtensor(gradient) else gradient  # type: ignore[attr-defined]
 
 
 def owner_of(tensor: torch.Tensor) -> torch.Tensor | None:

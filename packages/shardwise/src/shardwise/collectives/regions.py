@@ -1,4 +1,4 @@
-"""Where is checking different? Local regions, unchecked regions, and functions with a declared boundary.
+"""Regions where checking is different: local, unchecked, and functions with a declared boundary.
 
 All of them cost nothing but a look at one thread-local while nothing is checked.
 Source: api section 3.8.
@@ -13,32 +13,24 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from shardwise.interop.boundary import boundary
-from shardwise.interop.session import current
+from shardwise.interop.session import current, paused
 from shardwise.interop.silence import silent_code
 from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.infer_marker import Infer
 
-from ..state.pausing import paused
-from ..state.session import CheckSession
-from .activation import typecheck
 from .boundary_types import Contract
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Body = Callable[[CheckSession], Any]
-
-
-def _session() -> CheckSession | None:
-    session = current()
-    return session if isinstance(session, CheckSession) else None
 
 
 @contextlib.contextmanager
 def local() -> Iterator[None]:
     """Check local types only inside the block; results come without a partition spec."""
-    if _session() is None:
+    session = current()
+    if session is None:
         yield
     else:
-        with typecheck(local=True):
+        with session.resumed(local=True):
             yield
 
 
@@ -86,7 +78,7 @@ def no_typecheck(function: Any = None, /, **types: Any) -> Any:
 
 @contextlib.contextmanager
 def _unchecked() -> Iterator[None]:
-    session = _session()
+    session = current()
     if session is None:
         yield
     else:
@@ -98,11 +90,11 @@ def _bounded(contract: Contract, function: Function, *, pause: bool) -> Function
     @boundary
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        session = _session()
+        session = current()
         if session is None:
             return function(*args, **kwargs)
         contract.enter(session, args, kwargs)
-        with paused(session) if pause else typecheck(local=True):
+        with paused(session) if pause else session.resumed(local=True):
             result = function(*args, **kwargs)
         contract.leave(session, result)
         return result

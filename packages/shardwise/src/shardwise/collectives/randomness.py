@@ -1,4 +1,4 @@
-"""Whose random numbers are equal? The declaration that the random rules read.
+"""The declaration that random numbers are equal along mesh axes, which the random rules read.
 
 Dropout on a replicate activation is right only if every rank along the axis draws the same mask. No checker can see how
 generators were seeded, so the program says it, and the run's report lists it among what is trusted.
@@ -15,8 +15,6 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.boundary import boundary
 from shardwise.interop.session import current
 from shardwise.mesh.normalize import normalize_axis
-
-from ..state.session import CheckSession
 
 
 def synchronised_rng(*axes: Any) -> contextlib.AbstractContextManager[None]:
@@ -36,7 +34,7 @@ def _normalized(axes: tuple[Any, ...]) -> list[Any]:
 @contextlib.contextmanager
 def _declared(axes: frozenset[Any]) -> Iterator[None]:
     session = current()
-    if not isinstance(session, CheckSession):
+    if session is None:
         yield
         return
     site = user_site(2)

@@ -1,5 +1,5 @@
-"""What does a function promise at its boundary? The ``in_types`` and ``out_types`` of ``local_map`` and
-``no_typecheck``: trees of types built like the arguments and the result.
+"""What a function declares at its boundary: the ``in_types`` and ``out_types`` of ``local_map`` and
+``no_typecheck``, trees of types built like the arguments and the result.
 
 A leaf is a dict from axes to types, an ``SpmdType``, a ``PartitionSpec``, a pair of a dict and a spec (or None), or
 None where there is no tensor. Everything is decided before anything is changed.
@@ -19,7 +19,9 @@ from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit
+from shardwise.interop.located_call import Located
 from shardwise.interop.recording import declared
+from shardwise.interop.session import Session
 from shardwise.interop.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_match
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
@@ -27,9 +29,6 @@ from shardwise.types.infer_marker import Infer
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import TensorType
-
-from ..diagnosis.report import Located
-from ..state.session import CheckSession
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Contract:
         except (TypeError, ValueError):
             self.signature = None
 
-    def enter(self, session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def enter(self, session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Check the arguments and add to their types what the declaration says; all of them or none."""
         if self.in_types is Infer:
             return
@@ -66,7 +65,7 @@ class Contract:
         for claim, _, after in steps:
             commit(claim.tensor, after, self.kind)
 
-    def leave(self, session: CheckSession, result: Any) -> None:
+    def leave(self, session: Session, result: Any) -> None:
         """Check the result and give it the declared types, which are believed where the body says nothing."""
         session.trust(self.name, user_location())
         try:
@@ -209,7 +208,7 @@ class Contract:
         except SpmdTypeError:
             return before, before
 
-    def _report(self, session: CheckSession, error: SpmdTypeError) -> None:
+    def _report(self, session: Session, error: SpmdTypeError) -> None:
         attach(error, op=self.kind)
         session.report(error)
 

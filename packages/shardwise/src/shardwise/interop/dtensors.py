@@ -1,0 +1,18 @@
+"""DTensors, recognised without loading them: one exists only if the program has imported the module."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+
+def is_dtensor(value: object) -> bool:
+    """True for a DTensor."""
+    cls = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return cls is not None and isinstance(value, cls)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds: the tensor itself, or the local tensor in a DTensor."""
+    return tensor._local_tensor if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]

@@ -1,0 +1,50 @@
+"""What is known of ``parameter.grad``: its type, and the sums that it still owes.
+
+Plain reads of the tag that stays on the gradient, so they work after the checked block too. A gradient that arrived
+while nobody was checking, or that belongs to a leaf without a type, is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardwise.types.placement import EQUAL, P, Placement, V
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from .dtensors import local_part
+from .tagging import Tag, set_tag, type_of
+from .torch_compat import no_torch_function
+
+
+def gradient_type(parameter: torch.Tensor) -> TensorType:
+    """The type of ``parameter.grad`` as the checker knows it; unknown if there is none or nothing is known."""
+    gradient = gradient_of(parameter)
+    type = UNTYPED if gradient is None else type_of(local_part(gradient))
+    return UNKNOWN_TYPE if type is UNTYPED else type
+
+
+def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
+    """The mesh axes along which ``parameter.grad`` is still a pending sum, each mapped to P; outermost first."""
+    type = gradient_type(parameter)
+    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place is P}
+
+
+def varying(parameter: torch.Tensor) -> list[Any]:
+    """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
+    type, own = gradient_type(parameter), type_of(parameter)
+    return [axis for axis in type.axes if type.get(axis) is V and own.get(axis) in EQUAL]
+
+
+def waive(parameter: torch.Tensor) -> None:
+    """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
+    gradient = gradient_of(parameter)
+    if gradient is not None:
+        set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
+
+
+def gradient_of(x: torch.Tensor) -> torch.Tensor | None:
+    """``x.grad`` without asking function modes, and without the warning for tensors that have none."""
+    with no_torch_function():
+        return x.grad if x.is_leaf or x.retains_grad else None

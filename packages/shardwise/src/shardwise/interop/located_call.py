@@ -1,0 +1,129 @@
+"""The call that the user's program is making, its operands as the source writes them, and findings about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
+from shardwise.diagnostics.operands import locate
+from shardwise.diagnostics.source import Site, user_frame
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.notation import TypedShape
+
+from .dtensors import local_part
+from .session import Session
+from .tagging import sizes_of, tag_of, type_of
+from .torch_compat import no_torch_function
+
+_OPERANDS = 3
+
+
+def axis_text(axis: Any) -> str:
+    """An axis as messages name it."""
+    return repr(axis)
+
+
+def group_text(axis: Any) -> str:
+    """The process group of an axis as a program may spell it; in words where only a layout is known."""
+    argument = axis_argument(axis)
+    return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
+
+
+class Located:
+    """The call being made in the user's program, and the operands as the source writes them."""
+
+    def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
+        self.op = op
+        self.values = [value for _, value in operands]
+        frame = user_frame(2)
+        self.location: SourceLocation | None = None
+        self.names: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
+        if frame is not None:
+            self.location = Site(frame.f_code, frame.f_lasti).location()
+            self.names = locate(frame, op, operands)
+
+    def name(self, position: int) -> str:
+        return self.names[position][0]
+
+    def operand(self, position: int, axis: Any = None) -> Operand:
+        """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
+        name, location = self.names[position]
+        value = self.values[position]
+        return Operand(name, describe_value(value), location, provenance(value, axis))
+
+
+def report_at(
+    session: Session,
+    located: Located,
+    code: str,
+    axis: Any,
+    message: str,
+    facts: tuple[str, ...],
+    help_lines: tuple[str, ...],
+) -> None:
+    """Report a finding about the first operand of a call; ``axis`` is None if it is about no axis."""
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(
+        code, message, located.location, located.op, shown, (located.operand(0, axis),), facts, help_lines
+    )
+    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+
+
+def describe_value(value: Any) -> str:
+    """The full typed shape of an operand, or the number it is."""
+    if isinstance(value, torch.Tensor):
+        return str(TypedShape(str(value.dtype), sizes_of(value), type_of(value)))
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
+    """Where ``value`` got its placement on ``axis`` (None: on any axis), nearest first, at most two hops."""
+    tag = tag_of(value)
+    if tag is None:
+        return ()
+    axes = [axis] if axis is not None else list(tag.type.axes)
+    hops: list[Hop] = []
+    for one in axes:
+        origin = tag.origin_of(one)
+        while origin is not None and len(hops) < 2:
+            if origin.site is not None:
+                hop = Hop(origin.text, origin.site.location())
+                if hop not in hops:
+                    hops.append(hop)
+            origin = origin.parent
+    return tuple(hops)
+
+
+def tell(
+    session: Session,
+    code: str,
+    op: str,
+    axis: Any,
+    message: str,
+    *,
+    operands: Sequence[Operand] = (),
+    facts: Sequence[str] = (),
+    help: Sequence[str] = (),
+) -> None:
+    """Report a finding at the call that the user's program is making."""
+    location = Located(op, []).location
+    shown = "" if axis is None else axis_text(axis)
+    finding = Finding(code, message, location, op, shown, tuple(operands), tuple(facts), tuple(help))
+    session.report(SpmdTypeError(message, code=code, help=tuple(help), finding=finding))
+
+
+def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: Any) -> list[Operand]:
+    """The first few gradients as a finding shows them, with where they got their types."""
+    shown = []
+    for parameter, name in list(zip(parameters, names, strict=True))[:_OPERANDS]:
+        with no_torch_function():
+            gradient = None if parameter.grad is None else local_part(parameter.grad)
+        shown.append(Operand(f"{name}.grad", describe_value(gradient), None, provenance(gradient, axis)))
+    return shown
