@@ -7,34 +7,36 @@ communicate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from shardwise.interop.dispatch import typed_call
 from shardwise.interop.process_groups import communicator
+from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
-from shardwise.types.placement import I, R, Shard
+from shardwise.types.placement import I, PerMeshAxisSpmdType, R, Shard
 
 from .dtypes import freeze_options
 from .functions import frozen_sizes, perform, recipe_for
+from .request import ConvertOptions, Request
 
 
 @typed_call("convert")
 def convert(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any,
-    dst: Any,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
     expert_mode: bool = False,
     split_sizes: Sequence[int] | None = None,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """``x`` in another placement with the same value, without communication in forward.
 
@@ -46,7 +48,19 @@ def convert(
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
-        axis, "convert", src, dst, x.dtype, x.ndim, None, None, op_dtype, out_dtype, async_op, options, expert_mode
+        axis,
+        Request(
+            "convert",
+            src,
+            dst,
+            x.dtype,
+            x.ndim,
+            op_dtype=op_dtype,
+            out_dtype=out_dtype,
+            async_op=async_op,
+            options=options,
+            expert_mode=expert_mode,
+        ),
     )
     if split_sizes is not None and not isinstance(src, Shard) and not isinstance(dst, Shard):
         raise SpmdValueError("split_sizes are only supported with S(i)", code="SW208")
@@ -58,15 +72,15 @@ def convert(
 @typed_call("reinterpret")
 def reinterpret(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any,
-    dst: Any,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
     expert_mode: bool = False,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """``x`` read in another placement: the same local bits, possibly another value.
 
@@ -77,7 +91,19 @@ def reinterpret(
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
-        axis, "reinterpret", src, dst, x.dtype, x.ndim, None, None, op_dtype, out_dtype, async_op, options, expert_mode
+        axis,
+        Request(
+            "reinterpret",
+            src,
+            dst,
+            x.dtype,
+            x.ndim,
+            op_dtype=op_dtype,
+            out_dtype=out_dtype,
+            async_op=async_op,
+            options=options,
+            expert_mode=expert_mode,
+        ),
     )
     if recipe.is_noop:
         return x
@@ -85,7 +111,14 @@ def reinterpret(
 
 
 @typed_call("shard")
-def shard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
+def shard(
+    x: Tensor,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    **options: Unpack[ConvertOptions],
+) -> Tensor:
     """``convert`` to this rank's piece: dst must be S(i). Options are convert's."""
     if not isinstance(dst, Shard):
         raise SpmdValueError(
@@ -97,6 +130,6 @@ def shard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor
 
 
 @typed_call("invariant_to_replicate")
-def invariant_to_replicate(x: Tensor, axis: Any, **options: Any) -> Tensor:
+def invariant_to_replicate(x: Tensor, axis: DeviceMeshAxis, **options: Unpack[ConvertOptions]) -> Tensor:
     """``convert(x, axis, src=I, dst=R)``; Megatron's copy to the tensor-parallel region. Options are convert's."""
     return convert(x, axis, src=I, dst=R, **options)

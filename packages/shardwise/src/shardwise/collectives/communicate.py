@@ -9,33 +9,35 @@ or cut to split sizes), the call waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from shardwise.interop.dispatch import typed_call
 from shardwise.interop.process_groups import communicator
+from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
-from shardwise.types.placement import P, Shard, V
+from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V
 
 from .dtypes import freeze_options
 from .functions import frozen_sizes, perform, perform_in_place, recipe_for
+from .request import GatherOptions, Request
 
 
 @typed_call("all_reduce")
 def all_reduce(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = P,
-    dst: Any,
+    src: PerMeshAxisSpmdType = P,
+    dst: PerMeshAxisSpmdType,
     inplace: bool = False,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """The sum of ``x`` over ``axis``, on every rank.
 
@@ -46,7 +48,10 @@ def all_reduce(
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
-        axis, "all_reduce", src, dst, x.dtype, 0, None, None, op_dtype, out_dtype, async_op, options, False
+        axis,
+        Request(
+            "all_reduce", src, dst, x.dtype, op_dtype=op_dtype, out_dtype=out_dtype, async_op=async_op, options=options
+        ),
     )
     if not inplace:
         return perform(x, recipe, communicator(axis))
@@ -62,16 +67,16 @@ def all_reduce(
 @typed_call("all_gather")
 def all_gather(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = V,
-    dst: Any,
+    src: PerMeshAxisSpmdType = V,
+    dst: PerMeshAxisSpmdType,
     gather_dim: int | None = None,
     split_sizes: Sequence[int] | None = None,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """The ranks' tensors as one, on every rank.
 
@@ -83,7 +88,19 @@ def all_gather(
     """
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
-        axis, "all_gather", src, dst, x.dtype, x.ndim, gather_dim, None, op_dtype, out_dtype, async_op, options, False
+        axis,
+        Request(
+            "all_gather",
+            src,
+            dst,
+            x.dtype,
+            x.ndim,
+            dim=gather_dim,
+            op_dtype=op_dtype,
+            out_dtype=out_dtype,
+            async_op=async_op,
+            options=options,
+        ),
     )
     if split_sizes is None:
         return perform(x, recipe, communicator(axis))
@@ -95,16 +112,16 @@ def all_gather(
 @typed_call("reduce_scatter")
 def reduce_scatter(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = P,
-    dst: Any = V,
+    src: PerMeshAxisSpmdType = P,
+    dst: PerMeshAxisSpmdType = V,
     scatter_dim: int | None = None,
     split_sizes: Sequence[int] | None = None,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """Sum ``x`` over ``axis`` and keep this rank's piece.
 
@@ -117,18 +134,18 @@ def reduce_scatter(
     options = None if backward_options is None else freeze_options(backward_options)
     recipe = recipe_for(
         axis,
-        "reduce_scatter",
-        src,
-        dst,
-        x.dtype,
-        x.ndim,
-        scatter_dim,
-        None,
-        op_dtype,
-        out_dtype,
-        async_op,
-        options,
-        False,
+        Request(
+            "reduce_scatter",
+            src,
+            dst,
+            x.dtype,
+            x.ndim,
+            dim=scatter_dim,
+            op_dtype=op_dtype,
+            out_dtype=out_dtype,
+            async_op=async_op,
+            options=options,
+        ),
     )
     if split_sizes is None:
         return perform(x, recipe, communicator(axis))
@@ -140,10 +157,10 @@ def reduce_scatter(
 @typed_call("all_to_all")
 def all_to_all(
     x: Tensor,
-    axis: Any,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = V,
-    dst: Any = V,
+    src: PerMeshAxisSpmdType = V,
+    dst: PerMeshAxisSpmdType = V,
     split_dim: int | None = None,
     concat_dim: int | None = None,
     output_split_sizes: Sequence[int] | None = None,
@@ -151,7 +168,7 @@ def all_to_all(
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
-    backward_options: Mapping[str, Any] | None = None,
+    backward_options: BackwardOptions | None = None,
 ) -> Tensor:
     """Every rank sends one piece of ``x`` to every rank, and joins what arrives.
 
@@ -167,9 +184,21 @@ def all_to_all(
         # Uneven pieces are pieces, not entries: the dims are kept.
         src, dst = Shard(concat_dim or 0), Shard(split_dim or 0)
     recipe = recipe_for(
-        axis, "all_to_all", src, dst, x.dtype, x.ndim, split_dim, concat_dim,
-        op_dtype, out_dtype, async_op, options, False,
-    )  # fmt: skip
+        axis,
+        Request(
+            "all_to_all",
+            src,
+            dst,
+            x.dtype,
+            x.ndim,
+            dim=split_dim,
+            other_dim=concat_dim,
+            op_dtype=op_dtype,
+            out_dtype=out_dtype,
+            async_op=async_op,
+            options=options,
+        ),
+    )
     comm = communicator(axis)
     if not uneven:
         return perform(x, recipe, comm)
@@ -192,7 +221,14 @@ def all_to_all(
 
 
 @typed_call("unshard")
-def unshard(x: Tensor, axis: Any, *, src: Any, dst: Any, **options: Any) -> Tensor:
+def unshard(
+    x: Tensor,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    **options: Unpack[GatherOptions],
+) -> Tensor:
     """``all_gather`` of a tensor whose pieces belong together: src must be S(i). Options are all_gather's."""
     if not isinstance(src, Shard):
         raise SpmdValueError(

@@ -16,25 +16,27 @@ from torch.compiler import is_compiling
 
 from shardwise.interop import wire
 from shardwise.interop.process_groups import Communicator
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe
+from .request import Request
 
-_recipes: dict[tuple[Any, ...], Recipe] = {}
+_recipes: dict[Request, Recipe] = {}
 
 
-def recipe_for(axis: Any, *key: Any) -> Recipe:
-    """``make_recipe`` of the same arguments, made once per kind of call; ``axis`` serves error texts only."""
+def recipe_for(axis: DeviceMeshAxis, request: Request) -> Recipe:
+    """The recipe of ``request``, made once; ``axis`` serves error texts only."""
     if is_compiling():
-        return make_recipe(axis, *key)
+        return make_recipe(axis, request)
     try:
-        return _recipes[key]
+        return _recipes[request]
     except KeyError:
-        made = _recipes[key] = make_recipe(axis, *key)
+        made = _recipes[request] = make_recipe(axis, request)
         return made
     except TypeError:  # an unhashable src or dst: let the recipe say what is wrong with it
-        return make_recipe(axis, *key)
+        return make_recipe(axis, request)
 
 
 def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) -> Tensor:

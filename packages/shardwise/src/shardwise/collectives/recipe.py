@@ -15,11 +15,13 @@ from torch.compiler import is_compiling
 from shardwise.interop import wire
 from shardwise.op_rules.transition_refusals import refusal
 from shardwise.op_rules.transitions import MOVES, REDUCTIONS, Move, find_move, letter
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
-from shardwise.types.placement import Shard
+from shardwise.types.placement import PerMeshAxisSpmdType, Shard
 
 from .dtypes import Options, is_narrow, resolve_dtypes
 from .kernels import KERNELS, Kernel, identity
+from .request import Request
 from .sizes import CHECKS, Check
 
 _SHRINKING = frozenset({("convert", whole, part) for whole in "RI" for part in "VS"})
@@ -111,32 +113,27 @@ class Recipe:
         return self.move.is_noop and not self.casts and self.options is None
 
 
-def make_recipe(
-    axis: Any,
-    op: str,
-    src: Any,
-    dst: Any,
-    dtype: torch.dtype,
-    ndim: int,
-    dim: int | None,
-    other_dim: int | None,
-    op_dtype: torch.dtype | None,
-    out_dtype: torch.dtype | None,
-    async_op: bool,
-    options: Options | None,
-    expert_mode: bool,
-) -> Recipe:
+def make_recipe(axis: DeviceMeshAxis, request: Request) -> Recipe:
     """The recipe of a call. SW202, SW203 for the pair; SW205, SW905 for dims; SW208 for options."""
-    refused = refusal(op, src, dst, expert_mode=expert_mode, axis=axis)
+    op, src, dst = request.op, request.src, request.dst
+    refused = refusal(op, src, dst, expert_mode=request.expert_mode, axis=axis)
     if refused is not None:
         raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
     move = find_move(op, src, dst)
     assert move is not None, "a pair that is not refused has a row"
-    first, second = _dims(op, src, dst, ndim, dim, other_dim)
-    return Recipe(move, first, second, dtype, op_dtype, out_dtype, async_op, options).with_partner()
+    return Recipe(
+        move,
+        *_dims(request),
+        request.dtype,
+        request.op_dtype,
+        request.out_dtype,
+        request.async_op,
+        request.options,
+    ).with_partner()
 
 
-def _dims(op: str, src: Any, dst: Any, ndim: int, dim: int | None, other_dim: int | None) -> tuple[int, int]:
+def _dims(request: Request) -> tuple[int, int]:
+    op, src, dst, ndim, dim = request.op, request.src, request.dst, request.ndim, request.dim
     if op == "all_to_all":
         # S(i) -> S(j): cut along j, join along i; S(i) -> V: cut along i; V -> S(j): join along j.
         both = isinstance(src, Shard) and isinstance(dst, Shard)
@@ -144,7 +141,7 @@ def _dims(op: str, src: Any, dst: Any, ndim: int, dim: int | None, other_dim: in
         join = src if both else dst if isinstance(dst, Shard) else None
         return (
             _one_dim("split_dim", dim, cut, ndim),
-            _one_dim("concat_dim", other_dim, join, ndim),
+            _one_dim("concat_dim", request.other_dim, join, ndim),
         )
     if op == "all_gather":
         return _one_dim("gather_dim", dim, src, ndim + (letter(src) == "V")), 0
@@ -156,7 +153,7 @@ def _dims(op: str, src: Any, dst: Any, ndim: int, dim: int | None, other_dim: in
     return (_one_dim("dim", None, shard, ndim + stacks) if acts else 0), 0
 
 
-def _one_dim(name: str, given: int | None, placement: Any, ndim: int) -> int:
+def _one_dim(name: str, given: int | None, placement: PerMeshAxisSpmdType | None, ndim: int) -> int:
     """The dim that an argument and a placement agree on, counted from the front; 0 if neither says any."""
     wanted = placement.dim if isinstance(placement, Shard) else None
     for what, value in ((name, given), (f"S({wanted})", wanted)):

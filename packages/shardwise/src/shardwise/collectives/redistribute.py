@@ -7,17 +7,20 @@ shard one tensor dim, only the innermost may move.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor
 
 from shardwise.interop.boundary import boundary
 from shardwise.op_rules.transition_refusals import refusal
 from shardwise.op_rules.transitions import ROUTES, letter
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
+from shardwise.types.placement import PerMeshAxisSpmdType
 
 from .coerce import convert
 from .communicate import all_gather, all_reduce, all_to_all, reduce_scatter
+from .request import RedistributeOptions
 
 _OPS: dict[str, Callable[..., Tensor]] = {
     "all_reduce": all_reduce,
@@ -30,7 +33,13 @@ _OPS: dict[str, Callable[..., Tensor]] = {
 
 @boundary
 def redistribute(
-    x: Tensor, axis: Any, *, src: Any, dst: Any, split_sizes: Sequence[int] | None = None, **options: Any
+    x: Tensor,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    split_sizes: Sequence[int] | None = None,
+    **options: Unpack[RedistributeOptions],
 ) -> Tensor:
     """``x`` in another placement with the same value, with as much communication as that takes.
 
@@ -47,14 +56,12 @@ def redistribute(
         raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
     if from_ == to == "S" and src == dst:
         op = "convert"
-    if split_sizes is not None:
-        if op == "all_to_all":
-            raise SpmdValueError(
-                "redistribute between two dims cuts one and joins the other, so it takes no single split_sizes",
-                code="SW208",
-                help=("all_to_all(x, axis, ..., output_split_sizes=..., input_split_sizes=...)",),
-            )
-        options["split_sizes"] = split_sizes
-    if op == "convert":
-        options["expert_mode"] = True
-    return _OPS[op](x, axis, src=src, dst=dst, **options)
+    if split_sizes is not None and op == "all_to_all":
+        raise SpmdValueError(
+            "redistribute between two dims cuts one and joins the other, so it takes no single split_sizes",
+            code="SW208",
+            help=("all_to_all(x, axis, ..., output_split_sizes=..., input_split_sizes=...)",),
+        )
+    sizes = {} if split_sizes is None else {"split_sizes": split_sizes}
+    expert = {"expert_mode": True} if op == "convert" else {}
+    return _OPS[op](x, axis, src=src, dst=dst, **sizes, **expert, **options)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType
 
@@ -14,8 +14,18 @@ class AxisLike(Protocol):
     def size(self) -> int: ...
 
 
+class Axis(AxisLike, Hashable, Protocol):
+    """A mesh axis as types store it: a value whose ``sort_key`` orders axes outermost (largest stride) first."""
+
+    @property
+    def sort_key(self) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
+
+
 DeviceMeshAxis = str | AxisLike
 """How a mesh axis may be given: by its name in the current mesh, as a MeshAxis, or as a process group."""
+
+DeviceMeshAxes = DeviceMeshAxis | Sequence[DeviceMeshAxis]
+"""One mesh axis, or several, outermost first."""
 
 LocalSpmdType = dict[DeviceMeshAxis, PerMeshAxisLocalSpmdType]
 """R, I, V or P per mesh axis."""
@@ -27,7 +37,7 @@ PerMeshAxisSpmdTypes = dict[DeviceMeshAxis, PerMeshAxisSpmdType]
 class PerMeshAxisSpmdTypesArg(Protocol):
     """Anything with ``items()`` that gives axes and their types."""
 
-    def items(self) -> Iterable[tuple[Any, PerMeshAxisSpmdType]]: ...
+    def items(self) -> Iterable[tuple[DeviceMeshAxis, PerMeshAxisSpmdType]]: ...
 
 
 PartitionSpecEntry = DeviceMeshAxis | tuple[DeviceMeshAxis, ...] | None
@@ -35,3 +45,6 @@ PartitionSpecEntry = DeviceMeshAxis | tuple[DeviceMeshAxis, ...] | None
 
 DimSharding = str | Sequence[str] | None
 """What shards one tensor dim of a DTensor, by mesh dim names."""
+
+BackwardOptions = Mapping[str, object]
+"""Options of the collective that the gradient goes through: ``op_dtype``, ``out_dtype``, ``async_op``, ..."""
