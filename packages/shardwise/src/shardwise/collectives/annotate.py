@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -21,12 +21,17 @@ from shardwise.interop.boundary import boundary
 from shardwise.interop.retyping import mutate, reread
 from shardwise.interop.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError
-from shardwise.types.placement import UNKNOWN
-from shardwise.types.spmd_type import SpmdType
+from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.spmd_type import SpmdType, TypeClaim
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 T = TypeVar("T")
+
+TypeOrTypes = PerMeshAxisSpmdType | PerMeshAxisSpmdTypesArg
+"""One type, or a dict from axes to types."""
 
 
 def _is_off() -> bool:
@@ -34,7 +39,9 @@ def _is_off() -> bool:
 
 
 @boundary
-def assert_type(tensor: T, *types: Any, partition_spec: Any = None, even: bool | None = None) -> T:
+def assert_type(
+    tensor: T, *types: TypeClaim, partition_spec: PartitionSpec | None = None, even: bool | None = None
+) -> T:
     """State what ``tensor`` is: set its type, or check the type it has and add to it. Returns ``tensor``.
 
     ``types`` are any number of dicts from axes to R, I, V, P or S(i), ``SpmdType``s and ``PartitionSpec``s, and at most
@@ -55,7 +62,7 @@ def assert_type(tensor: T, *types: Any, partition_spec: Any = None, even: bool |
     return tensor
 
 
-def assert_local_type(x: T, type: Any) -> T:
+def assert_local_type(x: T, type: TypeClaim) -> T:
     """Deprecated: ``assert_type``."""
     if _is_off():
         return x
@@ -64,7 +71,7 @@ def assert_local_type(x: T, type: Any) -> T:
 
 
 @boundary
-def assert_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None = None) -> None:
+def assert_type_like(x: object, source: object, overrides: PerMeshAxisSpmdTypesArg | None = None) -> None:
     """Give ``x`` the type of ``source`` with its partition spec, some axes replaced by ``overrides``.
 
     Errors: as ``assert_type``; SW131 if an override takes away an axis that the spec shards.
@@ -74,13 +81,15 @@ def assert_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None = 
 
 
 @boundary
-def assert_local_type_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None = None) -> None:
+def assert_local_type_like(x: object, source: object, overrides: PerMeshAxisSpmdTypesArg | None = None) -> None:
     """Give ``x`` the local type of ``source``, some axes replaced by ``overrides``. Errors: as ``assert_type``."""
     if not _is_off():
         _assert_like(x, source, overrides, "assert_local_type_like", with_spec=False)
 
 
-def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: str, *, with_spec: bool) -> None:
+def _assert_like(
+    x: object, source: object, overrides: PerMeshAxisSpmdTypesArg | None, op: str, *, with_spec: bool
+) -> None:
     like = type_of(source)
     unknown = {axis: UNKNOWN for axis in like.axes if like.get(axis) is UNKNOWN}
     if tag_of(x) is None and (unknown or like.ground is Ground.UNKNOWN):
@@ -101,7 +110,7 @@ def _assert_like(x: Any, source: Any, overrides: Mapping[Any, Any] | None, op: s
 
 
 @boundary
-def merge_types(*types: Any) -> SpmdType:
+def merge_types(*types: TypeClaim) -> SpmdType:
     """Several partial claims as one ``SpmdType``; arguments as in ``assert_type``, axes compared as written.
 
     Errors: SW131 for claims that contradict each other, SW132 (a TypeError) for a second bare type, SW904 for a bare
@@ -111,7 +120,7 @@ def merge_types(*types: Any) -> SpmdType:
 
 
 @boundary
-def mutate_type(x: T, axis: Any = None, *, src: Any, dst: Any) -> T:
+def mutate_type(x: T, axis: DeviceMeshAxis | None = None, *, src: TypeOrTypes, dst: TypeOrTypes) -> T:
     """Overwrite local types of ``x`` after checking that they are ``src``. Returns ``x``.
 
     One type for ``axis``, or for every annotated axis if there is no ``axis``; or a dict on either side, which names
@@ -125,7 +134,7 @@ def mutate_type(x: T, axis: Any = None, *, src: Any, dst: Any) -> T:
 
 
 @boundary
-def reinterpret_no_grad(x: T, axis: Any, *, dst: Any) -> T:
+def reinterpret_no_grad(x: T, axis: DeviceMeshAxis, *, dst: PerMeshAxisLocalSpmdType) -> T:
     """Read R as I or I as R on ``axis``, in place, on a tensor that takes part in no gradient. Returns ``x``.
 
     Errors: a ValueError if ``x`` requires grad or ``dst`` is neither R nor I; SW130 if ``x`` is V or P; SW103 if it has

@@ -6,14 +6,12 @@ replicated tensors replicated. With a partial gradient it is R.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor import Shard as DTensorShard
 
 from shardwise.interop.boundary import boundary
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
-from shardwise.types.placement import I, P, R, Shard, V
+from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
 
 from .redistribute import redistribute
@@ -24,7 +22,7 @@ class UnsupportedMoveError(SpmdTypeError, NotImplementedError):
 
 
 @boundary
-def spmd_type_to_dtensor_placement(placement: Any) -> Placement:
+def spmd_type_to_dtensor_placement(placement: PerMeshAxisSpmdType) -> Placement:
     """The DTensor placement for R, I, S(i) or P. Errors: SW905 for V, of which DTensor has no notion."""
     if isinstance(placement, Shard):
         return DTensorShard(placement.dim)
@@ -37,7 +35,9 @@ def spmd_type_to_dtensor_placement(placement: Any) -> Placement:
 
 
 @boundary
-def dtensor_placement_to_spmd_type(placement: Placement, grad_placement: Placement | None = None) -> Any:
+def dtensor_placement_to_spmd_type(
+    placement: Placement, grad_placement: Placement | None = None
+) -> PerMeshAxisSpmdType:
     """S(i), P, and for Replicate R if the gradient is partial, else I. Errors: SW905 for other placements."""
     if type(placement) is DTensorShard:
         return Shard(placement.dim)
@@ -91,7 +91,7 @@ def spmd_redistribute(x: DTensor, src: TensorSharding, dst: TensorSharding) -> D
     return DTensor.from_local(local, x.device_mesh, placements, run_check=False, shape=x.shape, stride=x.stride())
 
 
-def _type_at(dim: int | None) -> Any:
+def _type_at(dim: int | None) -> PerMeshAxisSpmdType:
     return I if dim is None else Shard(dim)
 
 

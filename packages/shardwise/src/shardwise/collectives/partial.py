@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,19 +22,30 @@ from shardwise.interop.dispatch import typed_call
 from shardwise.interop.scalar import Scalar
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
+from shardwise.types.aliases import DeviceMeshAxes
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
-from shardwise.types.placement import P, Shard
+from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard
+
+Dims = int | tuple[int, ...] | list[int]
+"""One tensor dim, or several."""
+
+Sources = PerMeshAxisSpmdType | Sequence[PerMeshAxisSpmdType | Sequence[PerMeshAxisSpmdType]]
+"""What the operands are along an axis: one placement, or one per axis, or one per operand."""
+
+
+Results = PerMeshAxisSpmdType | Sequence[PerMeshAxisSpmdType]
+"""What the result is along an axis: one placement, or one per axis."""
 
 
 def linear(
     x: Tensor,
     weight: Tensor,
-    *bias_or_axis: Any,
+    *bias_or_axis: Tensor | DeviceMeshAxes | Sources | None,
     bias: Tensor | None = None,
-    axis: Any = None,
-    src: Any = None,
-    dst: Any = None,
-    out_partial_axes: Any = None,
+    axis: DeviceMeshAxes | None = None,
+    src: Sources | None = None,
+    dst: Results | None = None,
+    out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
     """``torch.nn.functional.linear`` whose result is partial over the named axes.
 
@@ -46,16 +58,26 @@ def linear(
 
 
 def matmul(
-    x: Tensor, other: Tensor, *where: Any, axis: Any = None, src: Any = None, dst: Any = None,
-    out_partial_axes: Any = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    other: Tensor,
+    *where: DeviceMeshAxes | Sources,
+    axis: DeviceMeshAxes | None = None,
+    src: Sources | None = None,
+    dst: Results | None = None,
+    out_partial_axes: DeviceMeshAxes | None = None,
+) -> Tensor:
     """``torch.matmul`` whose result is partial over the named axes."""
     axis, src, dst = _positional("matmul", where, axis, src, dst)
     return _matmul(x, other, _claims("matmul", axis, src, dst, out_partial_axes))
 
 
 def einsum(
-    equation: str, *operands: Tensor, axis: Any = None, src: Any = None, dst: Any = None, out_partial_axes: Any = None
+    equation: str,
+    *operands: Tensor,
+    axis: DeviceMeshAxes | None = None,
+    src: Sources | None = None,
+    dst: Results | None = None,
+    out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
     """``torch.einsum`` whose result is partial over the named axes."""
     return _einsum(equation, operands, _claims("einsum", axis, src, dst, out_partial_axes))
@@ -63,14 +85,14 @@ def einsum(
 
 def sum(
     x: Tensor,
-    *dim_or_axis: Any,
-    dim: Any = None,
+    *dim_or_axis: Dims | DeviceMeshAxes | Sources | None,
+    dim: Dims | None = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
-    axis: Any = None,
-    src: Any = None,
-    dst: Any = None,
-    out_partial_axes: Any = None,
+    axis: DeviceMeshAxes | None = None,
+    src: Sources | None = None,
+    dst: Results | None = None,
+    out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
     """``torch.sum`` whose result is partial over the named axes.
 
@@ -86,16 +108,16 @@ def sum(
 
 def mean(
     x: Tensor,
-    *dim_or_axis: Any,
-    dim: Any = None,
+    *dim_or_axis: Dims | DeviceMeshAxes | Sources | None,
+    dim: Dims | None = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
-    count: Any = None,
+    count: float | Scalar | Tensor | None = None,
     even: bool = False,
-    axis: Any = None,
-    src: Any = None,
-    dst: Any = None,
-    out_partial_axes: Any = None,
+    axis: DeviceMeshAxes | None = None,
+    src: Sources | None = None,
+    dst: Results | None = None,
+    out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
     """This rank's addend of a mean over all ranks: the sum of its elements over ``dim``, divided by the global count.
 
@@ -138,17 +160,19 @@ def _einsum(equation: str, operands: tuple[Tensor, ...], claims: tuple[PartialCl
 
 
 @typed_call("partial_sum")
-def _sum(x: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, claims: tuple[PartialClaim, ...]) -> Tensor:
+def _sum(
+    x: Tensor, dim: Dims | None, keepdim: bool, dtype: torch.dtype | None, claims: tuple[PartialClaim, ...]
+) -> Tensor:
     return torch.sum(x, dtype=dtype) if dim is None else torch.sum(x, dim, keepdim, dtype=dtype)
 
 
 @typed_call("partial_mean")
 def _mean(
     x: Tensor,
-    dim: Any,
+    dim: Dims | None,
     keepdim: bool,
     dtype: torch.dtype | None,
-    count: Any,
+    count: float | Scalar | Tensor | None,
     even: bool,
     claims: tuple[PartialClaim, ...],
 ) -> Tensor:
@@ -164,7 +188,7 @@ def _claimed_dims(claims: tuple[PartialClaim, ...]) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(claim.src.dim for claim in claims if isinstance(claim.src, Shard))) or None
 
 
-def _is_dim(value: Any) -> bool:
+def _is_dim(value: object) -> TypeGuard[Dims | None]:
     if isinstance(value, (tuple, list)):
         return all(isinstance(item, int) for item in value)
     return value is None or isinstance(value, int)

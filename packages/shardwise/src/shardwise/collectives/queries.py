@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -17,6 +17,7 @@ from shardwise.interop import session, tracing
 from shardwise.interop.boundary import boundary
 from shardwise.interop.tagging import tag_of, type_of, typed_shape
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.aliases import Axis, DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import PerMeshAxisLocalSpmdType
@@ -25,13 +26,13 @@ from shardwise.types.spec import PartitionSpec
 T = TypeVar("T")
 
 
-def get_local_type(x: Any) -> Mapping[Any, PerMeshAxisLocalSpmdType]:
+def get_local_type(x: object) -> Mapping[Axis, PerMeshAxisLocalSpmdType]:
     """R, I, V or P per annotated axis, read-only; empty if ``x`` has no type."""
     return type_of(x).local
 
 
 @boundary
-def get_axis_local_type(x: Any, axis: Any) -> PerMeshAxisLocalSpmdType:
+def get_axis_local_type(x: object, axis: DeviceMeshAxis) -> PerMeshAxisLocalSpmdType:
     """R, I, V or P on ``axis``. Errors: SW103 (a ValueError) if ``x`` has no type there."""
     place = maybe_get_axis_local_type(x, axis)
     if place is None:
@@ -43,22 +44,22 @@ def get_axis_local_type(x: Any, axis: Any) -> PerMeshAxisLocalSpmdType:
 
 
 @boundary
-def maybe_get_axis_local_type(x: Any, axis: Any) -> PerMeshAxisLocalSpmdType | None:
+def maybe_get_axis_local_type(x: object, axis: DeviceMeshAxis) -> PerMeshAxisLocalSpmdType | None:
     """R, I, V or P on ``axis``; None if ``x`` has no type there."""
     return type_of(x).local.get(normalize_axis(axis))
 
 
-def has_local_type(x: Any) -> bool:
+def has_local_type(x: object) -> bool:
     """True if ``x`` was annotated or computed under the checker, even if no axis is known."""
     return tag_of(x) is not None
 
 
-def get_partition_spec(x: Any) -> PartitionSpec | None:
+def get_partition_spec(x: object) -> PartitionSpec | None:
     """Which axes shard which dim; None if nothing is known to be sharded."""
     return type_of(x).spec
 
 
-def typeof(x: Any) -> TypedShape:
+def typeof(x: object) -> TypedShape:
     """The full type of ``x``; printed it reads ``f32[8, 16@tp] {dp: R}``."""
     return typed_shape(x)
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from shardwise.interop.boundary import boundary
 from shardwise.interop.session import current, paused
@@ -34,7 +34,7 @@ def local() -> Iterator[None]:
             yield
 
 
-def local_map(*, in_types: Any = Infer, out_types: Any) -> Callable[[Function], Function]:
+def local_map(*, in_types: object = Infer, out_types: object) -> Callable[[Function], Function]:
     """Decorate a function whose body runs in local mode between declared types.
 
     ``in_types``   types of the arguments, built like the tuple of positional arguments, or a dict from parameter
@@ -49,7 +49,19 @@ def local_map(*, in_types: Any = Infer, out_types: Any) -> Callable[[Function], 
     return decorate
 
 
-def no_typecheck(function: Any = None, /, **types: Any) -> Any:
+@overload
+def no_typecheck() -> contextlib.AbstractContextManager[None]: ...
+
+
+@overload
+def no_typecheck(function: Function, /) -> Function: ...
+
+
+@overload
+def no_typecheck(*, in_types: object = ..., out_types: object) -> Callable[[Function], Function]: ...
+
+
+def no_typecheck(function: Callable[..., object] | None = None, /, **types: object) -> object:
     """Switch checking off: ``with no_typecheck():``, ``@no_typecheck``, or with types at the boundary
     ``@no_typecheck(in_types=..., out_types=...)``, which are checked on the way in and believed on the way out.
 

@@ -6,7 +6,7 @@ Source: api section 2.6; the algorithm is ``mesh/regions.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeGuard, cast
 
 import torch
 
@@ -22,6 +22,7 @@ from shardwise.mesh.current import mesh_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_local_type
 from shardwise.mesh.regions import reinterpret
+from shardwise.types.aliases import AxisLike, MeshArgument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import format_type
 from shardwise.types.placement import PerMeshAxisLocalSpmdType
@@ -29,9 +30,14 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 OP = "reinterpret_mesh"
 
+LocalTypesArgument = Mapping[str, PerMeshAxisLocalSpmdType] | Mapping[AxisLike, PerMeshAxisLocalSpmdType]
+"""A whole local type, by names or by axes."""
+
 
 @boundary
-def reinterpret_mesh(tensor: torch.Tensor, type: Any, *, inplace: bool = False) -> torch.Tensor:
+def reinterpret_mesh(
+    tensor: torch.Tensor, type: MeshArgument | LocalTypesArgument, *, inplace: bool = False
+) -> torch.Tensor:
     """``tensor`` with its type said on the axes of another mesh over the same ranks.
 
     ``type`` is the whole local type on the new axes, or just the new axes: a set of axes, a DeviceMesh or a sequence of
@@ -68,9 +74,11 @@ def reinterpret_mesh(tensor: torch.Tensor, type: Any, *, inplace: bool = False) 
     return result
 
 
-def _destination(type: Any) -> tuple[Mapping[MeshAxis, PerMeshAxisLocalSpmdType] | None, frozenset[MeshAxis]]:
+def _destination(
+    type: MeshArgument | LocalTypesArgument,
+) -> tuple[Mapping[MeshAxis, PerMeshAxisLocalSpmdType] | None, frozenset[MeshAxis]]:
     if isinstance(type, Mapping):
-        wanted = normalize_local_type(type)
+        wanted = normalize_local_type(cast(LocalTypesArgument, type))
         return wanted, frozenset(wanted)
     return None, mesh_of(type).axes
 
@@ -96,10 +104,10 @@ def _origin(tag: Tag | None) -> Origin:
     return Origin(user_site(), "said on another mesh here", first)
 
 
-def _context(tensor: torch.Tensor, type: Any) -> str:
+def _context(tensor: torch.Tensor, type: object) -> str:
     shown = format_type(TensorType.of(type)) if _is_plain(type) else repr(type)
     return f"  In {OP}(\n    tensor: {typed_shape(tensor)},\n    type: {shown},\n  )"
 
 
-def _is_plain(type: Any) -> bool:
+def _is_plain(type: object) -> TypeGuard[Mapping[MeshAxis, PerMeshAxisLocalSpmdType]]:
     return isinstance(type, Mapping) and all(isinstance(axis, MeshAxis) for axis in type)

@@ -20,6 +20,7 @@ from shardwise.mesh.normalize import (
     normalize_axis,
     normalize_partition_spec,
     shard_types_to_partition_spec,
+    sharding_axes,
 )
 from shardwise.mesh.orthogonal import check_orthogonal
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
@@ -178,7 +179,7 @@ def _fill(local: dict[Any, Any], spec: PartitionSpec | None, bare: PerMeshAxisLo
         )
     named = {normalize_axis(axis) for axis in local}
     if spec is not None:
-        named |= spec.axes_with_partition_spec()
+        named |= sharding_axes(spec)
     local.update({axis: bare for axis in entry.ordered_axes if axis not in named})
 
 
@@ -195,7 +196,7 @@ def _resolve(claim: SpmdType, ndim: int) -> TensorType:
                 code="SW132",
             )
     local = {axis: to_local_type(placement) for axis, placement in placements.items()}
-    for axis in spec.axes_with_partition_spec():
+    for axis in sharding_axes(spec):
         if local.setdefault(axis, V) is not V:
             raise SpmdTypeError(
                 f"the partition spec shards a dim over {axis!r}, but {axis!r} is given as {local[axis]}; an axis that "
@@ -283,7 +284,7 @@ def with_lengths(type: TensorType, asserted: TensorType, even: bool) -> TensorTy
     """
     if not isinstance(even, bool):
         raise SpmdArgumentError(f"even is True, False or left out, got {shown(even)}", code="SW132")
-    named = set() if asserted.spec is None else asserted.spec.axes_with_partition_spec()
+    named = set() if asserted.spec is None else sharding_axes(asserted.spec)
     if not named:
         raise SpmdTypeError(
             f"even={even} speaks of shards, and the type given names none",
@@ -330,7 +331,7 @@ def overrule(current: TensorType, asserted: TensorType) -> TensorType:
         return asserted
     spec = kept.spec
     if spec is not None and asserted.spec is not None:
-        spec = spec.without(asserted.spec.axes_with_partition_spec())
+        spec = spec.without(sharding_axes(asserted.spec))
     if asserted.spec is not None:
         pairs = zip(spec or asserted.spec, asserted.spec, strict=True)
         spec = PartitionSpec(*(old if new is None else new for old, new in pairs))

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardwise.diagnostics.source import user_site
 from shardwise.mesh.normalize import normalize_local_type
+from shardwise.types.aliases import PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
@@ -56,7 +57,7 @@ class Scalar:
     ndim = 0
 
     @boundary
-    def __init__(self, value: Number, spmd_type: Mapping[Any, PerMeshAxisLocalSpmdType]) -> None:
+    def __init__(self, value: Number, spmd_type: PerMeshAxisSpmdTypesArg) -> None:
         if not _is_number(value):
             raise SpmdArgumentError(
                 f"Scalar takes an int, float or complex, got {value!r} of type {type(value).__name__}"

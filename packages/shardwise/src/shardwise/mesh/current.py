@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from shardwise.types.aliases import DeviceMeshAxis, MeshArgument
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.tensor_type import constant_type
 
@@ -50,7 +51,7 @@ def current_mesh_all_names() -> dict[str, MeshAxis] | None:
 
 
 @contextmanager
-def set_current_mesh(axes: Any = None, *, local_axes: Sequence[Any] = ()) -> Iterator[None]:
+def set_current_mesh(axes: MeshArgument | None = None, *, local_axes: Sequence[DeviceMeshAxis] = ()) -> Iterator[None]:
     """Make a mesh current inside the ``with`` block, or inside a decorated function.
 
     ``axes`` is a DeviceMesh, a dict from names to axes or process groups, a set of axes, or a sequence of process
@@ -71,7 +72,7 @@ def set_current_mesh(axes: Any = None, *, local_axes: Sequence[Any] = ()) -> Ite
         set_current_entry(before)
 
 
-def mesh_of(axes: Any) -> CurrentMesh:
+def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
     """The entry that ``set_current_mesh(axes)`` would make current."""
     if axes is None:
         return _again()
@@ -173,7 +174,7 @@ def _ordered(axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...]:
     return tuple(sorted(axes, key=lambda axis: axis.sort_key))
 
 
-def _local_axes(entry: CurrentMesh, given: Sequence[Any]) -> frozenset[MeshAxis]:
+def _local_axes(entry: CurrentMesh, given: Sequence[DeviceMeshAxis]) -> frozenset[MeshAxis]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SpmdArgumentError(f"local_axes is a tuple of axes, got {given!r}", help=(f"local_axes=({given!r},)",))
     given = tuple(given)

@@ -6,10 +6,10 @@ Names become axes, axes of one rank disappear (nothing can differ along them), a
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from shardwise.types import spec as spec_module
+from shardwise.types.aliases import DeviceMeshAxis, PartitionSpecEntry, PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, set_spec_normalizer
@@ -20,7 +20,7 @@ from .entry import CurrentMesh, current_entry
 from .orthogonal import check_orthogonal
 
 
-def normalize_axis(axis: Any) -> MeshAxis:
+def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
     """The axis that a name, a process group or an axis stands for.
 
     Errors: SW904 for a name without a current mesh, SW902 for an unknown name, TypeError for no axis at all.
@@ -65,7 +65,7 @@ def _unknown_name(name: str, entry: CurrentMesh) -> SpmdTypeError:
     )
 
 
-def format_axis(axis: Any) -> str:
+def format_axis(axis: object) -> str:
     """An axis in print: a name in quotes, a process group as its axis. Never fails, since error texts call it."""
     if isinstance(axis, (str, int, MeshAxis)):
         return repr(axis)
@@ -94,7 +94,7 @@ def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
     return kept
 
 
-def normalize_local_type(types: Mapping[Any, Any]) -> dict[MeshAxis, PerMeshAxisLocalSpmdType]:
+def normalize_local_type(types: PerMeshAxisSpmdTypesArg) -> dict[MeshAxis, PerMeshAxisLocalSpmdType]:
     """R, I, V or P per axis of more than one rank.
 
     Errors: TypeError for another value, SW130 for one axis under two spellings and types, SW901 for overlapping axes.
@@ -112,14 +112,14 @@ def normalize_local_type(types: Mapping[Any, Any]) -> dict[MeshAxis, PerMeshAxis
     return result
 
 
-def _put(result: dict[MeshAxis, Any], axis: MeshAxis, placement: Any) -> None:
+def _put(result: dict[MeshAxis, PerMeshAxisLocalSpmdType], axis: MeshAxis, placement: PerMeshAxisLocalSpmdType) -> None:
     if result.setdefault(axis, placement) != placement:
         raise SpmdTypeError(
             f"axis {axis!r} is given twice, under two spellings, as {result[axis]!r} and as {placement!r}", code="SW130"
         )
 
 
-def normalize_partition_spec(spec: Sequence[Any]) -> PartitionSpec:
+def normalize_partition_spec(spec: Sequence[PartitionSpecEntry]) -> PartitionSpec:
     """The same spec with names resolved, axes of one rank dropped, and every entry None, an axis, or a tuple.
 
     Errors: ValueError for ``()`` as an entry, SW901 if axes overlap or one is used twice.
@@ -142,8 +142,13 @@ def normalize_partition_spec(spec: Sequence[Any]) -> PartitionSpec:
     return PartitionSpec(*entries)
 
 
+def sharding_axes(spec: PartitionSpec) -> set[MeshAxis]:
+    """The axes of more than one rank that shard some dim."""
+    return {axis for entry in normalize_partition_spec(spec) for axis in entry_axes(entry)}
+
+
 def shard_types_to_partition_spec(
-    types: Mapping[Any, Any], ndim: int, axis_order: Sequence[Any] | None = None
+    types: PerMeshAxisSpmdTypesArg, ndim: int, axis_order: Sequence[DeviceMeshAxis] | None = None
 ) -> PartitionSpec:
     """The spec of length ``ndim`` that the S(i) among ``types`` say; other types are not looked at.
 
@@ -183,13 +188,13 @@ def _in_order(axes: list[MeshAxis], order: list[MeshAxis], dim: int) -> list[Mes
     return sorted(axes, key=order.index)
 
 
-def partition_spec_to_shard_types(spec: Sequence[Any]) -> dict[MeshAxis, Shard]:
+def partition_spec_to_shard_types(spec: Sequence[PartitionSpecEntry]) -> dict[MeshAxis, Shard]:
     """The S(i) per axis that ``spec`` says; the order of axes that share a dim is lost."""
     normal = normalize_partition_spec(spec)
     return {axis: Shard(dim) for dim, entry in enumerate(normal) for axis in entry_axes(entry)}
 
 
-def partition_spec_get_shard(spec: Sequence[Any] | None, axis: Any) -> Shard | None:
+def partition_spec_get_shard(spec: Sequence[PartitionSpecEntry] | None, axis: DeviceMeshAxis) -> Shard | None:
     """The S(i) that ``spec`` says for ``axis``, both as a user writes them; None if it says nothing."""
     if spec is None:
         return None

@@ -26,6 +26,7 @@ from shardwise.interop.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.aliases import MeshArgument, PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import EQUAL, P, PerMeshAxisLocalSpmdType, R, Shard, to_local_type
 from shardwise.types.tensor_type import Ground
@@ -58,11 +59,11 @@ class TrainingContract:
     def __init__(
         self,
         model: nn.Module,
-        owed: Mapping[str, Mapping[Any, str]] | None = None,
+        owed: Mapping[str, Mapping[str, str]] | Mapping[str, Mapping[MeshAxis, str]] | None = None,
         *,
-        types: Mapping[str, Mapping[Any, Any]] | None = None,
+        types: Mapping[str, PerMeshAxisSpmdTypesArg] | None = None,
         wrappers: Sequence[nn.Module] = (),
-        meshes: Sequence[Any] = (),
+        meshes: Sequence[MeshArgument] = (),
     ) -> None:
         if not isinstance(model, nn.Module):
             raise SpmdArgumentError(f"a contract is made of a module, got {shown(model)}", code="SW905")

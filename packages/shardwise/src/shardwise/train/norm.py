@@ -29,6 +29,7 @@ from shardwise.interop.torch_compat import foreach_norm, foreach_scale_
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
@@ -53,7 +54,7 @@ def grad_norm(
     norm_type: float = 2.0,
     *,
     contract: Declares | None = None,
-    over: Sequence[Any] = (),
+    over: Sequence[DeviceMeshAxis] = (),
     error_if_nonfinite: bool = False,
 ) -> Tensor:
     """The norm of the gradients of the whole model as one vector: no dims, equal on all ranks.
@@ -81,7 +82,7 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     *,
     contract: Declares | None = None,
-    over: Sequence[Any] = (),
+    over: Sequence[DeviceMeshAxis] = (),
     error_if_nonfinite: bool = False,
 ) -> Tensor:
     """Scale all gradients in place so that ``grad_norm`` is at most ``max_norm``; the norm from before comes back.
@@ -113,7 +114,12 @@ class _Subject:
 
 
 def _norm(
-    op: str, parameters: Any, norm_type: Any, contract: Declares | None, over: Sequence[Any], error_if_nonfinite: bool
+    op: str,
+    parameters: Tensor | Iterable[Tensor],
+    norm_type: float,
+    contract: Declares | None,
+    over: Sequence[DeviceMeshAxis],
+    error_if_nonfinite: bool,
 ) -> tuple[Tensor, _Subject]:
     power = _power(norm_type)
     own = frozenset(axis for axis in map(normalize_axis, over) if axis.size() > 1)
@@ -135,7 +141,7 @@ def _norm(
     return total, subject
 
 
-def _power(norm_type: Any) -> float:
+def _power(norm_type: float) -> float:
     try:
         power = float(norm_type)
     except (TypeError, ValueError):
@@ -145,7 +151,7 @@ def _power(norm_type: Any) -> float:
     return power
 
 
-def _subject(parameters: Any, contract: Declares | None) -> _Subject:
+def _subject(parameters: Tensor | Iterable[Tensor], contract: Declares | None) -> _Subject:
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for one in given:
         if not isinstance(one, Tensor):

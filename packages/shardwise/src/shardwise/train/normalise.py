@@ -9,7 +9,6 @@ Source: semantics section 6.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +18,13 @@ from shardwise.collectives.communicate import all_reduce
 from shardwise.collectives.partial import sum as partial_sum
 from shardwise.interop.boundary import boundary
 from shardwise.interop.process_groups import communicator
+from shardwise.types.aliases import DeviceMeshAxes, DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
-from shardwise.types.placement import P, R, V
+from shardwise.types.placement import P, PerMeshAxisSpmdType, R, V
 
 
 @boundary
-def token_count(mask: Tensor, *axes: Any) -> Tensor:
+def token_count(mask: Tensor, *axes: DeviceMeshAxis) -> Tensor:
     """How many tokens count, on all ranks along ``axes`` together: int64, no dims.
 
     ``mask``  of any shape; true, or not zero, where a token counts.
@@ -44,7 +44,11 @@ def token_count(mask: Tensor, *axes: Any) -> Tensor:
 
 @boundary
 def token_mean(
-    losses: Tensor, *axes: Any, mask: Tensor | None = None, count: Tensor | int | None = None, averaged: Any = ()
+    losses: Tensor,
+    *axes: DeviceMeshAxis,
+    mask: Tensor | None = None,
+    count: Tensor | int | None = None,
+    averaged: DeviceMeshAxes = (),
 ) -> Tensor:
     """This rank's term of the mean loss over all tokens that count, on all ranks along ``axes`` together: no dims.
 
@@ -79,7 +83,7 @@ def token_mean(
 
 
 @boundary
-def auxiliary(loss: Tensor, *axes: Any, src: Any) -> Tensor:
+def auxiliary(loss: Tensor, *axes: DeviceMeshAxis, src: PerMeshAxisSpmdType) -> Tensor:
     """A further loss as a term of the whole, to be added to what ``token_mean`` gives.
 
     ``loss``  without dims: a router's balance, a penalty on weights.
@@ -106,19 +110,19 @@ def auxiliary(loss: Tensor, *axes: Any, src: Any) -> Tensor:
     return loss if ranks == 1 else loss / ranks
 
 
-def _tensor(name: str, given: Any) -> None:
+def _tensor(name: str, given: object) -> None:
     if not isinstance(given, Tensor):
         raise SpmdArgumentError(f"{name} is a tensor, got {shown(given)} of type {type(given).__name__}", code="SW905")
 
 
-def _number(count: Any) -> int | float:
+def _number(count: object) -> int | float:
     if isinstance(count, bool) or not isinstance(count, int | float):
         what = f"count is a number or a tensor, got {shown(count)} of type {type(count).__name__}"
         raise SpmdArgumentError(what, code="SW905")
     return count
 
 
-def _some(name: str, axes: tuple[Any, ...]) -> None:
+def _some(name: str, axes: tuple[DeviceMeshAxis, ...]) -> None:
     if not axes:
         raise SpmdArgumentError(
             f"{name} needs the mesh axes that split the tokens", code="SW905", help=(f'{name}(..., "dp", "cp")',)

@@ -89,7 +89,7 @@ class Patterns:
     """
 
     def __init__(
-        self, what: str, given: Mapping[str, Mapping[Any, Any]] | None, names: Mapping[str, MeshAxis] = _NO_NAMES
+        self, what: str, given: Mapping[str, object] | None, names: Mapping[str, MeshAxis] = _NO_NAMES
     ) -> None:
         self._what = what
         self._read: dict[str, dict[MeshAxis, Any]] = {}

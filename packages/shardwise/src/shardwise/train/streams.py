@@ -22,8 +22,10 @@ import torch
 from shardwise.interop.boundary import boundary
 from shardwise.interop.generators import Agreement, default_promise, promise
 from shardwise.interop.process_groups import communicator
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import format_axis, normalize_axis
+from shardwise.types.aliases import DeviceMeshAxes
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 
 Params = ParamSpec("Params")
@@ -34,7 +36,9 @@ _GENERATORS = "generators"
 
 
 @boundary
-def rng(seed: int, *, synchronised: Any = None, distinct: Any = None) -> RandomStream:
+def rng(
+    seed: int, *, synchronised: DeviceMeshAxes | None = None, distinct: DeviceMeshAxes | None = None
+) -> RandomStream:
     """A stream of random numbers, equal on all ranks along some axes of the current mesh and different along others.
 
     ``seed``          an integer of 64 bits, signed or not; the same on every rank.
@@ -61,7 +65,7 @@ def rng(seed: int, *, synchronised: Any = None, distinct: Any = None) -> RandomS
     return RandomStream(mixed(seed, *coordinates), Agreement(equal, different))
 
 
-def _axes(given: Any) -> frozenset[Any] | None:
+def _axes(given: DeviceMeshAxes | None) -> frozenset[MeshAxis] | None:
     if given is None:
         return None
     listed = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
@@ -69,8 +73,8 @@ def _axes(given: Any) -> frozenset[Any] | None:
 
 
 def _split(
-    mesh: CurrentMesh, synchronised: frozenset[Any] | None, distinct: frozenset[Any] | None
-) -> tuple[frozenset[Any], frozenset[Any]]:
+    mesh: CurrentMesh, synchronised: frozenset[MeshAxis] | None, distinct: frozenset[MeshAxis] | None
+) -> tuple[frozenset[MeshAxis], frozenset[MeshAxis]]:
     """The axes of both kinds, the kind that was left out made of the rest."""
     if synchronised is None:
         synchronised = mesh.axes - (distinct or frozenset())

@@ -40,6 +40,16 @@ class PerMeshAxisSpmdTypesArg(Protocol):
     def items(self) -> Iterable[tuple[DeviceMeshAxis, PerMeshAxisSpmdType]]: ...
 
 
+class DeviceMeshLike(Protocol):
+    """A ``torch.distributed`` DeviceMesh, as far as a mesh is read from one."""
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None: ...
+
+
+MeshArgument = DeviceMeshLike | Mapping[str, AxisLike] | Iterable[AxisLike]
+"""How a mesh may be given: a DeviceMesh, a dict from names to axes or process groups, or a set or sequence of them."""
+
 PartitionSpecEntry = DeviceMeshAxis | tuple[DeviceMeshAxis, ...] | None
 """What shards one tensor dim: nothing, one axis, or several, outermost first."""
 

@@ -6,9 +6,10 @@ dim 0 is first cut over dp and every piece then over tp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from .aliases import Axis, DeviceMeshAxis, PartitionSpecEntry
 from .placement import Shard
 
 _normalize: Callable[[PartitionSpec], PartitionSpec] | None = None
@@ -25,7 +26,7 @@ class PartitionSpec(tuple[Any, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, *entries: Any) -> PartitionSpec:
+    def __new__(cls, *entries: PartitionSpecEntry | Sequence[DeviceMeshAxis]) -> PartitionSpec:
         return super().__new__(cls, entries)
 
     def __getnewargs__(self) -> tuple[Any, ...]:
@@ -34,12 +35,12 @@ class PartitionSpec(tuple[Any, ...]):
     def __repr__(self) -> str:
         return f"PartitionSpec({', '.join(_format_entry(entry) for entry in self)})"
 
-    def axes_with_partition_spec(self) -> set[Any]:
+    def axes_with_partition_spec(self) -> set[Axis]:
         """The mesh axes that shard some dim, normalised: names resolved, axes of one rank dropped."""
         spec = self if _normalize is None else _normalize(self)
         return {axis for entry in spec for axis in entry_axes(entry)}
 
-    def without(self, axes: Collection[Any]) -> PartitionSpec | None:
+    def without(self, axes: Collection[DeviceMeshAxis]) -> PartitionSpec | None:
         """This (normalised) spec with some axes taken out; None when nothing is sharded any more."""
         if not axes:
             return self
@@ -47,7 +48,7 @@ class PartitionSpec(tuple[Any, ...]):
         return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
 
 
-def _format_entry(entry: Any) -> str:
+def _format_entry(entry: PartitionSpecEntry) -> str:
     if isinstance(entry, tuple):
         return "(" + ", ".join(map(repr, entry)) + ("," if len(entry) == 1 else "") + ")"
     return repr(entry)

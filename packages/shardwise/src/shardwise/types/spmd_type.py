@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from .aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
 from .errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
 from .spec import PartitionSpec, entry_axes
@@ -22,7 +22,7 @@ class SpmdType:
     spec contradict each other. Names, negative dims and axes that share a dim are settled by ``assert_type``.
     """
 
-    local_type: dict[Any, PerMeshAxisSpmdType]
+    local_type: Mapping[DeviceMeshAxis, PerMeshAxisSpmdType]
     partition_spec: PartitionSpec | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class SpmdType:
                     help=(f"give {axis!r} as V and put it in the partition spec",),
                 )
 
-    def _check_spec_axis(self, axis: Any) -> None:
+    def _check_spec_axis(self, axis: DeviceMeshAxis) -> None:
         placement = self.local_type.get(axis, V)
         if placement is not V and not isinstance(placement, Shard):
             raise SpmdTypeError(
@@ -67,7 +67,7 @@ class SpmdType:
             )
 
 
-def check_placement(axis: Any, placement: Any) -> None:
+def check_placement(axis: object, placement: object) -> None:
     """Refuse a value that is not R, I, V, P or S(i)."""
     if not isinstance(placement, (PerMeshAxisLocalSpmdType, Shard)):
         raise SpmdArgumentError(
@@ -76,6 +76,10 @@ def check_placement(axis: Any, placement: Any) -> None:
             code="SW132",
             help=("S(0), with the dim",) if placement is Shard else (),
         )
+
+
+TypeClaim = PerMeshAxisSpmdTypesArg | SpmdType | PartitionSpec | PerMeshAxisSpmdType
+"""What an annotation may say: a dict from axes to types, an ``SpmdType``, a spec, or one type for every axis left."""
 
 
 def empty_entry(dim: int) -> SpmdValueError:

@@ -20,6 +20,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside, reinterpret
 from shardwise.op_rules.transitions import ALIASES, DEFAULTS, MEETING, REDUCTIONS, ROUTES, find_move, letter
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
@@ -79,7 +80,7 @@ class _Call:
         defaults = DEFAULTS.get(op, DEFAULTS.get(ALIASES.get(op, op), {}))
         self.op = op
         self.x: Any = args[0] if args else kwargs.get("x")
-        self.axis = args[1] if len(args) > 1 else kwargs.get("axis")
+        self.axis: DeviceMeshAxis = args[1] if len(args) > 1 else kwargs["axis"]
         self.src = kwargs.get("src", defaults.get("src"))
         self.dst = kwargs.get("dst", defaults.get("dst"))
         self.sizes = [sizes for name in _SIZES if (sizes := kwargs.get(name)) is not None]

@@ -92,8 +92,8 @@ def _option(name: str, value: Any, known: dict[str, Any]) -> Any:
 class SpmdTypeMode:
     """The class-style spelling of ``typecheck``: ``with SpmdTypeMode(strict_mode="strict"):``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._block = typecheck(*args, **kwargs)
+    def __init__(self, strict_mode: str | None = None, local: bool | None = None, partials: str | None = None) -> None:
+        self._block = typecheck(strict_mode, local, partials)
 
     def __enter__(self) -> SpmdTypeMode:
         self._block.__enter__()
