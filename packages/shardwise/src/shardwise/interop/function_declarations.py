@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 
@@ -61,7 +61,15 @@ def register_autograd_function(cls: Class) -> Class:
     return cls
 
 
-def register_decomposition(cls: Any, ref_impl: Any = None) -> Any:
+@overload
+def register_decomposition(cls: type, ref_impl: Function) -> Function: ...
+
+
+@overload
+def register_decomposition(cls: type) -> Callable[[Function], Function]: ...
+
+
+def register_decomposition(cls: type, ref_impl: Callable[..., object] | None = None) -> object:
     """Type ``cls`` by a plain PyTorch function that computes the same: it is checked on tensors without data.
 
     Returns ``ref_impl``; without it, a decorator.
@@ -75,7 +83,7 @@ def register_decomposition(cls: Any, ref_impl: Any = None) -> Any:
     def typecheck_forward(*args: Any) -> Any:
         return _decomposed(cls, ref_impl, args)
 
-    cls.typecheck_forward = staticmethod(typecheck_forward)
+    setattr(cls, FORWARD, staticmethod(typecheck_forward))
     _typed_forward.add(cls)
     return ref_impl
 
