@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from proof import Job
 
 from shardwise.host.program import Program
-from shardwise.verifier.run import Options, verify_subject
+from shardwise.verifier.run import VerifyOptions, verify_subject
 from shardwise.verifier.subject import Script
 
-OPTIONS = Options(timeout_s=120, narrow=False)
+OPTIONS = VerifyOptions(timeout_s=120, narrow=False)
 
 
 @dataclass(frozen=True)

@@ -51,3 +51,18 @@ def test_no_path_of_a_machine_is_in_the_repository(words):
 
 def test_both_copies_of_the_licence_agree():
     assert (ROOT / "LICENSE").read_text() == (ROOT / "packages/shardwise/LICENSE").read_text()
+
+
+def _public_classes():
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, module
+
+
+def test_one_class_name_has_one_meaning():
+    holders: dict[str, list[str]] = {}
+    for name, module in _public_classes():
+        holders.setdefault(name, []).append(module)
+    assert len(holders) > 100
+    assert {name: modules for name, modules in holders.items() if len(modules) > 1} == {}

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardwise.cli.run import Options, check_program
+from shardwise.cli.run import CheckOptions, check_program
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
 
@@ -42,12 +42,12 @@ def expected_findings(path: Path) -> Findings:
     return {number: set(match[1].split()) for number, line in lines if (match := _EXPECTED.search(line))}
 
 
-def options_of(path: Path) -> Options:
+def options_of(path: Path) -> CheckOptions:
     """How the program is to be run, as its comments say."""
     match = _OPTIONS.search(path.read_text())
     words = match[1].split() if match else []
     sizes = [int(word.removeprefix("world_size=")) for word in words if word.startswith("world_size=")]
-    return Options(world_size=sizes[0] if sizes else 8, strict="permissive" not in words, plain_progress=False)
+    return CheckOptions(world_size=sizes[0] if sizes else 8, strict="permissive" not in words, plain_progress=False)
 
 
 def run(path: Path, *, last: bool = False) -> RunResult:

@@ -64,7 +64,7 @@ def test_a_mode_gets_the_arguments_as_the_caller_wrote_them():
 
 
 def test_our_autograd_functions_are_marked():
-    from shardwise.collectives.functions import Transition, TransitionInPlace
+    from shardwise.collectives.functions import TransitionFunction, TransitionFunctionInPlace
 
-    assert Transition.__shardwise_internal__
-    assert TransitionInPlace.__shardwise_internal__
+    assert TransitionFunction.__shardwise_internal__
+    assert TransitionFunctionInPlace.__shardwise_internal__

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from shardwise.op_rules.propagation.einsum_calculus import Einsum, Placing, Verdict
+from shardwise.op_rules.propagation.einsum_calculus import Einsum, EinsumVerdict, Placing
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import I, P, R, V
 
@@ -17,7 +17,7 @@ def placing(text: str) -> Placing:
     return {"R": Placing(R), "I": Placing(I), "P": Placing(P)}.get(text) or Placing(V, text)
 
 
-def judge(equation: str, *placements: str) -> Verdict:
+def judge(equation: str, *placements: str) -> EinsumVerdict:
     return Einsum(equation).judge("tp", [placing(text) for text in placements])
 
 

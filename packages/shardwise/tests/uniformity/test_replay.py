@@ -5,41 +5,41 @@ from __future__ import annotations
 import pytest
 
 from shardwise.diagnostics.finding import SourceLocation
-from shardwise.uniformity.calls import Call, End, Ending, Group, Trace, Wait
+from shardwise.uniformity.calls import End, Ending, Trace, TracedCall, TracedGroup, Wait
 from shardwise.uniformity.replay import compare
 
-WORLD = Group((0, 1, 2, 3), name="world")
-LEFT, RIGHT = Group((0, 1), name="left"), Group((2, 3), name="right")
-PAIR, TWIN = Group((0, 1), 0), Group((0, 1), 1)
+WORLD = TracedGroup((0, 1, 2, 3), name="world")
+LEFT, RIGHT = TracedGroup((0, 1), name="left"), TracedGroup((2, 3), name="right")
+PAIR, TWIN = TracedGroup((0, 1), 0), TracedGroup((0, 1), 1)
 
 
 def at(line: int) -> SourceLocation:
     return SourceLocation("train.py", line)
 
 
-def reduce(group: Group = PAIR, line: int = 1, size: int = 4, **different) -> Call:
+def reduce(group: TracedGroup = PAIR, line: int = 1, size: int = 4, **different) -> TracedCall:
     sizes = (size,) * len(group.ranks)
     given = {"shapes": ((size,),), "dtypes": ("float32",), "typed": f"f32[{size}]", "op": "sum"}
-    return Call("all_reduce", group, at(line), **{**given, "sends": sizes, "receives": sizes, **different})
+    return TracedCall("all_reduce", group, at(line), **{**given, "sends": sizes, "receives": sizes, **different})
 
 
-def barrier(group: Group = PAIR, line: int = 1, **different) -> Call:
-    return Call("barrier", group, at(line), **different)
+def barrier(group: TracedGroup = PAIR, line: int = 1, **different) -> TracedCall:
+    return TracedCall("barrier", group, at(line), **different)
 
 
-def made(*members: int, group: Group = PAIR, line: int = 1) -> Call:
-    return Call("new_group", group, at(line), members=members, blocking=False)
+def made(*members: int, group: TracedGroup = PAIR, line: int = 1) -> TracedCall:
+    return TracedCall("new_group", group, at(line), members=members, blocking=False)
 
 
-def send(to: int, line: int = 1, group: Group = PAIR, size: int = 4, tag: int = 0) -> Call:
+def send(to: int, line: int = 1, group: TracedGroup = PAIR, size: int = 4, tag: int = 0) -> TracedCall:
     given = {"shapes": ((size,),), "dtypes": ("float32",), "sends": tuple(size * (r == to) for r in group.ranks)}
-    return Call("send", group, at(line), peer=to, tag=tag, blocking=False, **given)
+    return TracedCall("send", group, at(line), peer=to, tag=tag, blocking=False, **given)
 
 
-def recv(source: int | None, line: int = 1, group: Group = PAIR, size: int = 4, tag: int = 0) -> Call:
+def recv(source: int | None, line: int = 1, group: TracedGroup = PAIR, size: int = 4, tag: int = 0) -> TracedCall:
     given = {"shapes": ((size,),), "dtypes": ("float32",)}
     receives = None if source is None else tuple(size * (r == source) for r in group.ranks)
-    return Call("recv", group, at(line), peer=source, tag=tag, blocking=False, receives=receives, **given)
+    return TracedCall("recv", group, at(line), peer=source, tag=tag, blocking=False, receives=receives, **given)
 
 
 def said(*events, ends=()) -> list[tuple[str, int]]:
@@ -73,17 +73,17 @@ FITTING = {
         [recv(0, tag=2), recv(0, tag=1), Wait((0, 1))],
     ),
     "gathered rows of several lengths that all know": (
-        [Call("all_gather", PAIR, at(1), sends=(2, 2), receives=(2, 3))],
-        [Call("all_gather", PAIR, at(1), sends=(3, 3), receives=(2, 3))],
+        [TracedCall("all_gather", PAIR, at(1), sends=(2, 2), receives=(2, 3))],
+        [TracedCall("all_gather", PAIR, at(1), sends=(3, 3), receives=(2, 3))],
     ),
     "pieces exchanged": (
-        [Call("all_to_all", PAIR, at(1), sends=(1, 2), receives=(1, 5))],
-        [Call("all_to_all", PAIR, at(1), sends=(5, 0), receives=(2, 0))],
+        [TracedCall("all_to_all", PAIR, at(1), sends=(1, 2), receives=(1, 5))],
+        [TracedCall("all_to_all", PAIR, at(1), sends=(5, 0), receives=(2, 0))],
     ),
     "the same groups": ([made(0), made(1)], [made(0), made(1)]),
     "broadcast into another shape": (
-        [Call("broadcast", PAIR, at(1), shapes=((2, 2),), root=0, sends=(4, 4), receives=(4, 0))],
-        [Call("broadcast", PAIR, at(1), shapes=((4,),), root=0, sends=(0, 0), receives=(4, 0))],
+        [TracedCall("broadcast", PAIR, at(1), shapes=((2, 2),), root=0, sends=(4, 4), receives=(4, 0))],
+        [TracedCall("broadcast", PAIR, at(1), shapes=((4,),), root=0, sends=(0, 0), receives=(4, 0))],
     ),
 }
 
@@ -116,16 +116,19 @@ DIVERGING = {
     "a dtype": ("SW505", 1, ([reduce()], [reduce(dtypes=("float64",))])),
     "a size": ("SW505", 1, ([reduce(size=4)], [reduce(size=5)])),
     "a shape of the same size": ("SW505", 1, ([reduce(shapes=((2, 2),))], [reduce(shapes=((4,),))])),
-    "a root": ("SW505", 1, ([Call("broadcast", PAIR, at(1), root=0)], [Call("broadcast", PAIR, at(1), root=1)])),
+    "a root": (
+        "SW505", 1,
+        ([TracedCall("broadcast", PAIR, at(1), root=0)], [TracedCall("broadcast", PAIR, at(1), root=1)]),
+    ),
     "rows that others do not expect": (
         "SW505", 1,
-        ([Call("all_gather", PAIR, at(1), sends=(2, 2), receives=(2, 2))],
-         [Call("all_gather", PAIR, at(1), sends=(3, 3), receives=(3, 3))]),
+        ([TracedCall("all_gather", PAIR, at(1), sends=(2, 2), receives=(2, 2))],
+         [TracedCall("all_gather", PAIR, at(1), sends=(3, 3), receives=(3, 3))]),
     ),
     "splits": (
         "SW505", 1,
-        ([Call("all_to_all", PAIR, at(1), sends=(1, 2), receives=(1, 5))],
-         [Call("all_to_all", PAIR, at(1), sends=(4, 0), receives=(2, 0))]),
+        ([TracedCall("all_to_all", PAIR, at(1), sends=(1, 2), receives=(1, 5))],
+         [TracedCall("all_to_all", PAIR, at(1), sends=(4, 0), receives=(2, 0))]),
     ),
     "the size of a message": ("SW505", 2, ([send(1, 2), Wait((0,))], [recv(0, 3, size=5), Wait((0,))])),
     "no send": ("SW506", 1, ([], [recv(0), Wait((0,))])),

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
-from shardwise.worlds.fake import World, fake_world
+from shardwise.worlds.fake import TorchrunJob, fake_world
 
 EVERY_KIND = pytest.mark.parametrize("kind", [{}, {"fake": True}, {"device": "meta"}], ids=["cpu", "fake", "meta"])
 
@@ -31,8 +31,8 @@ def test_the_variables_of_torchrun_are_set(world):
 
 
 def test_local_rank_starts_again_on_each_host():
-    assert World(16, 13).variables["LOCAL_RANK"] == "5"
-    assert World(16, 13).variables["GROUP_RANK"] == "1"
+    assert TorchrunJob(16, 13).variables["LOCAL_RANK"] == "5"
+    assert TorchrunJob(16, 13).variables["GROUP_RANK"] == "1"
 
 
 def test_everything_is_put_back():

@@ -18,9 +18,9 @@ from shardwise.host.program import Program
 from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.crash import crash_among, lost
-from shardwise.verifier.numbers import Disagreement
+from shardwise.verifier.numbers import ValueDisagreement
 from shardwise.verifier.record import Draw, RankRun, Record
-from shardwise.verifier.run import Options, run_ranks
+from shardwise.verifier.run import VerifyOptions, run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for
@@ -30,7 +30,10 @@ from .substitute import Changed
 
 TIMEOUT_S = 20.0
 """A mutant that takes longer hangs: programs under mutation are small."""
-MODES = {"local": Options(local=True, timeout_s=TIMEOUT_S), "global": Options(local=False, timeout_s=TIMEOUT_S)}
+MODES = {
+    "local": VerifyOptions(local=True, timeout_s=TIMEOUT_S),
+    "global": VerifyOptions(local=False, timeout_s=TIMEOUT_S),
+}
 
 
 class Unfit(RuntimeError):
@@ -120,7 +123,7 @@ class _Broken(RuntimeError):
     """A run that did not come to its end; its text says how."""
 
 
-def _run(subject: Changed, sizes: Mapping[str, int], options: Options) -> list[RankRun]:
+def _run(subject: Changed, sizes: Mapping[str, int], options: VerifyOptions) -> list[RankRun]:
     where = "on one rank" if all(size == 1 for size in sizes.values()) else "on the mesh"
     try:
         runs = run_ranks(subject, sizes, options)
@@ -196,5 +199,5 @@ def _identical(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bo
     )
 
 
-def _told(found: Disagreement) -> str:
+def _told(found: ValueDisagreement) -> str:
     return f"{found.key}: {found.said}"

@@ -122,9 +122,9 @@ def check(
     if ranks is not None:
         ranks.require(size)
     program.require()
-    from .run import Options, check_program
+    from .run import CheckOptions, check_program
 
-    options = Options(
+    options = CheckOptions(
         world_size=size,
         rank=rank or 0,
         mesh=mesh,

@@ -12,7 +12,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.types.errors import SpmdValueError
 
 if TYPE_CHECKING:
-    from shardwise.op_rules.propagation.einsum_calculus import Einsum, Line, Placing, Verdict
+    from shardwise.op_rules.propagation.einsum_calculus import Einsum, EinsumVerdict, Line, Placing
 
 EPILOG = """\b
 Examples:
@@ -79,7 +79,7 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
     return list(placings), placings
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: EinsumVerdict) -> str:
     lines = [f"axis {verdict.axis}"]
     lines += _table("forward", verdict.forward)
     if verdict.refused:

@@ -11,18 +11,20 @@ from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merging import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.host.program import Program
-from shardwise.uniformity.calls import Call, End, Ending
-from shardwise.uniformity.rank_processes import ChildLink, Coordinator, Outcome
+from shardwise.uniformity.calls import End, Ending, TracedCall
+from shardwise.uniformity.rank_processes import ChildLink, Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
 
 from .progress import progress
 from .ranks_option import RankChoice
-from .run import Options, check_program, signals
+from .run import CheckOptions, check_program, signals
 
 _SHOWN_OUTPUT_LINES = 40
 
 
-def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_s: float | None = None) -> RunResult:
+def check_ranks(
+    program: Program, options: CheckOptions, choice: RankChoice, timeout_s: float | None = None
+) -> RunResult:
     """The results of all chosen ranks as one, with what keeps the ranks from running to their ends together."""
 
     def run(rank: int, link: ChildLink) -> tuple[End, str]:
@@ -51,12 +53,12 @@ def check_ranks(program: Program, options: Options, choice: RankChoice, timeout_
     traces = [outcome.trace for outcome in outcomes.values()]
     found = () if coordinator.interrupted else compare(traces)
     _tell_failures(outcomes)
-    calls = [event for trace in traces for event in trace.events if isinstance(event, Call)]
+    calls = [event for trace in traces for event in trace.events if isinstance(event, TracedCall)]
     merged = merge(results, found, collectives=sum(call.kind != "new_group" for call in calls))
     return replace(merged, stopped=Stop(StopReason.INTERRUPTED)) if coordinator.interrupted else merged
 
 
-def _load_what_all_need(options: Options) -> None:
+def _load_what_all_need(options: CheckOptions) -> None:
     """Once, before the processes part: tensors without storage bring hundreds of modules with them."""
     import torch
 
@@ -77,7 +79,7 @@ def _end(result: RunResult) -> End:
     return End(Ending.RAISED if stop.reason is StopReason.SCRIPT_ERROR else Ending.CUT, stop.text, stop.location)
 
 
-def _result(outcome: Outcome, program: Program) -> RunResult:
+def _result(outcome: RankOutcome, program: Program) -> RunResult:
     """What a rank found; of one that ended without a word, that it did."""
     end = outcome.trace.end
     if outcome.report is None:
@@ -89,7 +91,7 @@ def _result(outcome: Outcome, program: Program) -> RunResult:
     return result
 
 
-def _tell_failures(outcomes: dict[int, Outcome]) -> None:
+def _tell_failures(outcomes: dict[int, RankOutcome]) -> None:
     """What the ranks that failed printed, one of each kind; the first rank's output has been seen already."""
     first = min(outcomes)
     seen = {outcomes[first].trace.end}

@@ -62,7 +62,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Line:
+class RuleLine:
     """One choice of placements: the results', or why it is refused."""
 
     operands: Places
@@ -179,7 +179,7 @@ def _parameter(rule: OpRule, name: str) -> str:
     return name if name in rule.parameters else name.rstrip("01")
 
 
-def placements(rule: OpRule, example: Example) -> Iterator[Line]:
+def placements(rule: OpRule, example: Example) -> Iterator[RuleLine]:
     """Every label sharded in all operands that have it, then every set of operands that may be pending sums."""
     everyone = range(len(example.names))
     for label in example.sizes:
@@ -188,18 +188,18 @@ def placements(rule: OpRule, example: Example) -> Iterator[Line]:
         operands: Places = tuple(R if dim is None else Shard(dim) for dim in dims)
         placed = sharded_rule(example.labelling, cut, partials=True)
         if isinstance(placed, Refusal):
-            yield Line(operands, refused=f"{placed.code}: {placed.reason}")
+            yield RuleLine(operands, refused=f"{placed.code}: {placed.reason}")
         elif placed.place is P:
             reason = "" if placed.total else _not_pending(rule, example, operands)
-            yield Line(operands, refused=reason) if reason else Line(operands, _pending(example))
+            yield RuleLine(operands, refused=reason) if reason else RuleLine(operands, _pending(example))
         else:
-            yield Line(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))
+            yield RuleLine(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))
     for size in range(1, len(example.names) + 1):
         for pending in itertools.combinations(everyone, size):
             places = tuple(P if at in pending else R for at in everyone)
             results = _locally(rule, example, places)
             if P in results:
-                yield Line(places, results)
+                yield RuleLine(places, results)
 
 
 def _pending(example: Example) -> Places:
@@ -259,7 +259,7 @@ def _list(sizes: Sequence[object]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
 
 
-def _table(example: Example, lines: Sequence[Line]) -> str:
+def _table(example: Example, lines: Sequence[RuleLine]) -> str:
     heads = [*example.names, "->", "result", "gradient arrives", *(f"d {name}" for name in example.names)]
     body = []
     for line in lines:
@@ -291,7 +291,7 @@ def _joined(places: Sequence[PerMeshAxisSpmdType]) -> str:
     return ", ".join(dict.fromkeys(map(_text, places)))
 
 
-def _picture(rule: OpRule, example: Example, line: Line) -> str:
+def _picture(rule: OpRule, example: Example, line: RuleLine) -> str:
     """What two ranks hold, and what that means put together."""
     cut = next(
         dims[place.dim]

@@ -35,7 +35,7 @@ from .progress import progress
 
 
 @dataclass(frozen=True)
-class Options:
+class CheckOptions:
     """How a program is to be checked; the command line's options under the same names."""
 
     world_size: int
@@ -52,7 +52,7 @@ class Options:
 
 
 def check_program(
-    program: Program, options: Options, recording: AbstractContextManager[Any] | None = None
+    program: Program, options: CheckOptions, recording: AbstractContextManager[Any] | None = None
 ) -> RunResult:
     """The result of one run. ``recording`` is entered in its world, around the program.
 
@@ -77,7 +77,7 @@ def check_program(
     return collector.result()
 
 
-def _shown_mesh(options: Options) -> str:
+def _shown_mesh(options: CheckOptions) -> str:
     return str(options.mesh).replace(",", ", ") if options.mesh is not None else ""
 
 
@@ -86,7 +86,7 @@ def _status(checked_ops: int, collector: Collector) -> str:
 
 
 @contextlib.contextmanager
-def _world(options: Options) -> Iterator[None]:
+def _world(options: CheckOptions) -> Iterator[None]:
     """The fake world; the mesh of ``--mesh`` is current in it until the program makes one of its own."""
     mesh = options.mesh
     entry: Any = None

@@ -95,9 +95,9 @@ def verify(
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
     if mesh.ranks == 1:
         raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
-    from shardwise.verifier.run import Options, verify_subject
+    from shardwise.verifier.run import VerifyOptions, verify_subject
 
-    options = Options(strict, local, partials, double, rtol, timeout_s, every, show=True)
+    options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True)
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
         verdict = verify_subject(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))

@@ -1,6 +1,6 @@
 """How does a move run, and how does autograd see it? One autograd.Function for all moves: its backward is another move.
 
-Because the table of moves is closed under taking gradients, ``Transition`` applied to the partner recipe is the whole
+Because the table of moves is closed under taking gradients, ``TransitionFunction`` applied to the partner recipe is the
 backward, and applying it again is the double backward.
 """
 
@@ -80,7 +80,7 @@ def run(x: Tensor, step: Step) -> Tensor:
     return recipe.kernel(x, comm, recipe, sizes)
 
 
-class Transition(torch.autograd.Function):
+class TransitionFunction(torch.autograd.Function):
     """A move between placements; its gradient takes the partner move."""
 
     __shardwise_internal__ = True
@@ -101,7 +101,7 @@ class Transition(torch.autograd.Function):
         return run(grad, (recipe, comm, sizes)) if recipe.casts else recipe.kernel(grad, comm, recipe, sizes), None
 
 
-class TransitionInPlace(torch.autograd.Function):
+class TransitionFunctionInPlace(torch.autograd.Function):
     """all_reduce into its operand."""
 
     __shardwise_internal__ = True
@@ -112,12 +112,12 @@ class TransitionInPlace(torch.autograd.Function):
         ctx.mark_dirty(x)
         return wire.all_reduce_(x, step[1])
 
-    backward = Transition.backward
+    backward = TransitionFunction.backward
 
 
 # The stubs of torch leave ``apply`` untyped.
-_apply: Callable[[Tensor, Step], Tensor] = Transition.apply
-_apply_in_place: Callable[[Tensor, Step], Tensor] = TransitionInPlace.apply
+_apply: Callable[[Tensor, Step], Tensor] = TransitionFunction.apply
+_apply_in_place: Callable[[Tensor, Step], Tensor] = TransitionFunctionInPlace.apply
 
 
 def frozen_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:

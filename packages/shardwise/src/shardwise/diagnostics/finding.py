@@ -48,6 +48,21 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is said about one mistake, wherever in a program it is made: the words of ``code``, said once.
+
+    ``message``  lower case, no full stop, meaningful alone; names the offence and the operand.
+    ``facts``    numbers and arithmetic behind the verdict, one line each.
+    ``help``     repairs that can be pasted.
+    """
+
+    code: str
+    message: str
+    facts: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One independent mistake.
 

@@ -17,7 +17,7 @@ RANKS_PER_HOST = 8
 
 
 @dataclass(frozen=True)
-class World:
+class TorchrunJob:
     """A job, and which of its ranks this process is. ``command`` is the command of ours that runs it.
 
     Errors: SW903 for a job without ranks, or a rank outside it.
@@ -71,7 +71,7 @@ class World:
 
 
 def init_process_group_of(
-    world: World, original: Callable[..., None], *, backend: str, joined: bool
+    world: TorchrunJob, original: Callable[..., None], *, backend: str, joined: bool
 ) -> Callable[..., None]:
     """``init_process_group`` that takes whatever the script says and joins ``world``, unless that has happened."""
 
@@ -109,7 +109,9 @@ def init_process_group_of(
     return init_process_group
 
 
-def init_device_mesh_of(world: World, original: Callable[..., Any], on_mesh: Callable[[], None]) -> Callable[..., Any]:
+def init_device_mesh_of(
+    world: TorchrunJob, original: Callable[..., Any], on_mesh: Callable[[], None]
+) -> Callable[..., Any]:
     """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
 
     @functools.wraps(original)
@@ -129,7 +131,7 @@ def init_device_mesh_of(world: World, original: Callable[..., Any], on_mesh: Cal
     return init_device_mesh
 
 
-def _more_ranks(world: World, ranks: int) -> str:
+def _more_ranks(world: TorchrunJob, ranks: int) -> str:
     if world.command == "check":
         return f"shardwise check --world-size {ranks}"
     return f"shardwise {world.command} --mesh with axes whose sizes multiply to {ranks}"

@@ -6,22 +6,12 @@ Patterns are tried in order; ``*`` stands for any letter. Texts may use {op}, {s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.types.errors import shown
 
 from .transitions import ALIASES, find_move, letter
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why (op, src, dst) is refused: ``code``, ``message`` (lower case, no full stop) and ``help`` calls."""
-
-    code: str
-    message: str
-    help: tuple[str, ...] = ()
-
 
 # op, src letters, dst letters, message, help
 _PATTERNS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
@@ -216,32 +206,32 @@ _EXPERT: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {
 
 def refusal(
     op: str, src: Any, dst: Any, *, expert_mode: bool = False, axis: Any = "axis", x: str = "x"
-) -> Refusal | None:
+) -> Diagnosis | None:
     """What to say about a call of ``op`` with these placements; None if it is admitted."""
     op = ALIASES.get(op, op)
     if isinstance(src, str) or isinstance(dst, str):
-        return Refusal(
+        return Diagnosis(
             "SW202",
             f"src and dst of {op} are placements and not strings, got src={src!r}, dst={dst!r}",
-            ("from shardwise import R, I, V, P, S",),
+            help=("from shardwise import R, I, V, P, S",),
         )
     move = find_move(op, src, dst)
     words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
     if move is not None:
         if expert_mode or not move.expert:
             if (move.src, move.dst) == ("S", "S") and op == "convert" and src != dst:
-                return Refusal(
+                return Diagnosis(
                     "SW202",
                     f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: "
                     "use all_to_all",
-                    (f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
+                    help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
                 )
             return None
         effect, help = _EXPERT[op, move.src, move.dst]
-        return Refusal(
+        return Diagnosis(
             "SW203",
             f"{op} {src} -> {dst} {effect.format(**words)}; it is rarely meant and needs expert_mode=True",
-            tuple(line.format(**words) for line in help),
+            help=tuple(line.format(**words) for line in help),
         )
     from_, to = letter(src) or "?", letter(dst) or "?"
     for name, sources, destinations, message, help in _PATTERNS:
@@ -249,8 +239,8 @@ def refusal(
             # A remedy that would repeat what is no placement helps nobody.
             unusable = [name for name, found in (("{src}", from_), ("{dst}", to)) if found == "?"]
             lines = [line for line in help if not any(name in line for name in unusable)]
-            return Refusal("SW202", message.format(**words), tuple(line.format(**words) for line in lines))
-    return Refusal("SW202", f"{op} cannot go from {words['src']} to {words['dst']}")
+            return Diagnosis("SW202", message.format(**words), help=tuple(line.format(**words) for line in lines))
+    return Diagnosis("SW202", f"{op} cannot go from {words['src']} to {words['dst']}")
 
 
 def _matches(letters: str, found: str) -> bool:

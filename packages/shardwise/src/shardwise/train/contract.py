@@ -31,8 +31,8 @@ from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import EQUAL, P, PerMeshAxisLocalSpmdType, R, Shard, to_local_type
 from shardwise.types.tensor_type import Ground
 
-from .owners import STEP, Line, Patterns, by_parameter, owners_of, with_wrappers, wrappers_of
-from .pieces import Pieces, outermost_first, pieces_of
+from .owners import STEP, ContractLine, Patterns, by_parameter, owners_of, with_wrappers, wrappers_of
+from .pieces import ParameterPieces, outermost_first, pieces_of
 from .refusing import gradients, listed, refuse
 from .sums import Owing, make_sums
 
@@ -82,11 +82,11 @@ class TrainingContract:
         self._owed.check_used(names)
         self._types.check_used(names)
         self._declared = {names[0]: pieces_of(parameter) for names, parameter in found}
-        self._lines: tuple[Line, ...] | None = None
-        self._by_id: dict[int, Line] = {}
+        self._lines: tuple[ContractLine, ...] | None = None
+        self._by_id: dict[int, ContractLine] = {}
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[ContractLine, ...]:
         """One per parameter, in the order of the model. Errors: SW612, SW613, SW905 at the first use."""
         if self._lines is None:
             wrappings = wrappers_of(self._wrappers)
@@ -96,15 +96,15 @@ class TrainingContract:
             self._by_id = {id(line.parameter): line for line in lines}
         return self._lines
 
-    def _line(self, names: tuple[str, ...], parameter: Tensor, wrappings: Sequence[Any]) -> Line:
+    def _line(self, names: tuple[str, ...], parameter: Tensor, wrappings: Sequence[Any]) -> ContractLine:
         declared, now, said = self._declared.get(names[0]), pieces_of(parameter), self._types.of(names)
         before = {} if declared is None else declared.places
         places = {**before, **{axis: _place(names[0], axis, one) for axis, one in said.items()}, **now.places}
-        pieces = with_wrappers(Pieces(places, {**self._groups, **now.groups}), wrappings)
+        pieces = with_wrappers(ParameterPieces(places, {**self._groups, **now.groups}), wrappings)
         owners = owners_of(names, parameter, pieces, wrappings, self._owed.of(names))
-        return Line(names, parameter, pieces, owners)
+        return ContractLine(names, parameter, pieces, owners)
 
-    def _check_declared(self, lines: Sequence[Line]) -> None:
+    def _check_declared(self, lines: Sequence[ContractLine]) -> None:
         for axis in self._axes:
             silent = [line.name for line in lines if not line.frozen and line.pieces.undeclared([axis])]
             if silent:
@@ -118,7 +118,7 @@ class TrainingContract:
                     ),
                 )
 
-    def pieces(self, parameter: Tensor) -> Pieces | None:
+    def pieces(self, parameter: Tensor) -> ParameterPieces | None:
         """How the ranks hold ``parameter``; None if the model does not have it."""
         return self._by_id[id(parameter)].pieces if self.lines and id(parameter) in self._by_id else None
 
@@ -149,8 +149,8 @@ class TrainingContract:
                 _retype(one.parameter, one.axes)
 
     def _check(self, running: session.Session) -> None:
-        missing: dict[tuple[MeshAxis, str], list[Line]] = {}
-        doubled: dict[MeshAxis, list[Line]] = {}
+        missing: dict[tuple[MeshAxis, str], list[ContractLine]] = {}
+        doubled: dict[MeshAxis, list[ContractLine]] = {}
         for line in self.lines:
             type = gradient_type(line.parameter)
             for axis, place in type.local.items():
@@ -188,7 +188,7 @@ def _place(name: str, axis: MeshAxis, given: Any) -> PerMeshAxisLocalSpmdType:
     return to_local_type(given)
 
 
-def _cell(line: Line, axis: MeshAxis) -> str:
+def _cell(line: ContractLine, axis: MeshAxis) -> str:
     place, owner = line.pieces.places.get(axis), line.owners.get(axis)
     return "-" if place is None else repr(place) if owner is None else f"{place!r}: {owner}"
 
@@ -209,7 +209,7 @@ _WHO = {
 }
 
 
-def _tell_missing(axis: MeshAxis, owner: str, lines: Sequence[Line]) -> None:
+def _tell_missing(axis: MeshAxis, owner: str, lines: Sequence[ContractLine]) -> None:
     names = [line.name for line in lines]
     along = axis_argument(axis)
     help_lines = [
@@ -230,7 +230,7 @@ def _tell_missing(axis: MeshAxis, owner: str, lines: Sequence[Line]) -> None:
     )
 
 
-def _tell_doubled(axis: MeshAxis, lines: Sequence[Line]) -> None:
+def _tell_doubled(axis: MeshAxis, lines: Sequence[ContractLine]) -> None:
     names = [line.name for line in lines]
     refuse(
         "SW612",

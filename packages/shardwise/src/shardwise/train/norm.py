@@ -34,14 +34,14 @@ from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
-from .pieces import Pieces, group_along, local_gradient, outermost_first, pending_in, pieces_of
+from .pieces import ParameterPieces, group_along, local_gradient, outermost_first, pending_in, pieces_of
 from .refusing import gradients, names_of, refuse
 
 
 class Declares(Protocol):
     """What a norm asks of a contract."""
 
-    def pieces(self, parameter: Tensor) -> Pieces | None:
+    def pieces(self, parameter: Tensor) -> ParameterPieces | None:
         """How the ranks hold ``parameter``; None if the contract does not know it."""
 
     def name(self, parameter: Tensor) -> str | None:
@@ -105,7 +105,7 @@ class _Subject:
     """The parameters of one call, each once, and how the ranks hold them."""
 
     parameters: list[Tensor]
-    pieces: list[Pieces]
+    pieces: list[ParameterPieces]
 
     @property
     def gradients(self) -> list[Tensor]:

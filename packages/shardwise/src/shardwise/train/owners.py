@@ -21,7 +21,7 @@ from shardwise.mesh.regions import axes_inside
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import Placement, R, V
 
-from .pieces import Pieces, outermost_first, pieces_of
+from .pieces import ParameterPieces, outermost_first, pieces_of
 
 WRAPPER: Final = "wrapper"
 MODULE: Final = "module"
@@ -34,7 +34,7 @@ _WRAPPING = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrap
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ContractLine:
     """One parameter of a contract.
 
     ``names``   its paths in the model; more than one if it is tied.
@@ -44,7 +44,7 @@ class Line:
 
     names: tuple[str, ...]
     parameter: Tensor
-    pieces: Pieces
+    pieces: ParameterPieces
     owners: Mapping[MeshAxis, str] = field(default_factory=dict)
 
     @property
@@ -156,19 +156,19 @@ def wrappers_of(modules: Sequence[nn.Module]) -> dict[int, list[Wrapping]]:
     return found
 
 
-def with_wrappers(pieces: Pieces, wrappings: Sequence[Wrapping]) -> Pieces:
+def with_wrappers(pieces: ParameterPieces, wrappings: Sequence[Wrapping]) -> ParameterPieces:
     """What DistributedDataParallel copies to all ranks is equal on them, if nothing else was declared."""
     places: dict[MeshAxis, Placement] = dict(pieces.places)
     for wrapping in wrappings:
         if pieces.undeclared([wrapping.axis]):
             places[wrapping.axis] = R
-    return Pieces(places, pieces.groups)
+    return ParameterPieces(places, pieces.groups)
 
 
 def owners_of(
     names: tuple[str, ...],
     parameter: Tensor,
-    pieces: Pieces,
+    pieces: ParameterPieces,
     wrappings: Sequence[Wrapping],
     said: Mapping[MeshAxis, Any],
 ) -> dict[MeshAxis, str]:

@@ -23,7 +23,7 @@ from shardwise.types.tensor_type import Ground
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class ParameterPieces:
     """What a parameter is along mesh axes.
 
     ``places``  axis -> R, I or V; a DTensor's Replicate is R. An axis that is not there is not declared.
@@ -48,7 +48,7 @@ def is_piece(placement: Any) -> bool:
     return bool(placement.is_shard()) or type(placement).__name__ == "_StridedShard"
 
 
-def pieces_of(parameter: Tensor) -> Pieces:
+def pieces_of(parameter: Tensor) -> ParameterPieces:
     """What ``parameter`` says of itself: its type, and over that its placements if it is a DTensor."""
     declared = type_of(parameter)
     places: dict[MeshAxis, Placement] = {}
@@ -66,7 +66,7 @@ def pieces_of(parameter: Tensor) -> Pieces:
             if axis.size() > 1:
                 places[axis] = V if is_piece(placement) else R
                 groups[axis] = group
-    return Pieces(places, groups)
+    return ParameterPieces(places, groups)
 
 
 def pending_in(gradient: Tensor) -> list[MeshAxis]:

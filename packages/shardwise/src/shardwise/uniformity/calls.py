@@ -11,7 +11,7 @@ from shardwise.diagnostics.ranks import ranks_text
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TracedGroup:
     """A process group as all of its members know it.
 
     ``ranks``   its members, as ranks of the world, in the order of their ranks in the group.
@@ -29,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TracedCall:
     """One collective, message or creation of a group, as one rank issues it.
 
     ``kind``            ``all_reduce``, ``all_gather``, ``send``, ``new_group``...; one name for all forms of a call.
@@ -44,7 +44,7 @@ class Call:
     """
 
     kind: str
-    group: Group
+    group: TracedGroup
     location: SourceLocation | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Trace:
     """Everything that one rank asked of the others."""
 
     rank: int
-    events: Sequence[Call | Wait] = ()
+    events: Sequence[TracedCall | Wait] = ()
     end: End = End()
 
 

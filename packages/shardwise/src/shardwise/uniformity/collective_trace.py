@@ -40,7 +40,7 @@ from shardwise.worlds.receive_source import sent_by
 from shardwise.worlds.reduction_observer import set_observer
 
 from .c10d_calls import Reading, reader_of
-from .calls import Call, Group, Wait
+from .calls import TracedCall, TracedGroup, Wait
 from .delivery import deliver, is_small, parcel
 from .object_collectives import recording_objects
 
@@ -58,7 +58,7 @@ _Begun = dict[int, tuple[Any, int, _Complete]]
 class Link(Protocol):
     """The way to the process that compares."""
 
-    def post(self, event: Call | Wait, parcel: bytes | None = None, fetches: bool = False) -> int:
+    def post(self, event: TracedCall | Wait, parcel: bytes | None = None, fetches: bool = False) -> int:
         """Tell of an event; its position in this rank's trace. ``fetches``: ``fetch`` will be called for it."""
 
     def fetch(self, position: int) -> Mapping[int, bytes] | None:
@@ -69,9 +69,9 @@ class Link(Protocol):
 
 
 @contextlib.contextmanager
-def recorded(link: Link, rank: int) -> Iterator[Recorder]:
+def recorded(link: Link, rank: int) -> Iterator[CollectiveRecorder]:
     """Everything that this thread asks of other ranks inside the block is told to ``link``."""
-    recorder = Recorder(link, rank)
+    recorder = CollectiveRecorder(link, rank)
     work = fake_work()
     with contextlib.ExitStack() as stack:
         stack.enter_context(patched(work, "wait", recorder.waiting(work.wait)))
@@ -85,7 +85,7 @@ def recorded(link: Link, rank: int) -> Iterator[Recorder]:
         yield recorder
 
 
-class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
+class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a ``Link`` of each collective that this thread issues."""
 
     def __init__(self, link: Link, rank: int) -> None:
@@ -93,7 +93,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         self.link = link
         self.rank = rank
         self.paused = False
-        self._groups: dict[int, tuple[Any, Group]] = {}
+        self._groups: dict[int, tuple[Any, TracedGroup]] = {}
         self._works: _Begun = {}
         self._pending: _Begun = {}
 
@@ -130,7 +130,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
             reading, group, op, None if blocking else self._remember_work, run=lambda: func(*args, **kwargs)
         )
 
-    def group(self, process_group: Any) -> Group:
+    def group(self, process_group: Any) -> TracedGroup:
         """The group as all of its members know it."""
         known = self._groups.get(id(process_group))
         if known is None:
@@ -140,11 +140,11 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
                 if other is process_group:
                     break
                 before += tuple(dist.get_process_group_ranks(other)) == ranks
-            known = process_group, Group(ranks, before, _name(process_group))
+            known = process_group, TracedGroup(ranks, before, _name(process_group))
             self._groups[id(process_group)] = known
         return known[1]
 
-    def issue(self, call: Call, parcel: bytes | None, fetches: bool = True) -> Mapping[int, bytes] | None:
+    def issue(self, call: TracedCall, parcel: bytes | None, fetches: bool = True) -> Mapping[int, bytes] | None:
         """Tell of a call that is not an operator; what the others handed in."""
         position = self.link.post(call, parcel, fetches)
         return self.link.fetch(position) if fetches else None
@@ -152,7 +152,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
     def new_group(self, ranks: tuple[int, ...]) -> None:
         """A group is about to be made by all ranks."""
         world = tuple(range(dist.get_world_size()))
-        self.link.post(Call("new_group", Group(world), user_location(1), members=ranks, blocking=False))
+        self.link.post(TracedCall("new_group", TracedGroup(world), user_location(1), members=ranks, blocking=False))
 
     def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: Any) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group; it does not, in a fake world."""
@@ -175,7 +175,7 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
     def _issue(
         self,
         reading: Reading,
-        group: Group,
+        group: TracedGroup,
         op: str,
         remember: _Remember | None,
         run: Callable[[], Any] = lambda: None,
@@ -202,10 +202,10 @@ class Recorder(DispatchMode):  # type: ignore[no-untyped-call]
             remember(result, position, complete)
         return result
 
-    def _call(self, reading: Reading, group: Group, op: str, blocking: bool) -> Call:
+    def _call(self, reading: Reading, group: TracedGroup, op: str, blocking: bool) -> TracedCall:
         first = reading.given[0] if reading.given else None
         ranks = group.ranks
-        return Call(
+        return TracedCall(
             kind=reading.kind,
             group=group,
             location=user_location(1),

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
 from shardwise.diagnostics.ranks import ranks_text
 
-from .calls import Call, End, Ending
+from .calls import End, Ending, TracedCall
 from .matching import Clash, Meeting
 
-Party = tuple[list[int], Call]
+Party = tuple[list[int], TracedCall]
 
 
-def mismatch(found: Clash, calls: Mapping[int, Call], meeting: Meeting) -> Finding:
+def mismatch(found: Clash, calls: Mapping[int, TracedCall], meeting: Meeting) -> Finding:
     """Calls that meet and do not fit: SW501 for different ones, SW502 for groups, SW505 for their arguments."""
     parties = _parties(calls)
     (ranks, call), (rest, other) = parties[0], parties[-1 if len(parties) == 1 else 1]
@@ -49,7 +49,7 @@ def never_issued(meeting: Meeting, rank: int, other: int, elsewhere: Meeting) ->
     return Finding("SW501", message, call.location, call.kind, call.group.name, operands, facts, help_lines)
 
 
-def crossed(steps: Sequence[tuple[int, Call]]) -> Finding:
+def crossed(steps: Sequence[tuple[int, TracedCall]]) -> Finding:
     """SW504: each of these ranks waits in a call that the next one would come to after its own."""
     (rank, call), *others = steps
     told = ", ".join(f"rank {one} in {other}" for one, other in others)
@@ -65,7 +65,7 @@ def crossed(steps: Sequence[tuple[int, Call]]) -> Finding:
 
 
 def left_waiting(
-    meeting: Meeting, waiting: Sequence[int], ended: Sequence[int], end: End, last: Call | None
+    meeting: Meeting, waiting: Sequence[int], ended: Sequence[int], end: End, last: TracedCall | None
 ) -> Finding:
     """SW503: ``ended`` will not come to a call in which ``waiting`` stand. ``last``: their call before it."""
     call = meeting.calls[waiting[0]][1]
@@ -101,7 +101,7 @@ def unmatched(meeting: Meeting) -> Finding:
     return Finding("SW506", message, call.location, call.kind, call.group.name, operands, facts)
 
 
-def _parties(calls: Mapping[int, Call]) -> list[Party]:
+def _parties(calls: Mapping[int, TracedCall]) -> list[Party]:
     """The ranks by what they issue and where, the fewest first: where one rank differs, it is the one to look at."""
     parties: dict[tuple[str, SourceLocation | None], list[int]] = defaultdict(list)
     for rank, call in calls.items():

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from .calls import Call
+from .calls import TracedCall
 
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 Channel = tuple[object, ...]
@@ -29,7 +29,7 @@ class Meeting:
 
     channel: Channel
     expected: set[int | None]
-    calls: dict[int, tuple[int, Call]] = field(default_factory=dict)
+    calls: dict[int, tuple[int, TracedCall]] = field(default_factory=dict)
     number: int = 0
     """How many meetings the channel had before."""
 
@@ -60,7 +60,7 @@ class Matcher:
         self._open: dict[Channel, list[Meeting]] = defaultdict(list)
         self._meetings: dict[tuple[int, int], Meeting] = {}
 
-    def post(self, rank: int, position: int, call: Call) -> Meeting:
+    def post(self, rank: int, position: int, call: TracedCall) -> Meeting:
         """The meeting that event ``position`` of ``rank`` belongs to."""
         meeting = self._message(rank, call) if call.is_message else self._round(rank, call)
         meeting.calls[rank] = (position, call)
@@ -76,7 +76,7 @@ class Matcher:
         seen = {id(meeting): meeting for meeting in self._meetings.values() if not meeting.complete}
         yield from seen.values()
 
-    def _round(self, rank: int, call: Call) -> Meeting:
+    def _round(self, rank: int, call: TracedCall) -> Meeting:
         channel = channel_of(call)
         number = self._issued[channel, rank]
         self._issued[channel, rank] += 1
@@ -85,7 +85,7 @@ class Matcher:
             rounds.append(Meeting(channel, set(self._known.intersection(call.group.ranks)), number=number))
         return rounds[number]
 
-    def _message(self, rank: int, call: Call) -> Meeting:
+    def _message(self, rank: int, call: TracedCall) -> Meeting:
         sending = call.kind == "send"
         channel = (call.group, call.peer if sending else rank, call.tag)
         waiting = self._open[channel]
@@ -105,12 +105,12 @@ class Matcher:
         return meeting
 
 
-def channel_of(call: Call) -> Channel:
+def channel_of(call: TracedCall) -> Channel:
     """What has an order of its own: the collectives of one group; the making of groups."""
     return ("new_group", call.group) if call.kind == "new_group" else (call.group,)
 
 
-def clash(rank: int, call: Call, other: int, others: Call) -> Clash | None:
+def clash(rank: int, call: TracedCall, other: int, others: TracedCall) -> Clash | None:
     """What does not fit between two calls that meet; None if they fit."""
     if call.is_message:
         return _message_clash(call, others) if call.kind == "recv" else _message_clash(others, call)
@@ -137,15 +137,15 @@ def clashes(meeting: Meeting, rank: int) -> Iterator[tuple[int, Clash]]:
             yield other, found
 
 
-def _dtypes(call: Call) -> str:
+def _dtypes(call: TracedCall) -> str:
     return ", ".join(dict.fromkeys(call.dtypes))
 
 
-def _shapes(call: Call) -> str:
+def _shapes(call: TracedCall) -> str:
     return ", ".join(str(list(shape)) for shape in call.shapes)
 
 
-def _sizes_clash(rank: int, call: Call, other: int, others: Call) -> Clash | None:
+def _sizes_clash(rank: int, call: TracedCall, other: int, others: TracedCall) -> Clash | None:
     """Does ``rank`` send to ``other`` as much as is expected there?"""
     if call.sends is None or others.receives is None:
         return None
@@ -156,7 +156,7 @@ def _sizes_clash(rank: int, call: Call, other: int, others: Call) -> Clash | Non
     return Clash("SW505", f"rank {rank} sends {sent} elements to rank {other}, which expects {expected}")
 
 
-def _message_clash(recv: Call, send: Call) -> Clash | None:
+def _message_clash(recv: TracedCall, send: TracedCall) -> Clash | None:
     if recv.kind == send.kind or not recv.shapes or not send.shapes:
         return None
     if _dtypes(recv) != _dtypes(send):

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
 
-from .calls import Call, Group
+from .calls import TracedCall, TracedGroup
 
 if TYPE_CHECKING:
-    from .collective_trace import Recorder
+    from .collective_trace import CollectiveRecorder
 
 Given = dict[str, Any]
 Received = Mapping[int, Any]
@@ -28,7 +28,7 @@ Received = Mapping[int, Any]
 
 
 @contextlib.contextmanager
-def recording_objects(recorder: Recorder) -> Iterator[None]:
+def recording_objects(recorder: CollectiveRecorder) -> Iterator[None]:
     """The object collectives are told to ``recorder`` inside the block."""
     with contextlib.ExitStack() as stack:
         for name, (offer, take) in _COLLECTIVES.items():
@@ -39,10 +39,10 @@ def recording_objects(recorder: Recorder) -> Iterator[None]:
 
 
 Offer = Callable[[Given], Any]
-Take = Callable[[Given, Received, Call, int], Any]
+Take = Callable[[Given, Received, TracedCall, int], Any]
 
 
-def _recorded(recorder: Recorder, name: str, original: Callable[..., Any], offer: Offer, take: Take) -> Any:
+def _recorded(recorder: CollectiveRecorder, name: str, original: Callable[..., Any], offer: Offer, take: Take) -> Any:
     signature = inspect.signature(original)
 
     def collective(*args: Any, **options: Any) -> Any:
@@ -68,16 +68,16 @@ def _recorded(recorder: Recorder, name: str, original: Callable[..., Any], offer
     return collective
 
 
-def _call(name: str, given: Given, group: Group) -> Call:
+def _call(name: str, given: Given, group: TracedGroup) -> TracedCall:
     message = {"send_object_list": "send", "recv_object_list": "recv"}.get(name)
     other = _other(given, group, 0 if message is None else None)
     if message is not None:
-        return Call(message, group, user_location(2), typed="objects", peer=other)
+        return TracedCall(message, group, user_location(2), typed="objects", peer=other)
     root = other if "src" in given or "dst" in given else None
-    return Call(name, group, user_location(2), root=root)
+    return TracedCall(name, group, user_location(2), root=root)
 
 
-def _other(given: Given, group: Group, default: int | None) -> int | None:
+def _other(given: Given, group: TracedGroup, default: int | None) -> int | None:
     """The root or the peer, as a rank of the world."""
     for word in ("src", "dst"):
         if given.get(f"group_{word}") is not None:
@@ -87,28 +87,28 @@ def _other(given: Given, group: Group, default: int | None) -> int | None:
     return default
 
 
-def _take_broadcast(given: Given, received: Received, call: Call, rank: int) -> None:
+def _take_broadcast(given: Given, received: Received, call: TracedCall, rank: int) -> None:
     if call.root is not None and call.root in received:
         given["object_list"][:] = received[call.root]
 
 
-def _take_scatter(given: Given, received: Received, call: Call, rank: int) -> None:
+def _take_scatter(given: Given, received: Received, call: TracedCall, rank: int) -> None:
     if call.root is not None and call.root in received:
         given["scatter_object_output_list"][0] = received[call.root][call.group.ranks.index(rank)]
 
 
-def _take_all_gather(given: Given, received: Received, call: Call, rank: int) -> None:
+def _take_all_gather(given: Given, received: Received, call: TracedCall, rank: int) -> None:
     for position, member in enumerate(call.group.ranks):
         given["object_list"][position] = received.get(member, given["obj"])
 
 
-def _take_gather(given: Given, received: Received, call: Call, rank: int) -> None:
+def _take_gather(given: Given, received: Received, call: TracedCall, rank: int) -> None:
     if rank == call.root:
         for position, member in enumerate(call.group.ranks):
             given["object_gather_list"][position] = received.get(member, given["obj"])
 
 
-def _take_message(given: Given, received: Received, call: Call, rank: int) -> int | None:
+def _take_message(given: Given, received: Received, call: TracedCall, rank: int) -> int | None:
     for sender, objects in received.items():
         given["object_list"][:] = objects
         return sender

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .calls import Call, CutOff, End, Ending, Trace, Wait
+from .calls import CutOff, End, Ending, Trace, TracedCall, Wait
 from .matching import Matcher, Meeting, clashes
 
 TICK_S = 0.25
@@ -39,7 +39,7 @@ _CUT = "cut"
 
 
 @dataclass
-class Outcome:
+class RankOutcome:
     """One rank's part: its trace, and what ``run`` returned in its process; None if it did not come to that."""
 
     trace: Trace
@@ -52,7 +52,7 @@ class _Running:
     process: Any
     pipe: Connection
     started_s: float
-    events: list[Call | Wait] = field(default_factory=list)
+    events: list[TracedCall | Wait] = field(default_factory=list)
     parcels: dict[int, bytes] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
     fetching: int | None = None
@@ -76,7 +76,7 @@ class ChildLink:
         self._lock = threading.Lock()
         self.cut = False
 
-    def post(self, event: Call | Wait, parcel: bytes | None = None, fetches: bool = False) -> int:
+    def post(self, event: TracedCall | Wait, parcel: bytes | None = None, fetches: bool = False) -> int:
         """Tell of an event; its position in the trace."""
         with self._lock:
             self._pipe.send(("post", event, parcel, fetches))
@@ -130,7 +130,7 @@ class Coordinator:
         events = sum(len(one.events) for one in self._running.values())
         return f"{ended} of {max(len(self.ranks), 1)} ranks done, {events} collectives"
 
-    def collect(self) -> dict[int, Outcome]:
+    def collect(self) -> dict[int, RankOutcome]:
         """Run all to their ends. A Ctrl-C ends them early, with what they have; a second one ends them at once."""
         lifeline, ours = os.pipe()
         with tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as folder:
@@ -209,7 +209,7 @@ class Coordinator:
         one.end, one.report, one.fetching, one.ended_s = end, report, None, time.monotonic()
         self._select(None)
 
-    def _posted(self, rank: int, event: Call | Wait, parcel: bytes | None, fetches: bool) -> None:
+    def _posted(self, rank: int, event: TracedCall | Wait, parcel: bytes | None, fetches: bool) -> None:
         one = self._running[rank]
         one.events.append(event)
         position = len(one.events) - 1
@@ -217,7 +217,7 @@ class Coordinator:
             one.parcels[position] = parcel
         if fetches:
             one.owed.add(position)
-        if self._matcher is not None and isinstance(event, Call):
+        if self._matcher is not None and isinstance(event, TracedCall):
             self._answer(self._matcher.post(rank, position, event))
 
     def _select(self, sizes: Sequence[int] | None) -> None:
@@ -229,7 +229,7 @@ class Coordinator:
         self._matcher = Matcher(self.ranks)
         for rank, one in self._running.items():
             for position, event in enumerate(one.events):
-                if isinstance(event, Call):
+                if isinstance(event, TracedCall):
                     self._matcher.post(rank, position, event)
 
     def _meeting(self, rank: int, position: int) -> Meeting:
@@ -329,12 +329,12 @@ class Coordinator:
             sys.stderr.write(new.decode(errors="replace"))
             sys.stderr.flush()
 
-    def _outcome(self, rank: int) -> Outcome:
+    def _outcome(self, rank: int) -> RankOutcome:
         one = self._running[rank]
         self._relay()
         output = self._output(rank)
         text = output.read_text(errors="replace") if output.exists() else ""
-        return Outcome(Trace(rank, tuple(one.events), one.end or End(Ending.CUT)), one.report, text)
+        return RankOutcome(Trace(rank, tuple(one.events), one.end or End(Ending.CUT)), one.report, text)
 
 
 def _rank_main(run: Run, rank: int, pipe: Connection, output: Path, lifeline: int, parents_end: int) -> None:

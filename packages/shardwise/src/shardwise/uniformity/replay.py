@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shardwise.diagnostics.finding import Finding
 
-from .calls import Call, End, Ending, Trace, Wait
+from .calls import End, Ending, Trace, TracedCall, Wait
 from .findings import crossed, left_waiting, mismatch, never_issued, unmatched
 from .matching import Matcher, Meeting, channel_of, clashes
 
@@ -35,16 +35,16 @@ class _Rank:
     def ended(self) -> bool:
         return not self.blocked and self.position == len(self.trace.events)
 
-    def later(self, meeting: Meeting) -> Call | None:
+    def later(self, meeting: Meeting) -> TracedCall | None:
         """The call with which this rank would come to ``meeting``, were it not stuck before; None if it never comes."""
         left = self.trace.events[self.position :]
         if len(meeting.channel) == 3:  # a message: the other half of the one that has come
             ((_, first),) = meeting.calls.values()
-            return next((e for e in left if isinstance(e, Call) and e.is_message and _pair(first, e)), None)
-        return next((e for e in left if isinstance(e, Call) and channel_of(e) == meeting.channel), None)
+            return next((e for e in left if isinstance(e, TracedCall) and e.is_message and _pair(first, e)), None)
+        return next((e for e in left if isinstance(e, TracedCall) and channel_of(e) == meeting.channel), None)
 
 
-def _pair(one: Call, two: Call) -> bool:
+def _pair(one: TracedCall, two: TracedCall) -> bool:
     return one.kind != two.kind and (one.group, one.tag) == (two.group, two.tag)
 
 
@@ -95,7 +95,7 @@ class _Replay:
             return mismatch(found, self._would_be(meeting), meeting)
         return None
 
-    def _would_be(self, meeting: Meeting) -> dict[int, Call]:
+    def _would_be(self, meeting: Meeting) -> dict[int, TracedCall]:
         """The calls that meet here, those included that ranks would come with later."""
         calls = {rank: call for rank, (_, call) in meeting.calls.items()}
         for rank in meeting.missing:
@@ -109,9 +109,9 @@ class _Replay:
         issued = sum(channel_of(e) == meeting.channel for e in self._posted(rank) if not e.is_message)
         return len(meeting.channel) == 3 or issued == meeting.number
 
-    def _posted(self, rank: int) -> list[Call]:
+    def _posted(self, rank: int) -> list[TracedCall]:
         state = self.ranks[rank]
-        return [event for event in state.trace.events[: state.position] if isinstance(event, Call)]
+        return [event for event in state.trace.events[: state.position] if isinstance(event, TracedCall)]
 
     def _stall(self) -> Iterator[Finding]:
         """Nobody can go on: the ranks that have ended while others wait for them, or else a circle."""
@@ -143,7 +143,7 @@ class _Replay:
             last = self._last_on(others[0], meeting)
             yield left_waiting(meeting, sorted({rank, *waiting}), others, self.ranks[others[0]].trace.end, last)
 
-    def _last_on(self, rank: int, meeting: Meeting) -> Call | None:
+    def _last_on(self, rank: int, meeting: Meeting) -> TracedCall | None:
         """The call of ``rank`` that came before the one that is missed."""
         if len(meeting.channel) == 3:
             return None

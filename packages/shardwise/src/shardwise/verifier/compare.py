@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 from .difference import difference
 from .hints import hint_for
 from .layouts import Layouts, loose_axes
-from .numbers import Against, Disagreement, NotCompared, Numbers, Parting
+from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .record import Draw, Key, RankRun, Record
 from .tolerance import Tolerance
 
@@ -57,7 +57,7 @@ class _Comparison:
 
     def numbers(self) -> Numbers:
         equal = replicas = 0
-        disagreements: list[Disagreement] = []
+        disagreements: list[ValueDisagreement] = []
         not_compared: list[NotCompared] = []
         for key in self._keys():
             if key.kind == "drawn":
@@ -68,7 +68,7 @@ class _Comparison:
             verdict = self._record(key)
             if key.kind == "declared":
                 self.just_drawn = False
-            if isinstance(verdict, Disagreement):
+            if isinstance(verdict, ValueDisagreement):
                 disagreements.append(verdict)
             elif isinstance(verdict, NotCompared):
                 if key.kind != "result":
@@ -105,7 +105,7 @@ class _Comparison:
         if self.parting is None:
             self.parting = Parting(key, reason)
 
-    def _record(self, key: Key) -> Disagreement | NotCompared | str:
+    def _record(self, key: Key) -> ValueDisagreement | NotCompared | str:
         records = [record for run in self.ranks if isinstance(record := run.get(key), Record)]
         if not records:
             there = self.alone[key]
@@ -124,15 +124,17 @@ class _Comparison:
         if missing is not None:
             return NotCompared(key, first.claim, f"it {missing}")
         verdict = self._judge(first, records, first.type)
-        if isinstance(verdict, Disagreement) and first.owing is not None:
+        if isinstance(verdict, ValueDisagreement) and first.owing is not None:
             owing = self._judge(first, records, first.owing)
-            verdict = verdict if isinstance(owing, Disagreement) else owing
-        if isinstance(verdict, Disagreement) and first.type.ground is not Ground.ABSENT:
+            verdict = verdict if isinstance(owing, ValueDisagreement) else owing
+        if isinstance(verdict, ValueDisagreement) and first.type.ground is not Ground.ABSENT:
             # Which part of a constant a rank takes may follow from its number, which types do not see.
             return NotCompared(key, first.claim, "it is made of constants, and nobody says how it lies on the ranks")
         return verdict
 
-    def _judge(self, first: Record, records: Sequence[Record], type: TensorType) -> Disagreement | NotCompared | str:
+    def _judge(
+        self, first: Record, records: Sequence[Record], type: TensorType
+    ) -> ValueDisagreement | NotCompared | str:
         """``equal``, ``replicas``, or what is wrong or missing."""
         key = first.key
         pieces = {rank: record.value for rank, record in enumerate(records) if record.value is not None}
@@ -143,7 +145,7 @@ class _Comparison:
         except Unequal as error:
             return self._unequal(first, pieces, error, _place_on(type, error.axis, self.axes))
         except Unreadable as error:
-            return Disagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, str(error))
+            return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, str(error))
         replicated = any(type.get(axis) is not None and type.get(axis) is not P for axis in type.axes)
         checked = "replicas" if replicated and len(values) < len(pieces) else None
         if len(values) > 1:
@@ -202,7 +204,7 @@ class _Comparison:
         type: TensorType,
         whole: torch.Tensor,
         expected: torch.Tensor,
-    ) -> Disagreement | NotCompared | str:
+    ) -> ValueDisagreement | NotCompared | str:
         key = first.key
         if whole.shape != expected.shape:
             return self._shapes(first, pieces, whole, expected)
@@ -221,7 +223,7 @@ class _Comparison:
         ranks = _summed_with(rank, type) if addends else (rank,)
         hint = hint_for(found.factor, found.total, self.axes)
         said = "differs from the run on one rank"
-        return Disagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
+        return ValueDisagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
 
     def _apart(self, key: Key, tensors: Sequence[torch.Tensor]) -> float:
         """How far the values of record ``key`` may be apart."""
@@ -230,7 +232,7 @@ class _Comparison:
 
     def _shapes(
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
-    ) -> Disagreement | NotCompared:
+    ) -> ValueDisagreement | NotCompared:
         key = first.key
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
@@ -240,22 +242,24 @@ class _Comparison:
             said = f"is {together}: every rank has the whole, and not a shard of it"
         else:
             said = f"is {together}"
-        return Disagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+        return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
 
-    def _unequal(self, first: Record, pieces: Mapping[int, torch.Tensor], error: Unequal, place: str) -> Disagreement:
+    def _unequal(
+        self, first: Record, pieces: Mapping[int, torch.Tensor], error: Unequal, place: str
+    ) -> ValueDisagreement:
         return self._differ(first, pieces, error.base, error.rank, f"is claimed to be {place}")
 
     def _differ(
         self, first: Record, pieces: Mapping[int, torch.Tensor], base: int, rank: int, claim: str
-    ) -> Disagreement:
+    ) -> ValueDisagreement:
         one, other = pieces[base], pieces[rank]
         said = f"{claim}, but rank {rank} differs from rank {base}"
         if one.shape != other.shape:
             said += f": {list(other.shape)} and {list(one.shape)}"
-            return Disagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), (), (), None, said)
+            return ValueDisagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), (), (), None, said)
         found = difference(other, one, 0.0)
         index = () if found is None else found.index
-        return Disagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), index, index, found, said)
+        return ValueDisagreement(first.key, first.claim, Against.RANKS, rank, (base, rank), index, index, found, said)
 
     def _guess(
         self,

@@ -14,7 +14,7 @@ from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
 
 from .difference import Difference
-from .numbers import Disagreement
+from .numbers import ValueDisagreement
 from .record import Key
 from .verdict import Verdict
 
@@ -73,7 +73,7 @@ def _location(location: SourceLocation | None) -> dict[str, Any] | None:
     return None if location is None else {"file": location.file, "line": location.line, "column": location.column}
 
 
-def _disagreement(wrong: Disagreement) -> dict[str, Any]:
+def _disagreement(wrong: ValueDisagreement) -> dict[str, Any]:
     return {
         **_key(wrong.key),
         "claim": safe_str(wrong.claim),

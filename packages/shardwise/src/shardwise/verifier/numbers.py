@@ -21,7 +21,7 @@ class Against(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Disagreement:
+class ValueDisagreement:
     """A tensor that is not what it is claimed to be.
 
     ``claim``       its typed shape.
@@ -77,10 +77,10 @@ class Numbers:
 
     equal: int = 0
     replicas: int = 0
-    disagreements: tuple[Disagreement, ...] = ()
+    disagreements: tuple[ValueDisagreement, ...] = ()
     not_compared: tuple[NotCompared, ...] = ()
     parting: Parting | None = None
-    origin: Disagreement | None = None
+    origin: ValueDisagreement | None = None
 
     @property
     def compared(self) -> int:

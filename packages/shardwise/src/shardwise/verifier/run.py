@@ -34,7 +34,7 @@ from shardwise.worlds.real_rank import real_world
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
 from .local_form import local_form
-from .numbers import Disagreement
+from .numbers import ValueDisagreement
 from .record import RankRun, Recorder
 from .subject import Function, Subject
 from .verdict import Failure, Verdict
@@ -45,7 +45,7 @@ TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Options:
+class VerifyOptions:
     """How a program is verified; the command line's options under the same names.
 
     ``double``     floating-point factories make float64 unless told otherwise.
@@ -96,12 +96,16 @@ def verify(
     """
     if not callable(program):
         raise SpmdArgumentError(f"verify takes a function, got one of type {type(program).__name__}", code="SW905")
-    options = Options(strict, local, partials, double, rtol, timeout_s, every, narrow)
+    options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, narrow)
     return verify_subject(Function(program), dict(mesh), options)
 
 
 def verify_subject(
-    subject: Subject, mesh: Mapping[str, int], options: Options, *, stage: Callable[[str], None] = lambda text: None
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    *,
+    stage: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """The verdict on ``subject``; ``stage`` is told what is being done."""
     for name, size in mesh.items():
@@ -125,7 +129,7 @@ def verify_subject(
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
 
 
-def run_ranks(subject: Subject, sizes: Mapping[str, int], options: Options) -> list[RankRun]:
+def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions) -> list[RankRun]:
     """What every rank of a mesh of these sizes records, in rank order; also how the program crashed, if it did.
 
     Errors: NoProgram or SyntaxError if it cannot be read, RankFailure for a process that dies, RankTimeout for a hang.
@@ -144,7 +148,7 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: Options) -> l
 
 
 def _both(
-    subject: Subject, mesh: Mapping[str, int], options: Options, stage: Callable[[str], None]
+    subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
 ) -> tuple[list[RankRun], Failure | None]:
     """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not."""
     runs: list[RankRun] = []
@@ -164,8 +168,8 @@ def _both(
 
 
 def _origin(
-    subject: Subject, mesh: Mapping[str, int], options: Options, stage: Callable[[str], None]
-) -> Disagreement | None:
+    subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
+) -> ValueDisagreement | None:
     """The first result that disagrees when all are looked at, with all that global types know of them."""
     runs, failure = _both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
     if failure is not None:
@@ -175,7 +179,9 @@ def _origin(
     return closer[0] if closer and closer[0].key.kind == "result" else None
 
 
-def _run_rank(run: Callable[[Any], Any], sizes: Mapping[str, int], options: Options, name: str, port: int) -> RankRun:
+def _run_rank(
+    run: Callable[[Any], Any], sizes: Mapping[str, int], options: VerifyOptions, name: str, port: int
+) -> RankRun:
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()

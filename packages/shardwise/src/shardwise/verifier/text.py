@@ -20,7 +20,7 @@ from shardwise.diagnostics.text import WIDTH, location_text
 from shardwise.diagnostics.text import render as render_finding
 
 from .difference import Difference
-from .numbers import Against, Disagreement, NotCompared
+from .numbers import Against, NotCompared, ValueDisagreement
 from .record import Key
 from .verdict import Failure, Verdict
 
@@ -75,7 +75,7 @@ def _failed(failure: Failure, width: int, root: str) -> list[Line]:
     return [*lines, *([("", f"  {safe_str(line)}")] for line in failure.details.splitlines())]
 
 
-def _first(wrong: Disagreement, mesh: str, width: int, root: str) -> list[Line]:
+def _first(wrong: ValueDisagreement, mesh: str, width: int, root: str) -> list[Line]:
     key = wrong.key
     lines: list[Line] = [[("error", "wrong numbers"), ("strong", f": {_named(key)} {safe_str(wrong.said)}")]]
     margin = " "
@@ -96,7 +96,7 @@ def _shown_source(location: SourceLocation, width: int, root: str) -> list[Line]
     return lines
 
 
-def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
+def _facts(wrong: ValueDisagreement, mesh: str) -> Iterator[tuple[str, str]]:
     yield "claim", safe_str(wrong.claim)
     found = wrong.difference
     if found is None:
@@ -109,7 +109,7 @@ def _facts(wrong: Disagreement, mesh: str) -> Iterator[tuple[str, str]]:
         yield "factor", wrong.hint
 
 
-def _first_element(wrong: Disagreement, found: Difference, mesh: str) -> str:
+def _first_element(wrong: ValueDisagreement, found: Difference, mesh: str) -> str:
     where = f"at {list(wrong.index)}" if wrong.index else "as a whole"
     actual, expected = _number(found.actual), _number(found.expected)
     if wrong.against is Against.RANKS:
@@ -135,7 +135,7 @@ def _number(value: float | complex | bool) -> str:
     return f"{value:.10g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _further(others: Sequence[Disagreement], root: str, limits: Limits) -> list[Line]:
+def _further(others: Sequence[ValueDisagreement], root: str, limits: Limits) -> list[Line]:
     if not others:
         return []
     limit = None if limits.findings is None else FURTHER
@@ -146,7 +146,7 @@ def _further(others: Sequence[Disagreement], root: str, limits: Limits) -> list[
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
-def _short(wrong: Disagreement) -> str:
+def _short(wrong: ValueDisagreement) -> str:
     found = wrong.difference
     if found is None:
         return ""

@@ -19,7 +19,7 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import World, init_device_mesh_of, init_process_group_of
+from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
 from shardwise.interop.torch_compat import default_backend_everywhere, default_group_exists, forget_groups
 from shardwise.types.errors import SpmdTypeError
 
@@ -36,7 +36,7 @@ def fake_world(
     fake: bool = False,
     joined: bool = False,
     on_mesh: Callable[[], None] = lambda: None,
-) -> Iterator[World]:
+) -> Iterator[TorchrunJob]:
     """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
 
     ``device``   where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
@@ -46,7 +46,7 @@ def fake_world(
 
     Errors: SW903 for a rank outside the world, or if this process has a process group already.
     """
-    world = World(world_size, rank)
+    world = TorchrunJob(world_size, rank)
     if default_group_exists():
         raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
     with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def _store(*args: Any, **options: Any) -> Any:
     return stores.HashStore()
 
 
-def _object_collective(world: World, name: str, original: Callable[..., None]) -> Callable[..., None]:
+def _object_collective(world: TorchrunJob, name: str, original: Callable[..., None]) -> Callable[..., None]:
     """An object collective whose source is a rank that is not run: there is nothing to receive, so nothing changes."""
 
     @functools.wraps(original)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shardwise.host.torchrun import World as Job
+from shardwise.host.torchrun import TorchrunJob
 from shardwise.mesh.entry import set_current_entry
 
 from .failures import RankFailure, RankTimeout
@@ -72,7 +72,7 @@ def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeou
     Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds, SW903 for a
     world without ranks.
     """
-    Job(world_size)
+    TorchrunJob(world_size)
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError("run_processes makes its own process group, and this process has one already")
     context = multiprocessing.get_context("fork")
@@ -132,7 +132,7 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
     set_current_entry(None)
     seed_rank(place.origin, place.rank)
     try:
-        os.environ.update(Job(place.size, place.rank).variables)
+        os.environ.update(TorchrunJob(place.size, place.rank).variables)
         os.environ["GLOO_SOCKET_IFNAME"] = _loopback()
         store = dist.FileStore(str(place.folder / "store"), place.size)  # type: ignore[attr-defined]
         dist.init_process_group(

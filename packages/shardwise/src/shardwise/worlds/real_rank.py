@@ -19,19 +19,19 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import World, init_device_mesh_of, init_process_group_of
+from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
 from shardwise.interop.torch_compat import default_backend_everywhere, mesh_of_one_rank
 
 
 @contextlib.contextmanager
-def real_world(*, command: str, port: int, on_mesh: Callable[[], None] = lambda: None) -> Iterator[World]:
+def real_world(*, command: str, port: int, on_mesh: Callable[[], None] = lambda: None) -> Iterator[TorchrunJob]:
     """Be the rank that the default process group says inside the ``with`` block.
 
     ``command``  the command of ours that runs the script, for what errors say.
     ``port``     MASTER_PORT, for stores that the script makes itself.
     ``on_mesh``  called when the script has made a device mesh of its own.
     """
-    world = World(dist.get_world_size(), dist.get_rank(), command, port)
+    world = TorchrunJob(dist.get_world_size(), dist.get_rank(), command, port)
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made

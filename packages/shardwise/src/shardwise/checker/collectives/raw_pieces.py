@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -23,7 +24,7 @@ from shardwise.types.placement import R, Shard
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from .shard_moves import Stuck, landed, moved_spec, unequal
+from .shard_moves import landed, moved_spec, unequal
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
 
@@ -55,7 +56,7 @@ def exchange_of(row: RawRow, name: str, axis: MeshAxis, given: Mapping[str, Any]
     return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes))
 
 
-def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Stuck | None:
+def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Diagnosis | None:
     """Why the pieces of the tensor called ``name`` must not be exchanged like this; None if they may."""
     axes = _axes(exchange.axis, type)
     dims = [shard.dim for one in axes if (shard := partition_spec_get_shard(type.spec, one)) is not None]
@@ -64,7 +65,7 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
     known, op, along = max(dims), exchange.name, axis_text(exchange.axis)
     whole = f"all_gather({name}, {axis_argument(exchange.axis)}, src=S({known}), dst=R) for all of it"
     if exchange.row.pieces in (Pieces.MIXED, Pieces.CUT):
-        return Stuck(
+        return Diagnosis(
             "SW201",
             f"{op} would make one value out of the pieces of {name}, which is sharded on dim {known} over {along}",
             (),
@@ -73,7 +74,7 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
     if exchange.row.pieces is not Pieces.JOINED or exchange.stacks(ndim):
         return None
     if known != exchange.dim:
-        return Stuck(
+        return Diagnosis(
             "SW212",
             f"{op} puts pieces together along dim {exchange.dim}, but {name} is sharded on dim {known} over {along}",
             (),
@@ -82,7 +83,7 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
     if not type.uneven.isdisjoint(axes):
         return unequal(op, axes, Shard(known), R)
     moved = moved_spec("all_gather", type, ndim, axes, Shard(known), R)
-    return moved if isinstance(moved, Stuck) else None
+    return moved if isinstance(moved, Diagnosis) else None
 
 
 def spec_after(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:

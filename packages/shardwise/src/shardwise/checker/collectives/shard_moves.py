@@ -7,9 +7,9 @@ exchanges lie side by side. Source: api section 4.13, semantics section 7.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.transitions import REDUCTIONS
 from shardwise.types.placement import P, Shard, V, resolve_dim, to_local_type
@@ -17,25 +17,15 @@ from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partitio
 from shardwise.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """Why the move cannot be expressed: a diagnostic code, a message that names no operand, facts and help."""
-
-    code: str
-    message: str
-    facts: tuple[str, ...] = ()
-    help: tuple[str, ...] = ()
-
-
 def moved_spec(
     op: str, type: TensorType, ndim: int, axes: Sequence[Any], src: Any, dst: Any
-) -> PartitionSpec | Stuck | None:
+) -> PartitionSpec | Diagnosis | None:
     """The spec after moving ``axes`` (outermost first, flattened into the call's one axis) from ``src`` to ``dst``."""
     entries = [list(entry_axes(entry)) for entry in type.spec] if type.spec is not None else [[] for _ in range(ndim)]
     names = ", ".join(map(repr, axes))
     if op != "reinterpret" and V in (src, dst) and not (op == "convert" and to_local_type(src) is to_local_type(dst)):
         side = "src" if src is V else "dst"
-        return Stuck(
+        return Diagnosis(
             "SW412",
             f"{op} with {side}=V over {names} adds or removes a dim, which a partition spec cannot follow",
             help=(f"{op}(..., {side}=S(i)) names the dim that is cut",),
@@ -43,11 +33,11 @@ def moved_spec(
     dim = next((at for at, entry in enumerate(entries) if axes[0] in entry), None)
     if isinstance(src, Shard):
         if dim is None:
-            return Stuck("SW408", f"{op} reads a shard over {names}, but nothing says which dim is sharded")
+            return Diagnosis("SW408", f"{op} reads a shard over {names}, but nothing says which dim is sharded")
         inner = entries[dim][-len(axes) :]
         if inner != list(axes):
             innermost = entries[dim][-1]
-            return Stuck(
+            return Diagnosis(
                 "SW410",
                 f"{op} over {names}, but the innermost axis that shards dim {dim} is {innermost!r}",
                 (f"dim {dim} is sharded over {', '.join(map(repr, entries[dim]))}, outermost first",),
@@ -79,10 +69,10 @@ def restacked(spec: PartitionSpec | None, op: str, src: Any, dst: Any) -> Partit
     return spec
 
 
-def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Stuck:
+def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Diagnosis:
     """A collective over an axis that is flattened from some of ``local_axes`` and some global ones."""
     kept, tracked = ([repr(axis) for axis in axes if (axis in local) is wanted] for wanted in (True, False))
-    return Stuck(
+    return Diagnosis(
         "SW413",
         f"{op} runs over {', '.join(kept)} with local types and {', '.join(tracked)} with global types at once",
         ("local_axes of the current mesh says which axes keep local semantics",),
@@ -90,13 +80,13 @@ def mixed(op: str, axes: Sequence[Any], local: Collection[Any]) -> Stuck:
     )
 
 
-def unequal(op: str, axes: Sequence[Any], src: Any, dst: Any) -> Stuck:
+def unequal(op: str, axes: Sequence[Any], src: Any, dst: Any) -> Diagnosis:
     """A move of pieces that may differ in length, without being told how long each is."""
     where = axis_argument(axes[0]) if len(axes) == 1 else f"({', '.join(map(axis_argument, axes))})"
     sizes = "split_sizes=[...]"
     if isinstance(dst, Shard):
         sizes = "input_split_sizes=[...], output_split_sizes=[...]" if src.dim == dst.dim == 0 else ""
-    return Stuck(
+    return Diagnosis(
         "SW417",
         f"{op} takes every rank's piece over {', '.join(map(repr, axes))} to be of one length, but they may differ",
         ("where they do, it stops, waits for ever or puts the wrong elements together",),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis, Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -34,7 +34,7 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
-from .shard_moves import Stuck, landed, mixed, moved_spec, reads_pieces_as_sum, restacked, unequal
+from .shard_moves import landed, mixed, moved_spec, reads_pieces_as_sum, restacked, unequal
 
 _SIZES = ("split_sizes", "input_split_sizes", "output_split_sizes")
 _BY_SIZES = "all_gather the lengths of {name} first, and give them to the call as split sizes"
@@ -159,14 +159,14 @@ def _moved(
     if local:
         stuck = mixed(call.op, axes, local)
     elif made_whole:
-        stuck = Stuck(
+        stuck = Diagnosis(
             "SW406",
             f"{call.op} would put together equal pieces: a constant is made alike on every rank of {axis_text(axis)}",
             ("counted from 0 on every rank, positions of a piece are positions of the first piece",),
             (f"make all of it, and convert(..., {axis_argument(axis)}, src=R, dst={call.src!r}) for the piece",),
         )
     elif call.move is not None and call.move.op in REDUCTIONS and reads_pieces_as_sum(type, axes, call.src):
-        stuck = Stuck(
+        stuck = Diagnosis(
             "SW201",
             f"{call.op} would add up the pieces of a tensor that is sharded over {axis_text(axis)}",
             ("the value meant by shards is their concatenation, not their sum",),
@@ -175,15 +175,20 @@ def _moved(
     else:
         ordered = sorted(axes, key=lambda one: one.sort_key)
         stuck = moved_spec(route, type, ndim, ordered, P if route in REDUCTIONS else call.src, call.dst)
-    if not isinstance(stuck, Stuck) and not call.sizes and _needs_lengths(call) and not type.uneven.isdisjoint(axes):
+    if (
+        not isinstance(stuck, Diagnosis)
+        and not call.sizes
+        and _needs_lengths(call)
+        and not type.uneven.isdisjoint(axes)
+    ):
         stuck = unequal(call.op, axes, call.src, call.dst)
-    if not isinstance(stuck, Stuck):
+    if not isinstance(stuck, Diagnosis):
         return stuck, True
     _report_stuck(session, call, axis, stuck)
     return after, False
 
 
-def _report_stuck(session: CheckSession, call: _Call, axis: Any, stuck: Stuck) -> None:
+def _report_stuck(session: CheckSession, call: _Call, axis: Any, stuck: Diagnosis) -> None:
     located = Located(call.op, [("x", call.x)])
     _report(session, call, located, axis, stuck.code, f"{located.name(0)}: {stuck.message}", stuck.facts, stuck.help)
 

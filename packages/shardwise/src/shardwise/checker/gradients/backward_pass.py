@@ -23,7 +23,7 @@ from ..diagnosis.gradient_report import accumulation_conflict
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt
-from .gradient_types import Arrival, BackwardPass, arrive, dual
+from .gradient_types import BackwardPass, GradientArrival, arrive, dual
 from .replicas import reduced_axes
 from .sharded_gradients import type_sharded
 
@@ -59,7 +59,7 @@ def running(
         gradient = gradient_of(variable)
         before = None if gradient is None else type_of(gradient)
         type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable))
-        this.arrivals[id(variable)] = Arrival(variable, type, before)
+        this.arrivals[id(variable)] = GradientArrival(variable, type, before)
     reduced = reduced_axes(session, this.arrivals)
     # A wrapper that averages over its ranks keeps what was equal before.
     _refuse_conflicts(session, [arrival for key, arrival in this.arrivals.items() if key not in reduced])
@@ -91,9 +91,9 @@ def wrap_allreduce(plain: Callable[..., Any]) -> Callable[..., Any]:
     return allreduce
 
 
-def _refuse_conflicts(session: CheckSession, arrivals: Iterable[Arrival]) -> None:
+def _refuse_conflicts(session: CheckSession, arrivals: Iterable[GradientArrival]) -> None:
     """Report what would be added to a sum that has been made already, before it happens."""
-    by_axis: dict[Any, list[Arrival]] = {}
+    by_axis: dict[Any, list[GradientArrival]] = {}
     for arrival in arrivals:
         for axis in _summed_before(arrival):
             by_axis.setdefault(axis, []).append(arrival)
@@ -101,7 +101,7 @@ def _refuse_conflicts(session: CheckSession, arrivals: Iterable[Arrival]) -> Non
         accumulation_conflict(session, axis, [arrival.variable for arrival in conflicting])
 
 
-def _summed_before(arrival: Arrival) -> list[Any]:
+def _summed_before(arrival: GradientArrival) -> list[Any]:
     """The axes along which the gradient is equal on every rank and a pending sum comes to it."""
     before, contribution = arrival.before, arrival.contribution
     if before is None or before.ground is not Ground.ABSENT:

@@ -29,7 +29,7 @@ from ..state.session import CheckSession
 
 
 @dataclass(slots=True)
-class Arrival:
+class GradientArrival:
     """A tensor whose ``.grad`` the running backward pass accumulates into.
 
     ``contribution``  the type of what this pass adds.
@@ -52,7 +52,7 @@ class BackwardPass:
     ``roots``     the tensors that it starts from.
     """
 
-    arrivals: dict[int, Arrival] = field(default_factory=dict)
+    arrivals: dict[int, GradientArrival] = field(default_factory=dict)
     returned: dict[int, TensorType] = field(default_factory=dict)
     reduced: list[torch.Tensor] = field(default_factory=list)
     roots: list[torch.Tensor] = field(default_factory=list)
@@ -96,7 +96,7 @@ def _sum(before: Placement | None, more: Placement) -> Placement:
     return UNKNOWN
 
 
-def arrive(arrival: Arrival) -> None:
+def arrive(arrival: GradientArrival) -> None:
     """Give the gradient of ``arrival`` its type, unless it has it already."""
     gradient = gradient_of(arrival.variable)
     if arrival.arrived or gradient is None:

@@ -39,7 +39,7 @@ Handler = Callable[[CheckSession, Any, Sequence[Any], Mapping[str, Any]], Any]
 Tags = Sequence[Tag | None]
 
 
-class Verdict:
+class CachedVerdict:
     """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
     tag the result can carry on as it is. ``results`` and ``origins``: types and sources of each result, if they differ.
     """
@@ -64,13 +64,13 @@ class Verdict:
 
 _LIMIT = 4096
 """Verdicts kept per operator; global ones depend on shapes and indices, which a program may vary without end."""
-SPLIT = Verdict(UNTYPED, (), False)
+SPLIT = CachedVerdict(UNTYPED, (), False)
 """Marks a key whose answer also depends on which operands can receive a gradient."""
 
 
 def ordinary(op: Op) -> Handler:
     """The handler for operator ``op``."""
-    verdicts: dict[tuple[Any, ...], Verdict] = {}
+    verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
     is_view = op.rule.view
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -182,7 +182,7 @@ def ordinary(op: Op) -> Handler:
     return slow if op.in_place else handle
 
 
-def _hand_on(result: Any, args: Sequence[Any], verdict: Verdict, tags: Tags, is_view: bool) -> None:
+def _hand_on(result: Any, args: Sequence[Any], verdict: CachedVerdict, tags: Tags, is_view: bool) -> None:
     """Give the results of a known call their types."""
     origin = origin_of_result(verdict.sources, tags)
     origins = [origin_of_result(sources, tags) for sources in verdict.origins] if verdict.origins else ()
@@ -261,7 +261,7 @@ def run(
 
 
 def _remember(
-    verdicts: dict[tuple[Any, ...], Verdict],
+    verdicts: dict[tuple[Any, ...], CachedVerdict],
     key: tuple[Any, ...],
     op: Op,
     operands: Sequence[Bound],
@@ -297,7 +297,7 @@ def _remember(
         )
 
     origins = tuple(map(counted, outcome.origins))
-    verdicts[key] = Verdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
+    verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
 
 
 def _writes(kwargs: Mapping[str, Any]) -> bool:

@@ -32,7 +32,7 @@ from .operands import can_receive_gradient, check_operand, is_global, is_strict,
 
 
 @dataclass(frozen=True)
-class Operand:
+class EinsumOperand:
     """One operand: a label per dim, its type on the current mesh, and what to call it.
 
     ``summable``  the axes along which it varies and may be read as a partial sum.
@@ -71,7 +71,7 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
         name = name_of(operand, f"operand {at}")
         summable: frozenset[Any] = getattr(operand, "summable", frozenset())
         type = type_here(operand, name, entry)
-        bound.append(Operand(name, its_labels, type, can_receive_gradient(operand), summable))
+        bound.append(EinsumOperand(name, its_labels, type, can_receive_gradient(operand), summable))
     type, sums = _result(parsed.text, bound, output, rule)
     if out is None:
         return NdimWithSpmdType.of(len(output), type, described=f"einsum({parsed.text!r})", summable=sums)
@@ -104,7 +104,7 @@ def _rule(linear_in: Sequence[Any], count: int) -> OpRule:
 
 
 def _result(
-    text: str, operands: Sequence[Operand], output: tuple[str, ...], rule: OpRule
+    text: str, operands: Sequence[EinsumOperand], output: tuple[str, ...], rule: OpRule
 ) -> tuple[TensorType, frozenset[Any]]:
     """The result's type, and the axes along which it varies and may be read as a partial sum."""
     if any(operand.type.ground is Ground.UNKNOWN for operand in operands):
@@ -130,7 +130,7 @@ def _result(
     return TensorType.of(placements, spec), frozenset(summable)
 
 
-def _shared_entries(text: str, operands: Sequence[Operand]) -> dict[str, Any]:
+def _shared_entries(text: str, operands: Sequence[EinsumOperand]) -> dict[str, Any]:
     """Label -> how it is sharded over global axes; every operand with the label must agree."""
     found: dict[str, tuple[Any, str]] = {}
     for operand in operands:
@@ -164,7 +164,7 @@ def _sharding(entry: Any) -> str:
     return "not sharded" if entry is None else f"sharded over {_axes(entry)}"
 
 
-def _along_global(text: str, axis: Any, operands: Sequence[Operand], output: tuple[str, ...]) -> Placement:
+def _along_global(text: str, axis: Any, operands: Sequence[EinsumOperand], output: tuple[str, ...]) -> Placement:
     """Some operand varies over the global ``axis``: which label does it shard, and does the result carry it?"""
     if any(operand.type.get(axis) is UNKNOWN for operand in operands):
         return UNKNOWN
@@ -198,7 +198,7 @@ def _along_global(text: str, axis: Any, operands: Sequence[Operand], output: tup
     return V if label in output else P
 
 
-def _refuse_beside_shard(text: str, axis: Any, label: str, operand: Operand, place: Placement) -> None:
+def _refuse_beside_shard(text: str, axis: Any, label: str, operand: EinsumOperand, place: Placement) -> None:
     """An operand without the sharded label must be the same on every rank, and used differently by each."""
     if place is P or (repr(place) == "I" and operand.grad):
         raise SpmdTypeError(
@@ -208,10 +208,10 @@ def _refuse_beside_shard(text: str, axis: Any, label: str, operand: Operand, pla
         )
 
 
-def _along_local(text: str, axis: Any, operands: Sequence[Operand], rule: OpRule) -> Placement | None:
+def _along_local(text: str, axis: Any, operands: Sequence[EinsumOperand], rule: OpRule) -> Placement | None:
     """The local rule; None if no operand says anything about ``axis``."""
     givens: list[Given] = []
-    present: list[Operand] = []
+    present: list[EinsumOperand] = []
     for at, operand in enumerate(operands):
         place: Placement | Weak | None = operand.type.get(axis)
         if operand.type.ground.is_constant and not operand.grad:
@@ -232,7 +232,7 @@ def _along_local(text: str, axis: Any, operands: Sequence[Operand], rule: OpRule
     return verdict
 
 
-def _contracts_varying(axis: Any, operands: Sequence[Operand], output: tuple[str, ...]) -> bool:
+def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: tuple[str, ...]) -> bool:
     """True if some label may be sharded over ``axis`` and summed: the operands that vary are those that carry it."""
     contracted = {label for operand in operands for label in operand.labels if label != PLAIN} - set(output)
     return any(
@@ -240,7 +240,7 @@ def _contracts_varying(axis: Any, operands: Sequence[Operand], output: tuple[str
     )
 
 
-def _keeps_sum(axis: Any, operands: Sequence[Operand], rule: OpRule) -> bool:
+def _keeps_sum(axis: Any, operands: Sequence[EinsumOperand], rule: OpRule) -> bool:
     """True if every operand that varies may be read as a partial sum, and the result is one then."""
     givens = [
         Given(f"x{at}", P if axis in operand.summable else operand.type.get(axis), None, operand.grad)
@@ -250,7 +250,7 @@ def _keeps_sum(axis: Any, operands: Sequence[Operand], rule: OpRule) -> bool:
     return local_rule(rule, givens) is P
 
 
-def _missing(text: str, axis: Any, operand: Operand) -> SpmdTypeError:
+def _missing(text: str, axis: Any, operand: EinsumOperand) -> SpmdTypeError:
     return SpmdTypeError(
         f"the type of {operand.name} says nothing about {axis!r}, which is in play in {text!r}",
         code="SW103",
@@ -259,7 +259,7 @@ def _missing(text: str, axis: Any, operand: Operand) -> SpmdTypeError:
 
 
 def _refused(
-    text: str, axis: Any, operands: Sequence[Operand], givens: Sequence[Given], refusal: Refusal
+    text: str, axis: Any, operands: Sequence[EinsumOperand], givens: Sequence[Given], refusal: Refusal
 ) -> SpmdTypeError:
     culprits = " and ".join(operands[position].name for position in refusal.culprits)
     others = ", ".join(f"{operands[at].name} ({givens[at].place!r})" for at in refusal.others)

@@ -51,7 +51,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EinsumVerdict:
     """What one axis comes to. ``refused``: why not, and ``ways`` the moves that make it legal, cheapest first."""
 
     axis: str
@@ -78,7 +78,7 @@ class Einsum:
         if repeated:
             raise SpmdValueError(f"the term {''.join(repeated[0])!r} repeats a label, so it takes a diagonal")
 
-    def judge(self, axis: str, placings: Sequence[Placing]) -> Verdict:
+    def judge(self, axis: str, placings: Sequence[Placing]) -> EinsumVerdict:
         """The verdict along one axis for these placements of the operands."""
         forward = [
             Line(f"operand {at + 1}", "".join(labels), placing, "given")
@@ -87,10 +87,10 @@ class Einsum:
         outcome = _derive(self.operands, self.result, placings)
         if isinstance(outcome, Refusal):
             why = _explain_refusal(outcome, self.operands, placings)
-            return Verdict(axis, tuple(forward), refused=why, code=outcome.code, ways=self._ways(axis, placings))
+            return EinsumVerdict(axis, tuple(forward), refused=why, code=outcome.code, ways=self._ways(axis, placings))
         result, why = outcome
         forward.append(Line("result", "".join(self.result), result, why))
-        return Verdict(axis, tuple(forward), tuple(self._backward(placings, result)))
+        return EinsumVerdict(axis, tuple(forward), tuple(self._backward(placings, result)))
 
     def _backward(self, placings: Sequence[Placing], result: Placing) -> list[Line]:
         lines = [Line("gradient of result", "".join(self.result), result.dual, f"the dual of {result}")]

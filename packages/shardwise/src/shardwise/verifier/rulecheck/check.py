@@ -21,8 +21,8 @@ from shardwise.types.tensor_type import TensorType
 from shardwise.worlds.world import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 
 from .placements import describe, enumerate_placements
-from .runs import Outcome, RuleMaker, outcomes_of
-from .subject import Subject
+from .runs import RuleMaker, RuleOutcome, outcomes_of
+from .subject import RuleSubject
 
 
 class RuleCheckError(AssertionError):
@@ -54,7 +54,7 @@ def check_rule(
     local_tensor_mode: bool = False,
 ) -> RuleCheckReport | None:
     """See ``shardwise.rulecheck.rulecheck``."""
-    subject = Subject(cls, args, placements, mesh)
+    subject = RuleSubject(cls, args, placements, mesh)
     if placements is not None:
         subject.check_covered(placements)
     elif not subject.tensors:
@@ -90,7 +90,9 @@ def check_rule(
     return report
 
 
-def _judge(subject: Subject, case: Mapping[str, Any], outcomes: Sequence[Outcome], rtol: float, atol: float) -> None:
+def _judge(
+    subject: RuleSubject, case: Mapping[str, Any], outcomes: Sequence[RuleOutcome], rtol: float, atol: float
+) -> None:
     """Errors: RuleCheckError where the numbers part from the claim."""
     name = subject.cls.__qualname__
     where = f"with {describe(case)}"

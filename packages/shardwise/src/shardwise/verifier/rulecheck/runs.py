@@ -25,7 +25,7 @@ from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 from shardwise.worlds.world import InProcessWorld
 
-from .subject import Subject
+from .subject import RuleSubject
 
 _SEED = 20480
 Gradients = dict[str, torch.Tensor | None]
@@ -45,7 +45,7 @@ RuleMaker = Callable[[type, Sequence[Any]], RuleCall]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """What one rank saw for one placement.
 
     ``rejected``   why the rule does not admit it; ``failed``, ``backward_failed``: what the function raised.
@@ -64,8 +64,8 @@ class Outcome:
 
 
 def outcomes_of(
-    subject: Subject, cases: Sequence[Mapping[str, Any]], make_rule: RuleMaker, together: bool
-) -> Iterator[list[Outcome]]:
+    subject: RuleSubject, cases: Sequence[Mapping[str, Any]], make_rule: RuleMaker, together: bool
+) -> Iterator[list[RuleOutcome]]:
     """Per case, what each rank saw. ``together``: all ranks of a world, which can communicate.
 
     Errors: RankFailure, RankTimeout, Deadlock or CollectiveMismatch if the function stops the ranks of a world.
@@ -73,7 +73,7 @@ def outcomes_of(
     world_size = len(subject.grid.coordinates)
     if together:
 
-        def program() -> list[Outcome]:
+        def program() -> list[RuleOutcome]:
             mesh = init_device_mesh("cpu", tuple(subject.sizes.values()), mesh_dim_names=tuple(subject.sizes))
             groups = {name: mesh.get_group(name) for name in subject.sizes}
             alone = dict.fromkeys(subject.sizes, dist.new_subgroups(group_size=1)[0])  # type: ignore[no-untyped-call]
@@ -103,13 +103,13 @@ def _unchecked() -> Iterator[None]:
 
 
 def _run_case(
-    subject: Subject,
+    subject: RuleSubject,
     case: Mapping[str, Any],
     rank: int,
     make_rule: RuleMaker,
     groups: Mapping[str, Any],
     alone: Mapping[str, Any],
-) -> Outcome:
+) -> RuleOutcome:
     """Run ``case`` as ``rank``: with gradients for all inputs if the rule admits that, else as the caller gave them."""
     given = {name for name, tensor in subject.tensors.items() if tensor.requires_grad}
     every = {name for name, tensor in subject.tensors.items() if tensor.is_floating_point() or tensor.is_complex()}
@@ -119,18 +119,18 @@ def _run_case(
             return _run_once(subject, case, rank, make_rule, groups, alone, differentiated)
         except SpmdTypeError as error:
             rejection = error
-    return Outcome(rejected=rejection.with_traceback(None))
+    return RuleOutcome(rejected=rejection.with_traceback(None))
 
 
 def _run_once(
-    subject: Subject,
+    subject: RuleSubject,
     case: Mapping[str, Any],
     rank: int,
     make_rule: RuleMaker,
     groups: Mapping[str, Any],
     alone: Mapping[str, Any],
     differentiated: set[str],
-) -> Outcome:
+) -> RuleOutcome:
     """Errors: SpmdTypeError if the rule rejects the case."""
     types = {name: subject.type_of(name, case) for name in subject.tensors}
     generator = torch.Generator().manual_seed(_SEED)
@@ -148,15 +148,15 @@ def _run_once(
         # A rule that looks at the results has had no chance to reject; one that does not has admitted this.
         if getattr(rule, "shape", "return") == "imperative":
             raise SpmdTypeError(f"the function fails: {error}", code="SW305") from None
-        return Outcome(failed=f"{type(error).__name__}: {error}")
+        return RuleOutcome(failed=f"{type(error).__name__}: {error}")
     rule.after(results)
     outputs = _tensors(results)
     whole = {n: t.detach().clone().requires_grad_(n in differentiated) for n, t in subject.tensors.items()}
     try:
         reference = _tensors(subject.cls.apply(*subject.arguments(whole, alone)))  # type: ignore[attr-defined]
     except Exception as error:
-        return Outcome(failed=f"on the global arguments, {type(error).__name__}: {error}")
-    forward = Outcome(
+        return RuleOutcome(failed=f"on the global arguments, {type(error).__name__}: {error}")
+    forward = RuleOutcome(
         outputs=tuple(output.detach() for output in outputs),
         types=tuple(type_of(output) for output in outputs),
         reference=tuple(output.detach() for output in reference),

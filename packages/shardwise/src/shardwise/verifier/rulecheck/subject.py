@@ -16,7 +16,7 @@ from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_type import TensorType
 
 
-class Subject:
+class RuleSubject:
     """The function under test with its global arguments, and the grid that it is tested on."""
 
     def __init__(

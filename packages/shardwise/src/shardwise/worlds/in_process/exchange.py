@@ -47,7 +47,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class GroupCall:
     """A collective as one rank calls it.
 
     ``inputs``, ``outputs``  in the order that the route of ``kind`` numbers them; inputs have one dim.
@@ -78,7 +78,7 @@ class Misfit(Exception):
         self.receiver, self.sender, self.why = receiver, sender, why
 
 
-def exchange(calls: Sequence[Call]) -> None:
+def exchange(calls: Sequence[GroupCall]) -> None:
     """Fill the outputs of every rank; ``calls`` are of one kind, in rank order.
 
     Sums are taken in rank order, in the dtype of the operands. No version counter moves and no mode sees a thing, as
@@ -111,7 +111,7 @@ def deliver(output: Tensor, given: Tensor) -> None:
         output.copy_(given.view(output.shape))
 
 
-def _source(calls: Sequence[Call], receiver: int, sender: int, index: int) -> Tensor:
+def _source(calls: Sequence[GroupCall], receiver: int, sender: int, index: int) -> Tensor:
     inputs = calls[sender].inputs
     if index >= len(inputs):
         raise Misfit(receiver, sender, f"one expects at least {index + 1} tensors and the other gives {len(inputs)}")

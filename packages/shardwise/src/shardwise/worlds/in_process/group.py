@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardwise.interop.torch_compat import Work, no_modes
 
-from .exchange import REDUCTIONS, Call, contiguous, elements, memory, room
+from .exchange import REDUCTIONS, GroupCall, contiguous, elements, memory, room
 from .meeting import Arrival, GroupKey, Meetings
 from .turns import Turns
 
@@ -157,7 +157,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         with no_modes():
             given = [memory(x) for scattered in inputs for x in scattered]
             filled = [memory(x) for x in outputs]
-        return self._arrive(Call("scatter", given, filled, "", opts.rootRank, outputs), outputs)
+        return self._arrive(GroupCall("scatter", given, filled, "", opts.rootRank, outputs), outputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> PendingWork:
         opts = dist.ReduceScatterOptions() if opts is None else opts
@@ -190,7 +190,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         n = self.size()
         with no_modes():
             outputs, inputs = _rows(output, output_rows, n), _rows(given, input_rows, n)
-        return self._arrive(Call("all_to_all", inputs, outputs, shown=[given]), [output])
+        return self._arrive(GroupCall("all_to_all", inputs, outputs, shown=[given]), [output])
 
     alltoall_base = all_to_all_single
 
@@ -234,7 +234,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def _in_place(self, kind: str, tensors: Sequence[Tensor], *, op: str = "", root: int = 0) -> PendingWork:
         with no_modes():
             held = [memory(x) for x in tensors]
-        return self._arrive(Call(kind, held, held, op, root, tensors), tensors)
+        return self._arrive(GroupCall(kind, held, held, op, root, tensors), tensors)
 
     def _join(
         self,
@@ -253,9 +253,9 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
                 filled = [room(x) for x in outputs]
             else:
                 filled = [part for x in outputs for part in _parts(contiguous(x), output_parts)]
-        return self._arrive(Call(kind, given, filled, op, root, inputs), outputs)
+        return self._arrive(GroupCall(kind, given, filled, op, root, inputs), outputs)
 
-    def _arrive(self, call: Call, result: Sequence[Tensor]) -> PendingWork:
+    def _arrive(self, call: GroupCall, result: Sequence[Tensor]) -> PendingWork:
         arrival = self._host.meetings.join(self._global_rank, self._key, call)
         return PendingWork(self._host, arrival, list(result))
 

@@ -16,7 +16,7 @@ from shardwise.diagnostics.source import Site, user_site
 
 from ..failures import CollectiveMismatch
 from ..waiting import Entered, Standing, listed
-from .exchange import Call, Misfit, deliver, exchange
+from .exchange import GroupCall, Misfit, deliver, exchange
 from .turns import Abandoned, Turns
 
 
@@ -34,7 +34,7 @@ class Arrival:
 
     rank: int
     key: GroupKey
-    call: Call
+    call: GroupCall
     number: int | None
     site: Site | None
     tag: int = 0
@@ -62,7 +62,7 @@ class Meetings:
         self._wanted: dict[GroupKey, list[Arrival]] = defaultdict(list)
         self._waiting: dict[int, Arrival] = {}
 
-    def join(self, rank: int, key: GroupKey, call: Call) -> Arrival:
+    def join(self, rank: int, key: GroupKey, call: GroupCall) -> Arrival:
         """Come to the next collective of the group. Done at once for the last rank that comes."""
         self._count[key, rank] += 1
         number = self._count[key, rank]
@@ -85,7 +85,7 @@ class Meetings:
     def send(self, rank: int, key: GroupKey, x: Tensor, shown: Tensor, partner: int, tag: int) -> Arrival:
         """Offer a tensor to ``partner``, done when it is received."""
         arrival = Arrival(
-            rank, key, Call("send", [x], shown=[shown], ends=f" to rank {partner}"), None, user_site(), tag
+            rank, key, GroupCall("send", [x], shown=[shown], ends=f" to rank {partner}"), None, user_site(), tag
         )
         arrival.partner = partner
         wanted = self._wanted[key]
@@ -100,7 +100,7 @@ class Meetings:
     def receive(self, rank: int, key: GroupKey, x: Tensor, shown: Tensor, partner: int | None, tag: int) -> Arrival:
         """Ask for a tensor of ``partner``, or of anybody if it is None: of who has offered first."""
         whom = "any rank" if partner is None else f"rank {partner}"
-        call = Call("recv", [], [x], shown=[shown], ends=f" from {whom}")
+        call = GroupCall("recv", [], [x], shown=[shown], ends=f" from {whom}")
         arrival = Arrival(rank, key, call, None, user_site(), tag, partner)
         sent = self._sent[key]
         for other in sent:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from shardwise.host.torchrun import World as Job
+from shardwise.host.torchrun import TorchrunJob
 from shardwise.interop.torch_compat import default_group_exists, groups_per_thread
 
 from ..failures import Deadlock, RankFailure, RankTimeout
@@ -83,8 +83,8 @@ class _Run:
     def __init__(self, world: InProcessWorld, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._world, self._fn = world, fn
         self._args = [copy.deepcopy(args) for _ in world.ranks]
-        self._caller = RankState(dict.fromkeys(Job(world.size).variables))
-        self._states = [RankState(Job(world.size, rank).variables) for rank in world.ranks]
+        self._caller = RankState(dict.fromkeys(TorchrunJob(world.size).variables))
+        self._states = [RankState(TorchrunJob(world.size, rank).variables) for rank in world.ranks]
         self._origin = origin()
         self.turns = Turns(
             world.size,
