@@ -6,10 +6,10 @@ READY  := $(VENV)/.ready
 JOBS   ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench sweep clean
+.PHONY: help demo test lint docs bench sweep tracewise-fuzz clean
 
 help:           ## list these words
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/'
 
 $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-devtools/pyproject.toml packages/tracewise/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -37,6 +37,9 @@ bench: $(READY) ## measure against plain PyTorch and DTensor
 
 sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverage.md
 	$(BIN)/shardwise-devtools sweep --write
+
+tracewise-fuzz: $(READY)  ## read 10,000 damaged trace logs
+	TRACEWISE_FUZZ=10000 $(BIN)/python -m pytest --numprocesses $(JOBS) packages/tracewise/tests/test_fuzz.py
 
 clean:          ## forget the environment and everything built
 	rm -rf $(VENV) build

@@ -126,10 +126,14 @@ class FileBuilder:
             self._hand_over(key, rank)
 
     def _hand_over(self, key: tuple[int, int | None], number: int | None) -> None:
-        rank = next((r for r in self.run.ranks if r.number == number), None)
+        rank = next(
+            (r for r in self.run.ranks if r.number == number and (number is not None or key[0] in r.pids)), None
+        )
         if rank is None:
             rank = Rank(number)
             rank.outside.rank = number
+            rank.pids.append(key[0])
+            rank.outside.process = rank.label
             self.run.ranks.append(rank)
         if self.file.number not in rank.files:
             rank.files.append(self.file.number)
@@ -140,7 +144,7 @@ class FileBuilder:
         rank.instants += spans.instants
         part = self.ranks.get(key, Rank(number))
         for compilation in part.compilations.values():
-            compilation.rank = number
+            compilation.rank, compilation.process = number, rank.label
             mine = rank.compilations.setdefault(compilation.id, compilation)
             if mine is not compilation:
                 merge(mine, compilation)

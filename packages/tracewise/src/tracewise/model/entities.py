@@ -212,11 +212,15 @@ class Attempt:
 
 @dataclass
 class Compilation:
-    """All that happened under one compile id. ``metrics`` holds the last attempt's numbers without the configs."""
+    """All that happened under one compile id of one process, whose ``Rank.label`` is ``process``.
+
+    ``metrics`` holds the last attempt's numbers without the configs.
+    """
 
     id: CompileId
     rank: int | None
     file: int
+    process: str = ""
     attempts: dict[int, Attempt] = field(default_factory=dict)
     stack: Stack = ()
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -292,7 +296,7 @@ class Compilation:
 
 @dataclass
 class Rank:
-    """One process of a run; ``number`` is ``None`` outside of torch.distributed."""
+    """One process of a run; ``number`` is ``None`` outside of torch.distributed, where pids tell processes apart."""
 
     number: int | None
     files: list[int] = field(default_factory=list)
@@ -305,7 +309,9 @@ class Rank:
     @property
     def label(self) -> str:
         """The form for file names and links."""
-        return "0" if self.number is None else str(self.number)
+        if self.number is not None:
+            return str(self.number)
+        return f"pid{self.pids[0]}" if self.pids else "pid"
 
 
 @dataclass
@@ -333,12 +339,13 @@ class Run:
 
     @property
     def is_distributed(self) -> bool:
-        return len(self.ranks) > 1
+        return sum(rank.number is not None for rank in self.ranks) > 1
 
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
     @cached_property
-    def by_key(self) -> dict[tuple[int | None, CompileId], Compilation]:
-        return {(c.rank, c.id): c for c in self.compilations}
+    def by_key(self) -> dict[tuple[str, CompileId], Compilation]:
+        """Compilations by process (``Rank.label``) and id."""
+        return {(c.process, c.id): c for c in self.compilations}
