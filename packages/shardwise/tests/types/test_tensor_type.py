@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import UNKNOWN, I, P, R, V
+from shardwise.types.placement import UNKNOWN, I, P, R, ReductionKind, UndecidedReductionError, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType, constant_type
 
@@ -152,3 +152,16 @@ def test_constants_are_replicate_everywhere():
     assert constant_type((TP,), uniform=True).ground is Ground.UNIFORM
     assert [ground.name for ground in Ground if ground.is_constant] == ["CONSTANT", "UNIFORM", "ZERO"]
     assert UNTYPED.axes == ()
+
+
+def test_a_type_is_asked_for_properties_by_axis():
+    a, b, c, d, e, f, other = (MeshAxis.of(2, 2**bit) for bit in range(7, 0, -1))
+    type = TensorType.of({a: R, b: I, c: V, d: P, e: P(ReductionKind("invented")), f: UNKNOWN})
+    assert (type.equal_axes, type.varying_axes, type.partial_axes) == ((a, b), (c,), (d, e))
+    assert [axis for axis in type.axes if type.is_equal(axis)] == [a, b]
+    assert [axis for axis in type.axes if type.is_varying(axis)] == [c]
+    assert [axis for axis in type.axes if type.is_partial(axis)] == [d, e]
+    assert [axis for axis in (a, b, c, d, f) if type.is_pending_sum(axis, "a test")] == [d]
+    with pytest.raises(UndecidedReductionError, match=r"P\(invented\)"):
+        type.is_pending_sum(e, "a test")
+    assert [type.is_equal(other), type.is_varying(other), type.is_pending_sum(other, "a test")] == [False] * 3

@@ -25,7 +25,6 @@ from shardwise.mesh.normalize import (
 from shardwise.mesh.orthogonal import check_orthogonal
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import (
-    UNKNOWN,
     I,
     P,
     PerMeshAxisLocalSpmdType,
@@ -256,8 +255,8 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
         if not (
             place is None
             or place is wanted
-            or place is UNKNOWN
-            or (place is V and wanted is P)
+            or place.is_unknown
+            or (place.is_varying and wanted is P)
             or (gradient_free and place is R and wanted is I)
         ):
             raise conflict(name, axis, place, wanted)

@@ -16,7 +16,6 @@ from shardwise.diagnostics.finding import Hop, Operand, SourceLocation
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
-from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
@@ -124,7 +123,7 @@ def _origins(tag: Tag, after: TensorType, site: Site | None) -> tuple[Origin | N
         old = tag.origin_of(axis)
         if before.get(axis) is place:
             origins.append(old)
-        elif place is P and old is not None:
+        elif place.is_partial and old is not None:
             origins.append(Origin(site, "read as partial here", old))
         else:
             origins.append(Origin(site, "asserted here"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shardwise.types.placement import EQUAL, P, Placement, V
+from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from .dtensors import local_part
@@ -26,15 +26,15 @@ def gradient_type(parameter: torch.Tensor) -> TensorType:
 
 
 def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
-    """The mesh axes along which ``parameter.grad`` is still a pending sum, each mapped to P; outermost first."""
+    """The mesh axes along which ``parameter.grad`` is still a pending sum, each with its placement; outermost first."""
     type = gradient_type(parameter)
-    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place is P}
+    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place.is_partial}
 
 
 def varying(parameter: torch.Tensor) -> list[Any]:
     """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
     type, own = gradient_type(parameter), type_of(parameter)
-    return [axis for axis in type.axes if type.get(axis) is V and own.get(axis) in EQUAL]
+    return [axis for axis in type.axes if type.is_varying(axis) and own.is_equal(axis)]
 
 
 def waive(parameter: torch.Tensor) -> None:

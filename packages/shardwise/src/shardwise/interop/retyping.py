@@ -67,7 +67,7 @@ def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
         return None
     before = type_of(x)
     place = _place_on(before, axis)
-    if place not in (R, I, UNKNOWN):
+    if not (place.is_equal or place.is_unknown):
         raise SpmdTypeError(
             f"reinterpret_no_grad reads R as I or I as R, but the tensor is {place} on axis {axis!r}",
             code="SW130",
@@ -118,8 +118,8 @@ def _place_on(type: TensorType, axis: MeshAxis) -> Placement:
 def _check_is(type: TensorType, axis: MeshAxis, expected: Any, ndim: int) -> None:
     """Refuse a type that is not ``expected`` on ``axis``."""
     place, local = _place_on(type, axis), to_local_type(expected)
-    constant = type.ground.is_constant and (local in (R, I) or (local is P and type.ground is Ground.ZERO))
-    if place is not local and place is not UNKNOWN and not constant:
+    constant = type.ground.is_constant and (local.is_equal or (local is P and type.ground is Ground.ZERO))
+    if place is not local and not place.is_unknown and not constant:
         raise SpmdTypeError(
             f"src={expected} was expected on axis {axis!r}, but the tensor is {place}", code="SW130", axis=axis
         )

@@ -140,7 +140,7 @@ class Scalar:
 
     @boundary
     def __abs__(self) -> Any:
-        pending = [axis for axis, place in type_of(self).local.items() if place is P]
+        pending = [axis for axis, place in type_of(self).local.items() if place.is_partial]
         if pending and is_type_checking():
             error = _not_linear("abs", pending[0])
             if not settle(error, self, "abs"):
@@ -180,7 +180,7 @@ def _merged(symbol: str, left: Any, right: Any) -> TensorType:
     if not isinstance(left, Scalar) or not isinstance(right, Scalar):
         scalar = left if isinstance(left, Scalar) else right
         for axis, place in type_of(scalar).local.items():
-            if place is P:
+            if place.is_pending_sum(f"{symbol} of scalars"):
                 _merge_number(symbol, axis, left, right)
         return type_of(scalar)
     one, other = type_of(left), type_of(right)
@@ -197,7 +197,8 @@ def _merged(symbol: str, left: Any, right: Any) -> TensorType:
 
 def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
     """The local type of ``left symbol right`` on one axis."""
-    if P not in (left, right):
+    pending = [place.is_pending_sum(f"{symbol} of scalars") for place in (left, right)]
+    if not any(pending):
         if left is right:
             return left
         if {left, right} == {R, V}:
@@ -209,8 +210,8 @@ def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
     if symbol in "+-":
         if both:
             return P
-        other = right if left is P else left
-        if other is V:
+        other = right if left.is_partial else left
+        if other.is_varying:
             raise _partial_meets_varying(symbol, axis)
         raise SpmdTypeError(
             f"{left} {symbol} {right} on axis {axis!r}: the {other} scalar would be added once per rank", code="SW113"
@@ -222,12 +223,12 @@ def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
             f"P * P on axis {axis!r}: the product of two pending sums is not the pending sum of the products",
             code="SW111",
         )
-    if symbol == "/" and right is P:
+    if symbol == "/" and right.is_partial:
         raise SpmdTypeError(f"the divisor is a pending sum on axis {axis!r}", code="SW114")
-    other = right if left is P else left
+    other = right if left.is_partial else left
     if other is R:
         return P
-    if other is V:
+    if other.is_varying:
         raise _partial_meets_varying(symbol, axis)
     raise SpmdTypeError(
         f"scalars that are {left} and {right} on axis {axis!r} cannot be combined by {symbol}", code="SW134"

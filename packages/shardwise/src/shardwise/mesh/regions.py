@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, Placement, V
+from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
 
@@ -62,7 +62,7 @@ def _moved(type: TensorType, destination: frozenset[MeshAxis], global_axes: froz
         placements.update(dict.fromkeys(group.destination, _uniform(type, group)))
     spec = None if type.spec is None else _remap(type.spec, groups, destination, global_axes)
     if spec is not None:
-        spec = spec.without({axis for axis, place in placements.items() if place is not V})
+        spec = spec.without({axis for axis, place in placements.items() if not place.is_varying})
     return TensorType.of(placements, spec, type.ground, type.uneven)
 
 
@@ -153,7 +153,7 @@ def _compare(moved: TensorType, wanted: Mapping[MeshAxis, Placement]) -> None:
                 code="SW133",
             )
         found = moved.get(axis)
-        if found is not place and found is not UNKNOWN:
+        if found is not place and not found.is_unknown:
             raise SpmdTypeError(f"{axis!r} is wanted as {place!r}, but the tensor is {found!r} there", code="SW133")
 
 

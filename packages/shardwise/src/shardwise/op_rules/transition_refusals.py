@@ -233,6 +233,9 @@ def refusal(
             f"{op} {src} -> {dst} {effect.format(**words)}; it is rarely meant and needs expert_mode=True",
             help=tuple(line.format(**words) for line in help),
         )
+    further = next((one for one in (src, dst) if letter(one) not in {"", *"RIVPS"}), None)
+    if further is not None:
+        return Diagnosis("SW202", f"{op} is not defined for {further!r}: of pending reductions it knows the sum, P")
     from_, to = letter(src) or "?", letter(dst) or "?"
     for name, sources, destinations, message, help in _PATTERNS:
         if name == op and _matches(sources, from_) and _matches(destinations, to):

@@ -70,6 +70,8 @@ def check_claim(
     """
     if len(values) != len(placements):
         raise ValueError(f"{len(values)} values but {len(placements)} placements")
+    for place in (*placements, *([claim] if isinstance(claim, PerMeshAxisLocalSpmdType) else claim)):
+        place.is_pending_sum("the oracle")  # raises for other kinds
     if claim is V and P in placements:
         return Disagreement("forward", 0, (0,), (), _SPLIT)
     if claim is P and V in placements:
@@ -91,7 +93,7 @@ def check_claim(
     if len(claims) != count:
         return Disagreement("forward", 0, (0,), (), f"{len(claims)} claims for {count} results")
     for which, (place, first, other) in enumerate(zip(claims, results[0][1], again[0][1], strict=True)):
-        if place is V and not same(first, other):
+        if place.is_varying and not same(first, other):
             return Disagreement("forward", which, (0,), (), _SPLIT)
     whole: Runs = []
     if set(claims) - {V}:
@@ -110,10 +112,11 @@ def _deal(
     value: torch.Tensor, place: PerMeshAxisLocalSpmdType, size: int, generator: torch.Generator
 ) -> list[torch.Tensor]:
     """The ranks' local tensors of an operand with this denoted value."""
-    if place in (R, I):
+    if place.is_equal:
         return [leaf_of(value) for _ in range(size)]
-    if place is V:
+    if place.is_varying:
         return [leaf_of(_vary(value, rank)) for rank in range(size)]
+    assert place.is_pending_sum("the oracle"), "a placement is equal, varying or pending"
     return [leaf_of(part) for part in addends(value, size, generator)]
 
 
@@ -157,11 +160,11 @@ def _forward(
     everyone = tuple(range(len(results)))
     for which, (claim, first) in enumerate(zip(claims, results[0][1], strict=True)):
         outputs = [outs[which] for _, outs in results]
-        if claim in (R, I):
+        if claim.is_equal:
             for rank, output in enumerate(outputs):
                 if not same(first, output):
                     return _differs("forward", which, (rank,), first, output)
-        elif claim is P:
+        elif claim.is_pending_sum("the oracle"):
             wanted = whole[0][1][which]
             if any(output.shape != wanted.shape for output in outputs):
                 return Disagreement("forward", which, everyone, (), "the ranks' results have other shapes")
@@ -190,7 +193,7 @@ def _backward(
     everyone = tuple(range(len(results)))
     for which, place in enumerate(placements):
         wanted = single[which]
-        if wanted is None or place is V:  # a rank's own input has the rank's own gradient, whatever it is
+        if wanted is None or place.is_varying:  # a rank's own input has the rank's own gradient, whatever it is
             continue
         found = [gradient for each in per_rank if (gradient := each[which]) is not None]
         if place is R:
@@ -211,7 +214,7 @@ def _denoted_gradients(
 
     Varying results are n functions, one per rank: an operand that they share has the sum of their gradients.
     """
-    own = {which for which in seeds[0] if claims[which] is V}
+    own = {which for which in seeds[0] if claims[which].is_varying}
     parts = [
         _gradients(run, {which: sent[which] for which in own}) for run, sent in zip(results, seeds, strict=True) if own
     ]

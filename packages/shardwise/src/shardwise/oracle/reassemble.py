@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import I, P, R, V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
@@ -54,7 +53,7 @@ class Grid:
 
 def deal(value: torch.Tensor, type: TensorType, grid: Grid, generator: torch.Generator) -> list[torch.Tensor]:
     """The local tensors of ``value``, in rank order; ``generator`` draws the addends of pending sums."""
-    pending = [at for at, axis in enumerate(grid.axes.values()) if type.get(axis) is P]
+    pending = [at for at, axis in enumerate(grid.axes.values()) if type.is_pending_sum(axis, "the oracle")]
     addends: dict[Coordinates, torch.Tensor] = {(): value}
     for at in pending:
         addends = {
@@ -105,13 +104,17 @@ def reassemble(pieces: Sequence[torch.Tensor], type: TensorType, grid: Grid, *, 
     values = fold(dict(enumerate(pieces)), type, tolerance=tolerance)
     if len(values) > 1:
         axis = next(axis for axis in grid.axes.values() if axis.size() > 1 and not _is_said(type, axis))
-        said = "varies" if type.get(axis) is V else "says nothing"
+        said = "varies" if type.is_varying(axis) else "says nothing"
         raise Unreadable(f"the claimed type {said} over {axis!r}, without a dim that is sharded over it")
     return values[0]
 
 
 def _is_said(type: TensorType, axis: MeshAxis) -> bool:
-    return type.get(axis) in (R, I, P) or any(axis in entry_axes(entry) for entry in type.spec or ())
+    return (
+        type.is_equal(axis)
+        or type.is_pending_sum(axis, "the oracle")
+        or any(axis in entry_axes(entry) for entry in type.spec or ())
+    )
 
 
 def fold(
@@ -125,10 +128,10 @@ def fold(
     """
     values = dict(pieces)
     for axis in type.axes:
-        if type.get(axis) in (R, I):
+        if type.is_equal(axis):
             values = _collapse(values, axis, _equal(type, axis, tolerance) if check else _first)
     for axis in type.axes:
-        if type.get(axis) is P:
+        if type.is_pending_sum(axis, "the oracle"):
             values = _collapse(values, axis, _sum)
     for dim, entry in enumerate(type.spec or ()):
         for axis in reversed(entry_axes(entry)):

@@ -261,7 +261,7 @@ def _deal(
     """The ranks' local tensors of ``value``; the first shards are the longer ones."""
     if isinstance(place, Shard):
         return torch.tensor_split(value, size, place.dim)
-    return addends(value, size, generator) if place is P else [value] * size
+    return addends(value, size, generator) if place.is_pending_sum("the oracle") else [value] * size
 
 
 def _misread(
@@ -273,12 +273,12 @@ def _misread(
     rough: torch.dtype | None = None,
 ) -> str | None:
     """Why local tensors that are put together as ``place`` says are not ``whole``; None if they are."""
-    if place is P and whole.dtype is torch.bool:
+    if place.is_partial and whole.dtype is torch.bool:
         return f"{what} is a truth value, which is no pending sum"
     if place is R:
         apart = next((rank for rank, piece in enumerate(pieces) if not close(piece, whole, rough=rough)), None)
         return None if apart is None else f"{what} on rank {apart} is not the global one"
-    if place is P:
+    if place.is_pending_sum("the oracle"):
         if any(piece.shape != whole.shape for piece in pieces):
             return f"{what} has another shape on some rank than globally"
         return None if close(total(pieces), whole, rough=rough) else f"{what} does not sum up to the global one"

@@ -28,7 +28,7 @@ from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.aliases import MeshArgument, PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
-from shardwise.types.placement import EQUAL, P, PerMeshAxisLocalSpmdType, R, Shard, to_local_type
+from shardwise.types.placement import PerMeshAxisLocalSpmdType, R, Shard, to_local_type
 from shardwise.types.tensor_type import Ground
 
 from .owners import STEP, ContractLine, Patterns, by_parameter, owners_of, with_wrappers, wrappers_of
@@ -155,9 +155,9 @@ class TrainingContract:
             type = gradient_type(line.parameter)
             for axis, place in type.local.items():
                 owner = line.owners.get(axis, "")
-                if place is P and owner != STEP:
+                if place.is_partial and owner != STEP:
                     missing.setdefault((axis, owner), []).append(line)
-                if place in EQUAL and owner == STEP and type.ground is Ground.ABSENT:
+                if place.is_equal and owner == STEP and type.ground is Ground.ABSENT:
                     doubled.setdefault(axis, []).append(line)
         running.checked += 1
         for (axis, owner), lines in sorted(missing.items(), key=lambda item: item[0][0].sort_key):
@@ -181,7 +181,7 @@ class TrainingContract:
 
 
 def _place(name: str, axis: MeshAxis, given: Any) -> PerMeshAxisLocalSpmdType:
-    if not isinstance(given, PerMeshAxisLocalSpmdType | Shard) or given is P:
+    if not isinstance(given, PerMeshAxisLocalSpmdType | Shard) or given.is_partial:
         raise SpmdArgumentError(
             f"types says of {name} along {axis!r} R, I, V or S(i), got {shown(given)}", code="SW905"
         )

@@ -18,7 +18,7 @@ from shardwise.interop.process_groups import communicator
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
-from shardwise.types.placement import P, Placement, R, V
+from shardwise.types.placement import Placement, R, V
 from shardwise.types.tensor_type import Ground
 
 
@@ -55,7 +55,7 @@ def pieces_of(parameter: Tensor) -> ParameterPieces:
     groups: dict[MeshAxis, Any] = {}
     if declared.ground is Ground.ABSENT:
         # The gradient of a partial parameter is replicate.
-        places.update({axis: R if place is P else place for axis, place in declared.local.items()})
+        places.update({axis: place.dual if place.is_partial else place for axis, place in declared.local.items()})
     if is_dtensor(parameter):
         for group, placement in zip(
             parameter.device_mesh.get_all_groups(),  # type: ignore[attr-defined]

@@ -69,7 +69,7 @@ def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> 
     in_shape = type.spec is not None and len(type.spec) == len(shape)
     entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
     dims = ", ".join(_format_dim(size, entry, type.uneven) for size, entry in zip(shape, entries, strict=True))
-    shown = {axis for entry in entries for axis in entry_axes(entry) if type.get(axis) is V}
+    shown = {axis for entry in entries for axis in entry_axes(entry) if type.is_varying(axis)}
     parts = [f"{abbreviate(dtype)}[{dims}]"]
     if any(axis not in shown for axis in type.axes):
         parts.append(_braces(type, shown))

@@ -1,5 +1,8 @@
-"""What can a tensor be along one mesh axis? R, I, V, P, or S(i), and what is its gradient then?
+"""Placements along one mesh axis (R, I, V, P, S(i), unknown), their properties, their duals, and the reduction kinds.
 
+Callers ask what a placement *is* (``is_equal``, ``is_varying``, ``is_partial``), not which one it is, so that a further
+kind of pending reduction is one ``ReductionKind``. Code that was derived for the sum asks ``is_pending_sum``, which
+raises for a kind that nobody has decided about.
 Source: the duality table of the specification, semantics section 2. Replicate and partial are dual, invariant,
 varying and shard are their own duals, and taking the dual twice changes nothing.
 """
@@ -8,13 +11,52 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from .errors import SpmdTypeError
+from .errors import SpmdTypeError, SpmdValueError, shown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReductionKind:
+    """How the tensors of the ranks combine to the value that a pending reduction denotes.
+
+    ``dual``  the value of the gradient's placement, "R" for the sum; None if no gradient flows through the reduction.
+    """
+
+    name: str
+    dual: str | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+SUM: Final = ReductionKind("sum", dual="R")
+
+KINDS: Final = {"sum": SUM}
+"""The reduction kinds by name."""
+
+
+class UndecidedReductionError(SpmdTypeError):
+    """A pending reduction of a kind that the code which met it was not derived for."""
+
+
+_WORDS: Final = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
 
 
 class PerMeshAxisLocalSpmdType(enum.Enum):
-    """A local type: what the tensors of the ranks along one mesh axis have to do with each other."""
+    """A local type: what the tensors of the ranks along one mesh axis have to do with each other.
+
+    The members are interned, so equality is identity. ``P(kind)`` is the pending reduction of another kind: one more
+    interned instance of this class, which iteration over the members does not give.
+
+    ``is_equal``    every rank holds the same value (R, I). What the two mean differs in the gradient, so where none
+                    flows they mix.
+    ``is_varying``  nothing is claimed about how the ranks' tensors combine (V; S(i) says it too).
+    ``is_partial``  a reduction is pending, of whatever kind.
+    ``is_unknown``  nothing is known (only ``UNKNOWN`` says it).
+    ``reduction``   the kind of the pending reduction, or None.
+    ``word``        what messages call it.
+    """
 
     R = "R"
     """Replicate: equal on all ranks, used differently by each; the gradient is a pending sum (P)."""
@@ -25,19 +67,90 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
     P = "P"
     """Partial: the value meant is the sum over the ranks, and the sum is still pending."""
 
+    # Plain attributes of the instance: the warm path reads them.
+    is_equal: bool
+    is_varying: bool
+    is_partial: bool
+    is_unknown: bool
+    reduction: ReductionKind | None
+    word: str
+
+    def __init__(self, letter: str) -> None:
+        self._describe(SUM if letter == "P" else None)
+
+    def _describe(self, reduction: ReductionKind | None) -> None:
+        self.is_equal = self._value_ in ("R", "I")
+        self.is_varying = self._value_ == "V"
+        self.is_partial = reduction is not None
+        self.is_unknown = False
+        self.reduction = reduction
+        self.word = _WORDS.get(self._value_) or f"a pending {reduction}"
+
+    @classmethod
+    def _missing_(cls, value: object) -> PerMeshAxisLocalSpmdType | None:
+        """``P(kind)`` as it is printed, for a kind that is known by name."""
+        kind = KINDS.get(value[2:-1]) if isinstance(value, str) and value[:2] == "P(" and value[-1] == ")" else None
+        return None if kind is None else cls.P(kind)
+
+    def __call__(self, kind: str | ReductionKind) -> PerMeshAxisLocalSpmdType:
+        """``P(kind)``; ``P("sum") is P``. Errors: ValueError (SW905) for an unknown kind or on a type other than P."""
+        if self is not PerMeshAxisLocalSpmdType.P:
+            raise SpmdValueError(f"{self!r} is no pending reduction and takes no kind; P(kind) does", code="SW905")
+        found = kind if isinstance(kind, ReductionKind) else KINDS.get(kind) if isinstance(kind, str) else None
+        if found is None:
+            raise SpmdValueError(
+                f"the kind of a pending reduction is one of {', '.join(sorted(KINDS))}, got {shown(kind)}", code="SW905"
+            )
+        if found is SUM:
+            return self
+        made = object.__new__(PerMeshAxisLocalSpmdType)
+        made._name_ = made._value_ = f"P({found.name})"
+        made._describe(found)
+        # setdefault is atomic: two threads that ask for one kind at once get one object.
+        return _OF_KIND.setdefault(found, made)
+
+    @property
+    def dual(self) -> PerMeshAxisLocalSpmdType:
+        """The local type of the gradient of a tensor of this type. Errors: SW905 where no gradient flows."""
+        if self.reduction is None:
+            return PerMeshAxisLocalSpmdType.P if self is PerMeshAxisLocalSpmdType.R else self
+        if self.reduction.dual is None:
+            raise undecided(self, "the gradient", help=("x.detach() before it",))
+        return PerMeshAxisLocalSpmdType(self.reduction.dual)
+
     def backward_type(self) -> PerMeshAxisLocalSpmdType:
-        """The local type of the gradient of a tensor of this type."""
-        return _DUAL[self]
+        """``dual``, as the reference's API spells it."""
+        return self.dual
+
+    def is_pending_sum(self, decider: str) -> bool:
+        """True for P, False where no reduction is pending. ``decider`` names what was derived for the sum alone.
+
+        Errors: ``UndecidedReductionError`` (SW905) for any other kind, naming it and the decider.
+        """
+        if self.reduction is None or self.reduction is SUM:
+            return self.is_partial
+        raise undecided(self, decider)
 
     def __repr__(self) -> str:
-        return self.value
+        return str(self._value_)
 
     def __str__(self) -> str:
-        return self.value
+        return str(self._value_)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return PerMeshAxisLocalSpmdType, (self._value_,)
+
+    def __copy__(self) -> PerMeshAxisLocalSpmdType:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> PerMeshAxisLocalSpmdType:
+        return self
 
     # Members are singletons compared by identity; the default hash goes through the name's string.
     __hash__ = object.__hash__
 
+
+_OF_KIND: dict[ReductionKind, PerMeshAxisLocalSpmdType] = {}
 
 R: Final = PerMeshAxisLocalSpmdType.R
 I: Final = PerMeshAxisLocalSpmdType.I
@@ -45,10 +158,14 @@ V: Final = PerMeshAxisLocalSpmdType.V
 P: Final = PerMeshAxisLocalSpmdType.P
 Replicate, Invariant, Varying, Partial = R, I, V, P
 
-EQUAL: Final = (R, I)
-"""Where every rank holds the same value. What the two mean differs in the gradient, so where none flows they mix."""
 
-_DUAL = {R: P, P: R, I: I, V: V}
+def undecided(placement: object, decider: str, help: tuple[str, ...] = ()) -> UndecidedReductionError:
+    """The error of ``decider`` for a pending reduction of a kind that it was not derived for."""
+    return UndecidedReductionError(
+        f"{placement!r} is a pending reduction of a kind for which {decider} is not defined; it is for the sum (P)",
+        code="SW905",
+        help=help or ("all_reduce it first",),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +177,27 @@ class Shard:
 
     dim: int
 
+    is_equal: ClassVar[bool] = False
+    is_varying: ClassVar[bool] = True
+    is_partial: ClassVar[bool] = False
+    is_unknown: ClassVar[bool] = False
+    reduction: ClassVar[None] = None
+    word: ClassVar[str] = "sharded"
+
     def __post_init__(self) -> None:
         if not isinstance(self.dim, int) or isinstance(self.dim, bool):
             raise TypeError(f"S(dim) takes a tensor dim as an int, got {self.dim!r} of type {type(self.dim).__name__}")
 
-    def backward_type(self) -> Shard:
+    @property
+    def dual(self) -> Shard:
         """The gradient of a shard is sharded the same way."""
         return self
+
+    def backward_type(self) -> Shard:
+        return self
+
+    def is_pending_sum(self, decider: str) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return f"S({self.dim})"
@@ -84,8 +215,22 @@ class _Unknown:
 
     __slots__ = ()
 
+    is_equal: ClassVar[bool] = False
+    is_varying: ClassVar[bool] = False
+    is_partial: ClassVar[bool] = False
+    is_unknown: ClassVar[bool] = True
+    reduction: ClassVar[None] = None
+    word: ClassVar[str] = "unknown"
+
+    @property
+    def dual(self) -> _Unknown:
+        return self
+
     def backward_type(self) -> _Unknown:
         return self
+
+    def is_pending_sum(self, decider: str) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return "?"

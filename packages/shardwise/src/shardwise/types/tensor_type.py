@@ -1,4 +1,4 @@
-"""What is a tensor's type over all mesh axes? One immutable, interned value.
+"""A tensor's type over all mesh axes: one immutable, interned value.
 
 Interning makes two equal types one object, so the checker compares and hashes types by identity. Axes are opaque
 here: any hashable object with a ``sort_key``; ``mesh.axis.MeshAxis`` is the one that exists.
@@ -10,7 +10,7 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
-from .placement import UNKNOWN, Placement, R
+from .placement import Placement, R
 from .spec import PartitionSpec, partition_spec_get_shard
 
 _EVEN: frozenset[Any] = frozenset()
@@ -71,9 +71,22 @@ class TensorType:
     ``spec``        normalised PartitionSpec or None; every axis in it is V.
     ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
     ``uneven``      axes of the spec whose shards may differ in length; the others cut their dim evenly.
+    ``equal_axes``, ``varying_axes``, ``partial_axes``  those whose placement has that property, outermost first.
     """
 
-    __slots__ = ("__weakref__", "_at", "axes", "ground", "local", "placements", "spec", "uneven")
+    __slots__ = (
+        "__weakref__",
+        "_at",
+        "axes",
+        "equal_axes",
+        "ground",
+        "local",
+        "partial_axes",
+        "placements",
+        "spec",
+        "uneven",
+        "varying_axes",
+    )
 
     axes: tuple[Any, ...]
     placements: tuple[Placement, ...]
@@ -81,6 +94,9 @@ class TensorType:
     ground: Ground
     local: Mapping[Any, Any]
     uneven: frozenset[Any]
+    equal_axes: tuple[Any, ...]
+    varying_axes: tuple[Any, ...]
+    partial_axes: tuple[Any, ...]
     _at: dict[Any, Placement]
 
     _interned: ClassVar[dict[tuple[Any, ...], TensorType]] = {}
@@ -112,13 +128,30 @@ class TensorType:
         made = object.__new__(cls)
         made.axes, made.placements, made.spec, made.ground, made.uneven = axes, places, spec, ground, frozenset(uneven)
         made._at = dict(items)
-        made.local = LocalTypes({axis: place for axis, place in items if place is not UNKNOWN})
+        made.local = LocalTypes({axis: place for axis, place in items if not place.is_unknown})
+        made.equal_axes = tuple(axis for axis, place in items if place.is_equal)
+        made.varying_axes = tuple(axis for axis, place in items if place.is_varying)
+        made.partial_axes = tuple(axis for axis, place in items if place.is_partial)
         # setdefault is atomic: two threads that make one type at once get one object.
         return cls._interned.setdefault(key, made)
 
     def get(self, axis: Any, default: Any = None) -> Any:
         """The placement on ``axis``; ``default`` if the axis is not annotated."""
         return self._at.get(axis, default)
+
+    def is_equal(self, axis: Any) -> bool:
+        """Every rank of ``axis`` holds the same value; False for an axis that is not annotated, as below."""
+        return axis in self.equal_axes
+
+    def is_varying(self, axis: Any) -> bool:
+        return axis in self.varying_axes
+
+    def is_partial(self, axis: Any) -> bool:
+        return axis in self.partial_axes
+
+    def is_pending_sum(self, axis: Any, decider: str) -> bool:
+        """True for P on ``axis``. Errors: ``UndecidedReductionError`` for a pending reduction of another kind."""
+        return axis in self.partial_axes and self._at[axis].is_pending_sum(decider)
 
     def __contains__(self, axis: object) -> bool:
         return axis in self._at
@@ -142,7 +175,7 @@ class TensorType:
 
     def backward_type(self) -> TensorType:
         """The type of the gradient: the dual on every axis, the same spec and the same lengths of shards."""
-        dual = {axis: place.backward_type() for axis, place in self._at.items()}
+        dual = {axis: place.dual for axis, place in self._at.items()}
         return TensorType.of(dual, self.spec, uneven=self.uneven)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.limits import counted
 from shardwise.oracle.reassemble import Unequal, Unreadable, fold
-from shardwise.types.placement import P, R
+from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .difference import difference
@@ -146,7 +146,7 @@ class _Comparison:
             return self._unequal(first, pieces, error, _place_on(type, error.axis, self.axes))
         except Unreadable as error:
             return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, str(error))
-        replicated = any(type.get(axis) is not None and type.get(axis) is not P for axis in type.axes)
+        replicated = len(type.partial_axes) < len(type.axes)
         checked = "replicas" if replicated and len(values) < len(pieces) else None
         if len(values) > 1:
             loose = loose_axes(type)
@@ -212,8 +212,8 @@ class _Comparison:
         if found is None:
             self.layouts.learn(key, type, expected)
             return "equal"
-        addends = any(type.get(axis) is P for axis in type.axes)
-        unsummed = TensorType.of({axis: R if place is P else place for axis, place in _items(type)}, type.spec)
+        addends = bool(type.partial_axes)
+        unsummed = TensorType.of({axis: R if place.is_partial else place for axis, place in _items(type)}, type.spec)
         positions = {rank: torch.arange(piece.numel()).view(piece.shape) for rank, piece in pieces.items()}
         owners = {rank: torch.full(piece.shape, rank) for rank, piece in pieces.items()}
         at = found.index
@@ -314,6 +314,6 @@ def _summed_with(rank: int, type: TensorType) -> tuple[int, ...]:
     """The ranks whose addends make the element that ``rank`` holds one of."""
     ranks = [rank]
     for axis, place in _items(type):
-        if place is P:
+        if place.is_partial:
             ranks = [base + step for base in ranks for step in axis.layout.ranks()]
     return tuple(sorted(ranks))

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from shardwise.types.placement import V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
 
@@ -21,7 +20,7 @@ from .record import Key
 def loose_axes(type: TensorType) -> tuple[Any, ...]:
     """The axes over which a type says no more than that it varies."""
     placed = {axis for entry in type.spec or () for axis in entry_axes(entry)}
-    return tuple(axis for axis in type.axes if type.get(axis) is V and axis not in placed)
+    return tuple(axis for axis in type.axes if type.is_varying(axis) and axis not in placed)
 
 
 class Layouts:

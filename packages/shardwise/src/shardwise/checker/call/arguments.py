@@ -14,7 +14,6 @@ from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.placement import P
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
 from .operand import Bound
@@ -98,7 +97,7 @@ class Op:
         """What the rule's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
         given = dict(self.arguments(args, kwargs))
         static = {name: given[name] for name in self.rule.static if name in given}
-        static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and P in o.type.placements}
+        static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and o.type.partial_axes}
         static["dtypes"] = {
             operand.param: str(value.dtype).removeprefix("torch.")
             for operand, value in zip(operands, values, strict=True)

@@ -18,7 +18,6 @@ from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import P, V
 from shardwise.types.tensor_type import Ground
 
 from ..state.session import CheckSession
@@ -38,7 +37,7 @@ def varying_axes(decides: Any) -> list[Any]:
     if not isinstance(decides, torch.Tensor):
         return []
     type = type_of(decides)
-    return [] if type.ground.is_constant else [axis for axis in type.axes if type.get(axis) is V]
+    return [] if type.ground.is_constant else list(type.varying_axes)
 
 
 def pending_axes(decides: Any) -> list[Any]:
@@ -46,7 +45,7 @@ def pending_axes(decides: Any) -> list[Any]:
     if not isinstance(decides, torch.Tensor):
         return []
     type = type_of(decides)
-    return [] if type.ground is Ground.ZERO else [axis for axis in type.axes if type.get(axis) is P]
+    return [] if type.ground is Ground.ZERO else list(type.partial_axes)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from shardwise.diagnostics.source import user_location
 from shardwise.interop.located_call import Located, axis_text, report_at
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.placement import UNKNOWN, P, V
+from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
 
 from ..call.operand import Bound
@@ -26,7 +26,7 @@ def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[Any
     """What the sum, of type ``type``, is along the axes over which ``count`` differs, which has been reported."""
     wrong: dict[Any, Any] = {}
     for axis in type.axes:
-        if type.get(axis) is not P or type_of(count).get(axis) is not V:
+        if not type.is_partial(axis) or not type_of(count).is_varying(axis):
             continue
         wrong[axis] = UNKNOWN
         located = Located("mean", [("count", count)])
@@ -72,7 +72,7 @@ def check_count(
         )
         report_at(session, located, "SW417", axis, message, (fact,), ways)
     for axis in axes:
-        if before.get(axis) is P:
+        if before.is_partial(axis):
             wrong[axis] = UNKNOWN
             located = Located("mean", [("input", values[0])])
             name, along = located.name(0), axis_text(axis)
@@ -81,7 +81,7 @@ def check_count(
             ways = (f"mean({name}, ...) without {axis_argument(axis)}: a mean of addends is pending by itself",)
             report_at(session, located, "SW135", axis, message, (fact,), ways)
     for axis in type.axes:
-        if axis not in axes and type.get(axis) is P and before.get(axis) is V:
+        if axis not in axes and type.is_partial(axis) and before.is_varying(axis):
             wrong[axis] = UNKNOWN
             located = Located("mean", [("input", values[0])])
             name, along = located.name(0), axis_text(axis)

@@ -135,7 +135,7 @@ def _claim(
 def _keeps_shards(op: Op, axis: Any, bound: Sequence[Bound], call: Call) -> bool:
     """True if it is known which dims are sharded over the axis, and that the result still has them."""
     cut = [(operand.type, sharded_dim(operand.type, axis)) for operand in bound if operand.shape is not None]
-    varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.get(axis) is V]
+    varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.is_varying(axis)]
     known = varying and None not in varying
     labelling = op.rule.labels(call) if known and op.rule.labels is not None else None
     if labelling is None:

@@ -23,7 +23,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
 from shardwise.op_rules.raw_transitions import FUNCTIONAL, RAW, RawRow
-from shardwise.types.placement import EQUAL, UNKNOWN, P, PerMeshAxisLocalSpmdType
+from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.gradient_report import gradient_sum_not_owed
@@ -168,20 +168,21 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         report_at(session, located, "SW207", axis, text, (), help_lines)
     for one in axes:
         place = type.get(one)
-        if place is UNKNOWN or (place in EQUAL and (average or left_to_others(tensor, one.size()))):
+        if place.is_unknown or (place.is_equal and (average or left_to_others(tensor, one.size()))):
             continue
-        if "P" in row.admits and place is not P and gradient_sum_not_owed(session, name, one, tensor, type):
+        pending = place.is_pending_sum(name)
+        if "P" in row.admits and not pending and gradient_sum_not_owed(session, name, one, tensor, type):
             return UNKNOWN_TYPE
         if repr(place) in row.admits:
             continue
-        if place is P and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
+        if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
             continue  # addends are exchanged as they are, to be summed afterwards
         located = Located(name, [(row.sent, tensor)])
         words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
         text = (
             f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
         )
-        if place is P and "P" not in row.admits:
+        if pending and "P" not in row.admits:
             fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
             code, help_lines = "SW210", (f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first",)
         else:

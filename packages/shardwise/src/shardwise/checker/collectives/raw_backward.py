@@ -20,7 +20,7 @@ from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import P, Placement, R, V
+from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 
 from ..gradients.gradient_hooks import running_pass, telling
@@ -89,8 +89,8 @@ def passages(
     """For each tensor that is about to be summed in place, what to tell if a gradient comes back; None: nothing."""
     left_out: list[Passage | None] = []
     for tensor, type in zip(tensors, types, strict=False):
-        src = type.get(axis) if _is_recorded(tensor) else None
-        left_out.append(Passage(name, tensor, axis, src) if src is P or src is V else None)
+        told = _is_recorded(tensor) and (type.is_partial(axis) or type.is_varying(axis))
+        left_out.append(Passage(name, tensor, axis, type.get(axis)) if told else None)
     return left_out
 
 

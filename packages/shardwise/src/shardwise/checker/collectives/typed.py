@@ -22,7 +22,7 @@ from shardwise.mesh.regions import axes_inside, reinterpret
 from shardwise.op_rules.transitions import ALIASES, DEFAULTS, MEETING, REDUCTIONS, ROUTES, find_move, letter
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import RedistributeError, SpmdTypeError, SpmdValueError
-from shardwise.types.placement import UNKNOWN, I, P, R, Shard, V, resolve_dim, to_local_type
+from shardwise.types.placement import UNKNOWN, P, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -215,15 +215,15 @@ def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:
 def _admits(session: CheckSession, call: _Call, place: Any, before: TensorType) -> bool:
     """True if an operand of placement ``place`` may be read as the move's source."""
     want = to_local_type(call.src)
-    if place is want or place is UNKNOWN:
+    if place is want or place.is_unknown:
         return True
     if before.ground.is_constant:
-        return want is not P or before.ground is Ground.ZERO
-    if call.move is not None and place is V and want is P and call.move.op in REDUCTIONS:
+        return want.is_equal or want.is_varying or before.ground is Ground.ZERO
+    if call.move is not None and place.is_varying and want is P and call.move.op in REDUCTIONS:
         return True
-    if not session.local and place is P and want is V and _says_addends(call):
+    if not session.local and place is P and want.is_varying and _says_addends(call):
         return True
-    if {place, want} == {R, I}:
+    if place.is_equal and want.is_equal:
         return not (call.x.requires_grad and torch.is_grad_enabled())
     return False
 
@@ -277,7 +277,7 @@ def _report_source(session: CheckSession, call: _Call, one: Any, axis: Any, plac
 def _advice(call: _Call, name: str, axis: Any, place: Any, want: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What an operand of placement ``place`` needs instead, when it was called as ``want``."""
     where, size = axis_argument(axis), axis.size()
-    if want is P and place in (R, I):
+    if want is P and place.is_equal:
         fact = f"{name} is complete already: summing {size} equal values multiplies it by {size}"
         return (fact,), (f"use {name} as it is, without {call.op}",)
     found = find_move(call.op, place, call.dst)

@@ -18,7 +18,6 @@ from shardwise.types.spec import partition_spec_get_shard
 
 from ..call.arguments import Op
 from ..diagnosis.repair import repairs
-from ..diagnosis.report import WORDS
 from ..propagation.local import AxisRefusal, Outcome
 from ..state.session import CheckSession
 
@@ -92,7 +91,7 @@ def _placed(value: Any, axis: Any) -> str:
     if axis is None:
         return describe_value(value)
     place = _shard(value, axis) or type_of(value).get(axis)
-    return f"{place!r} ({WORDS.get(repr(place), 'sharded')})" if place is not None else "no type"
+    return f"{place!r} ({place.word})" if place is not None else "no type"
 
 
 def _shard(value: Any, axis: Any) -> Shard | None:

@@ -16,10 +16,8 @@ from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import P, Placement, V
+from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
-
-from .report import WORDS
 
 
 def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType) -> bool:
@@ -33,7 +31,7 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
         return False
     place = type.get(axis)
     parameter = owner if owner is not None else origin.parameter
-    if place is V and (owner is None or type_of(owner).get(axis) is not V):
+    if place is V and (owner is None or not type_of(owner).is_varying(axis)):
         return False
     if owner is None and (parameter is None or tensor.numel() < parameter.numel()):
         return False
@@ -44,10 +42,10 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
         why = "which holds a different piece of the parameter on each rank"
         fact = f"the gradients of {size} different pieces would be added up"
     else:
-        why = f"which is {WORDS[repr(place)]} there and owes no sum"
+        why = f"which is {place.word} there and owes no sum"
         fact = f"summing {size} equal values multiplies them by {size}"
     message = f"{op} sums {what} over {where}, {why}"
-    owed = [axis_text(one) for one in type.axes if type.get(one) is P]
+    owed = [axis_text(one) for one in type.axes if type.is_partial(one)]
     help_lines = [f"leave out this {op} over {where}"]
     if owed:
         help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
@@ -90,11 +88,11 @@ def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: P
     name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
     where = axis_text(axis)
     message = (
-        f"the hook {name} makes the gradient of a tensor that is {WORDS[repr(own)]} over {where} "
-        f"{WORDS[repr(found)]}, where {WORDS[repr(expected)]} is wanted"
+        f"the hook {name} makes the gradient of a tensor that is {own.word} over {where} "
+        f"{found.word}, where {expected.word} is wanted"
     )
     facts, help_lines = [], []
-    if expected is P:
+    if expected.is_partial:
         facts.append(f"what comes before this tensor sums its gradient over {where}: {axis.size()} times too much")
         help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
     tell(session, "SW606", "backward", axis, message, facts=facts, help=help_lines)
@@ -109,13 +107,13 @@ def wrong_backward(
     name = names[position] if position < len(names) else f"input {position}"
     where = axis_text(axis)
     message = (
-        f"the backward of {cls.__qualname__} gives {name}, which is {WORDS[repr(own)]} over {where}, a gradient that "
-        f"is {WORDS[repr(found)]} there, where {WORDS[repr(expected)]} is wanted"
+        f"the backward of {cls.__qualname__} gives {name}, which is {own.word} over {where}, a gradient that "
+        f"is {found.word} there, where {expected.word} is wanted"
     )
-    if found is P:
+    if found.is_partial:
         fact = f"each of the {axis.size()} ranks returns its own addend, and nobody sums them"
         help_lines = (f"dist.all_reduce (or reduce-scatter) over {where} in {cls.__qualname__}.backward",)
-    elif expected is P:
+    elif expected.is_partial:
         fact = f"the gradient is summed here, and summed again by what owes the sum: {axis.size()} times too much"
         help_lines = (f"return each rank's addend, or declare {name} invariant over {where}",)
     else:

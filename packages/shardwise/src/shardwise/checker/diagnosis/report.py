@@ -20,7 +20,6 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.dim_labels import Call
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import P
 from shardwise.types.tensor_type import TensorType
 
 from ..call.operand import Bound
@@ -29,7 +28,6 @@ from .repair import repairs
 from .sharding_report import SHARDING, sharding_advice, sharding_help, sharding_refused
 
 _COMPARING = torch.testing.assert_close.__code__.co_filename
-WORDS = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
 
 
 def refuse(
@@ -134,7 +132,7 @@ def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, po
     """The first of these operands that is a gradient whose sum over ``axis`` is pending, by name."""
     for position in positions:
         type = operands[position].type
-        pending = isinstance(type, TensorType) and type.get(axis) is P
+        pending = isinstance(type, TensorType) and type.is_partial(axis)
         if pending and gradient_origin(tag_of(located.values[position])) is not None:
             name, location = located.names[position]
             return name if location is not None else "p.grad"  # read inside of torch, from a list of parameters
@@ -195,7 +193,7 @@ def _tell(
         return f"{op} needs complete values, but {name} is still a partial sum over {axis}", facts
     if code == "SW113":
         partial = operands[others[0]].type
-        pending = isinstance(partial, TensorType) and partial.get(at.axis) is P
+        pending = isinstance(partial, TensorType) and partial.is_partial(at.axis)
         told = " and ".join(located.name(position) for position in others)
         why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
         return (
@@ -219,4 +217,4 @@ def _tell(
 
 def placement_text(place: Any) -> str:
     """``R (replicate)`` for messages."""
-    return f"{place!r} ({WORDS.get(repr(place), 'unknown')})"
+    return f"{place!r} ({place.word})"

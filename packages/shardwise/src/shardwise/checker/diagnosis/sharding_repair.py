@@ -16,7 +16,7 @@ from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.local import Refusal, Weak
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.placement import P, R, Shard, V
+from shardwise.types.placement import R, Shard, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground
 
@@ -119,7 +119,7 @@ def _try(
     if labelling is None or not _agree(labelling, shapes):
         return None
     if all(one.dim is None for one in after):
-        return R if all(one.place is not P for one in after) else None
+        return None if any(one.place.is_partial for one in after if one.place is not None) else R
     placed = sharded_rule(labelling, after, partials=partials)
     return None if isinstance(placed, Refusal) else placed.place
 

@@ -116,7 +116,7 @@ def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place:
     if place is R and want is I:
         facts = ("DTensor gives each rank the whole gradient, and that of a replicate tensor is summed over the ranks",)
         help_lines = ("from_local(..., grad_placements=...) with Partial() there",)
-    elif place is P and want in (R, I):
+    elif place.is_partial and want.is_equal:
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst={want!r}) first",)
     elif place is I and want is R:
         help_lines = (f"convert({name}, {axis_argument(axis)}, src=I, dst=R) first",)

@@ -16,7 +16,7 @@ from shardwise.interop.gradients import gradient_of, waive
 from shardwise.interop.session import current, this_thread
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import same_memory
-from shardwise.types.placement import EQUAL, P, Placement, V
+from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
 from ..diagnosis.gradient_report import accumulation_conflict
@@ -106,7 +106,7 @@ def _summed_before(arrival: GradientArrival) -> list[Any]:
     before, contribution = arrival.before, arrival.contribution
     if before is None or before.ground is not Ground.ABSENT:
         return []
-    return [axis for axis in contribution.axes if contribution.get(axis) is P and before.get(axis) in EQUAL]
+    return [axis for axis in contribution.axes if contribution.is_partial(axis) and before.is_equal(axis)]
 
 
 def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
@@ -115,6 +115,6 @@ def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
     if gradient is None or is_dtensor(gradient):
         return
     type = type_of(gradient)
-    changes = {axis: place for axis, place in axes.items() if axis in type and type.get(axis) is not V}
+    changes = {axis: place for axis, place in axes.items() if axis in type and not type.is_varying(axis)}
     if changes and type.ground is Ground.ABSENT:
         set_tag(gradient, Tag(type.with_placements(changes), GradientOrigin(user_site(), variable)))

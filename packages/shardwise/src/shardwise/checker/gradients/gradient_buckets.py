@@ -13,7 +13,7 @@ import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
-from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, R, V
+from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..operators.ordinary import Handler
@@ -66,7 +66,7 @@ def _is_mixed_bucket(tensors: Sequence[Any], local: bool) -> bool:
         types.append(tag.current())
     if not local and any(type.spec is not None for type in types):
         return True
-    return any(P in type.placements for type in types) and any(
+    return any(type.partial_axes for type in types) and any(
         _joined([type.get(axis) for type in types if axis in type]) is UNKNOWN for axis in types[0].axes
     )
 
@@ -86,7 +86,7 @@ def _tag(bucket: Any, tensors: Sequence[Any], local: bool) -> None:
     origin = next((found for tensor in tensors if (found := gradient_origin(tag_of(tensor))) is not None), None)
     places = {axis: _joined([type.get(axis) for type in types]) for axis in axes}
     if not local:
-        places = {axis: UNKNOWN if place is V else place for axis, place in places.items()}
+        places = {axis: UNKNOWN if place.is_varying else place for axis, place in places.items()}
     set_tag(bucket, Tag(TensorType.of(places), origin))
 
 
@@ -95,6 +95,6 @@ def _joined(places: Sequence[Placement]) -> Placement:
     first = places[0]
     if all(place is first for place in places):
         return first
-    if all(place in EQUAL for place in places):
+    if all(place.is_equal for place in places):
         return R
-    return V if all(place is V or place in EQUAL for place in places) else UNKNOWN
+    return V if all(place.is_varying or place.is_equal for place in places) else UNKNOWN

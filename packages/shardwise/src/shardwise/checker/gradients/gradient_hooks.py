@@ -19,7 +19,7 @@ from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement
+from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.gradient_report import not_dual
@@ -163,9 +163,9 @@ def accepted(
     for axis in expected.axes:
         want, got = expected.get(axis), found.get(axis)
         places[axis] = want
-        if got is None or got is UNKNOWN:
+        if got is None or got.is_unknown:
             places[axis] = UNKNOWN
-        elif discharges and want is P and got in EQUAL:
+        elif discharges and want.is_pending_sum("a gradient hook") and got.is_equal:
             places[axis] = got
         elif not is_gradient_of(want, got):
             not_dual(session, hook, axis, own.get(axis), want, got)

@@ -12,7 +12,7 @@ import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.types.placement import P, V
+from shardwise.types.placement import V
 
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
@@ -26,12 +26,12 @@ def searching(usual: Handler) -> Handler:
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         x = args[0] if args else kwargs.get("input", kwargs.get("self"))
         type = type_of(x)
-        if P not in type.placements or gradient_origin(tag_of(x)) is None:
+        if not type.partial_axes or gradient_origin(tag_of(x)) is None:
             return usual(session, func, args, kwargs)
         result = func(*args, **kwargs)
         session.checked += 1
         if isinstance(result, torch.Tensor):
-            set_tag(result, Tag(type.with_placements({axis: V for axis in type.axes if type.get(axis) is P})))
+            set_tag(result, Tag(type.with_placements({axis: V for axis in type.axes if type.is_partial(axis)})))
         return result
 
     return handle

@@ -20,7 +20,7 @@ from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.gradient_origin import GradientOrigin, gradient_now, gradient_origin
 from shardwise.interop.gradients import gradient_of
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.types.placement import EQUAL, UNKNOWN, P, Placement, V
+from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..operators.gradient_writes import into_gradient
@@ -68,11 +68,11 @@ def is_gradient_of(expected: Placement, found: Placement) -> bool:
 
     Equal values are welcome where a list of values is, and each rank's own value is its addend to a pending sum.
     """
-    if expected is P:
-        return found in (P, V)
-    if expected is V:
-        return found is not P
-    return found in EQUAL
+    if expected.is_pending_sum("a gradient"):
+        return found is P or found.is_varying
+    if expected.is_varying:
+        return not found.is_partial
+    return found.is_equal
 
 
 def accumulated(before: TensorType | None, contribution: TensorType) -> TensorType:
@@ -87,13 +87,12 @@ def accumulated(before: TensorType | None, contribution: TensorType) -> TensorTy
 
 
 def _sum(before: Placement | None, more: Placement) -> Placement:
-    if before is more:
-        return more
-    if before in EQUAL and more in EQUAL:
-        return before
-    if V in (before, more) and before in (V, *EQUAL) and more in (V, *EQUAL):
-        return V
-    return UNKNOWN
+    if before is None or before.is_unknown or more.is_unknown:
+        return UNKNOWN
+    pending = [place.is_pending_sum("adding gradients") for place in (before, more)]
+    if any(pending):
+        return P if all(pending) else UNKNOWN
+    return before if before.is_equal and more.is_equal else V
 
 
 def arrive(arrival: GradientArrival) -> None:

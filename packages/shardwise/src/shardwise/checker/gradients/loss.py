@@ -19,7 +19,7 @@ from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, P, R, V
+from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
 from ..diagnosis.report import placement_text
@@ -102,6 +102,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         where = axis_argument(axis)
+        place.is_pending_sum("backward")  # raises for other kinds
         if place is R:
             message = f"backward starts from {name}, which is replicate over {axis_text(axis)}"
             size = axis.size()
@@ -111,7 +112,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
             )
             report_at(session, located, "SW601", axis, message, (fact,), help_lines)
-        elif place is V and not lists and not _all_vary(inputs, axis):
+        elif place.is_varying and not lists and not _all_vary(inputs, axis):
             message = f"backward starts from {name}, which varies over {axis_text(axis)}"
             fact = "a list of different losses has no gradient; their sum has one"
             help_lines = (
@@ -122,7 +123,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
 
 def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
     """True if each rank of ``axis`` takes the derivative of its own loss, by nothing that it shares with another."""
-    return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).get(axis) is V for x in tensors)
+    return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).is_varying(axis) for x in tensors)
 
 
 def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *, constants: bool) -> None:
@@ -135,9 +136,9 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
     located = Located("backward", [("tensor", root), ("gradient", seed)])
     for axis, place in zip(own.axes, own.placements, strict=True):
         found = R if given.ground.is_constant else given.get(axis)
-        if place is UNKNOWN or found is None or found is UNKNOWN:
+        if place.is_unknown or found is None or found.is_unknown:
             continue
-        wanted = place.backward_type()
+        wanted = place.dual
         if is_gradient_of(wanted, found):
             continue
         name, what, where = located.name(0), located.name(1), axis_text(axis)
@@ -147,7 +148,7 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
         )
         fact = (
             f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
-            if wanted is P
+            if wanted.is_partial
             else "each rank would go on with its own addend of the gradient"
         )
         operands = (located.operand(0, axis), located.operand(1, axis))

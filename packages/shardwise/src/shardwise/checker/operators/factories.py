@@ -16,7 +16,7 @@ from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.schema import Kind
-from shardwise.types.placement import P, R, V
+from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
 from ..call.arguments import Op, unwrap
@@ -85,7 +85,7 @@ def _constant(ground: Ground) -> TensorType:
 def _cut_like(template: TensorType, outcome: Outcome) -> Outcome:
     """A typed number in the shape of a shard: the result is cut like the template, where the number is equal."""
     cut = template.spec.axes_with_partition_spec() if template.spec is not None else set()
-    pending = [axis for axis in outcome.type.axes if axis in cut and outcome.type.get(axis) is P]
+    pending = [axis for axis in outcome.type.axes if axis in cut and outcome.type.is_partial(axis)]
     if not outcome.type.axes:
         return outcome
     if pending:
@@ -100,5 +100,5 @@ def _like(template: TensorType, ground: Ground) -> TensorType:
     """The template's placements, but from constants alone; ones in place of partial values are no partial sum."""
     places = {axis: template.get(axis) for axis in template.axes}
     if ground is Ground.UNIFORM:
-        places |= {axis: R for axis, place in places.items() if place is P}
+        places |= {axis: R for axis, place in places.items() if place.is_partial}
     return TensorType.of(places, template.spec, ground, template.uneven)

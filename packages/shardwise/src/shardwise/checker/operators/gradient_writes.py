@@ -14,7 +14,7 @@ from shardwise.interop.gradient_origin import beginning, gradient_origin, owner_
 from shardwise.interop.storage import storage_of
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.types.placement import UNKNOWN, V
+from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 _OVERWRITING = ("copy_", "zero_", "fill_")
@@ -44,7 +44,7 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
     unclear = {
         axis
         for axis in written.axes
-        if written.get(axis) is UNKNOWN or (written.get(axis) is V and axis in own and own.get(axis) is not V)
+        if written.get(axis) is UNKNOWN or (written.is_varying(axis) and axis in own and not own.is_varying(axis))
     }
     if not unclear or written.ground is not Ground.ABSENT:
         return written

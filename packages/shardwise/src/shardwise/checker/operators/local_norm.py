@@ -21,7 +21,7 @@ from shardwise.interop.parameter_names import names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.placement import EQUAL, UNKNOWN, V
+from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 _SCALING = ("mul_", "div_", "true_divide_")
@@ -43,7 +43,7 @@ def scaled_by_local_norm(
         axes = [
             axis
             for axis in type.axes
-            if type.ground is Ground.ABSENT and type.get(axis) is V and (before.get(axis) in EQUAL or clipping)
+            if type.ground is Ground.ABSENT and type.is_varying(axis) and (before.is_equal(axis) or clipping)
         ]
         if axes:
             _tell(session, op, axes[0], parameter, (label, factor))

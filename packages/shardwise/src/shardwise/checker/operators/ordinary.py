@@ -16,7 +16,6 @@ from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
 from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
-from shardwise.types.placement import P
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
@@ -196,7 +195,7 @@ def judge(
     operands, values = op.bind(args, kwargs)
     blocked = None
     guard = op.rule.guard
-    if guard is not None and any(isinstance(o.type, TensorType) and P in o.type.placements for o in operands):
+    if guard is not None and any(isinstance(o.type, TensorType) and o.type.partial_axes for o in operands):
         blocked = guard(op.static(args, kwargs, operands, values))
     mesh, strict = current_entry(), session.strict
     if session.local:

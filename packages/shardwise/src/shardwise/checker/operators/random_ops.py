@@ -16,7 +16,7 @@ from shardwise.interop.generators import promised
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.local import Refusal
-from shardwise.types.placement import UNKNOWN, I, P, R, V
+from shardwise.types.placement import UNKNOWN, R, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
@@ -83,7 +83,7 @@ def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
 
 def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> Outcome:
     """Numbers in the shape of a typed tensor: they vary where it varies, and must be equal where it is equal."""
-    pending = [axis for axis in template.axes if template.get(axis) is P]
+    pending = list(template.partial_axes)
     if pending and overwrites:  # equal numbers would be counted once per rank, and others are no sum of anything
         refused = tuple(AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))) for axis in pending)
         return Outcome(template.with_placements(dict.fromkeys(pending, UNKNOWN)), refused)
@@ -102,7 +102,7 @@ def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
         # Constants in the shape of a typed tensor vary where it varies; others say nothing about their ranks.
         shaped = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
         type = shaped[0] if len(shaped) == 1 else type
-        equal = [axis for axis in type.axes if type.get(axis) is not V]
+        equal = [axis for axis in type.axes if not type.is_varying(axis)]
         alike = bool(type.axes) and all(axis in draws.equal for axis in equal)
         return replace(outcome, type=type.with_ground(Ground.ABSENT) if alike else UNTYPED, sources=())
     if not outcome.checked or type.ground is Ground.UNKNOWN:
@@ -110,10 +110,10 @@ def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
     refusals = list(outcome.refusals)
     changes = {}
     for axis, place in zip(type.axes, type.placements, strict=True):
-        if place in (R, I, P) and axis not in draws.equal:
+        if (place.is_equal or place.is_partial) and axis not in draws.equal:
             refusals.append(AxisRefusal(axis, Refusal("SW121", "unsynchronised", _of_place(operands, axis, place))))
             changes[axis] = UNKNOWN
-        elif place is V and axis in draws.meant:
+        elif place.is_varying and axis in draws.meant:
             refusals.append(AxisRefusal(axis, Refusal("SW620", "the same numbers", _of_place(operands, axis, V))))
     if len(refusals) == len(outcome.refusals):
         return outcome

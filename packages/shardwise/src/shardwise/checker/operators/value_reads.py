@@ -17,7 +17,6 @@ from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import P, V
 from shardwise.types.tensor_type import Ground
 
 from ..call.arguments import Op
@@ -42,10 +41,10 @@ def value_read(op: Op) -> Handler:
             for axis, place in zip(type.axes, type.placements, strict=True):
                 if axis in told:
                     continue
-                if place is P and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
+                if place.is_partial and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
                     told.add(axis)
                     report_read(session, op.name, "SW115", tensor, axis)
-                elif place is V and not type.ground.is_constant and _decides(op):
+                elif place.is_varying and not type.ground.is_constant and _decides(op):
                     told.add(axis)
                     report_read(session, op.name, "SW116", tensor, axis)
         if any(type_of(tensor).axes for tensor in tensors):

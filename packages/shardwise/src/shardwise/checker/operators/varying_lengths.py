@@ -23,7 +23,6 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.operators.lengths import DECIDED, Decided
 from shardwise.op_rules.raw_transitions import RawRow
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import V
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -77,7 +76,7 @@ def _varying(session: CheckSession, value: torch.Tensor) -> list[Any]:
     if type.ground.is_constant:
         return []
     followed = () if session.local or mesh is None else set(mesh.axes) - set(mesh.local_axes)
-    return [axis for axis in type.axes if type.get(axis) is V and axis not in followed]
+    return [axis for axis in type.axes if type.is_varying(axis) and axis not in followed]
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:

@@ -18,7 +18,7 @@ from shardwise.interop.located_call import Located, axis_text
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, set_type, type_of
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.placement import Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
@@ -71,7 +71,7 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     if result.ground.is_constant:
         if not before.axes and not before.ground.is_constant and not requires_grad:
             return result, []
-        conflicts = [axis for axis in before.axes if before.get(axis) is P and result.ground is not Ground.ZERO]
+        conflicts = [axis for axis in before.axes if before.is_partial(axis) and result.ground is not Ground.ZERO]
         zeros = before.ground is Ground.ZERO and result.ground is Ground.ZERO
         if before.ground.is_constant and not (conflicts or zeros or requires_grad):
             before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
@@ -86,13 +86,13 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
         old = before.get(axis)
         if old is new and _shards_differ(before, result, axis):
             conflicts.append(axis)
-        if old is new or new is UNKNOWN:
+        if old is new or new.is_unknown:
             continue
-        if old is None or old is UNKNOWN or (new is V and old in (R, I) and not requires_grad):
+        if old is None or old.is_unknown or (new.is_varying and old.is_equal and not requires_grad):
             changes[axis] = new
-        elif old is V and new in (R, I):
+        elif old.is_varying and new.is_equal:
             continue  # varying claims nothing, so equal values are welcome
-        elif {old, new} == {R, I}:
+        elif old.is_equal and new.is_equal:
             # Equal bits: a destination outside autograd follows, a parameter keeps its declared flavour.
             if not requires_grad:
                 changes[axis] = new
@@ -128,7 +128,7 @@ def _refuse(
         operands=tuple(located.operand(position, axis) for position in range(len(operands) + 1)),
         facts=(
             ("it takes part in autograd, so even R to V would change what its gradient means",)
-            if tensor.requires_grad and new is V
+            if tensor.requires_grad and result.is_varying(axis)
             else ()
         ),
         help=(f"make a new tensor, without {op}, if it is meant to be {new!r} from here on",),

@@ -14,7 +14,6 @@ import torch
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.types.placement import V
 
 from ..gradients.loss import check_roots, type_gradients
 from ..state.session import CheckSession
@@ -64,7 +63,7 @@ def wrap_derivative(find: FindSession, plain: Any) -> Any:
         if grad_outputs is None:
             check_roots(session, outputs, None, lists=True)
             types = [type_of(output) for output in outputs]
-            varying = {axis for type in types for axis in type.axes if type.get(axis) is V}
+            varying = {axis for type in types for axis in type.varying_axes}
         with paused(session):
             results = plain(outputs, inputs, grad_outputs, *args, **kwargs)
         type_gradients(inputs, results, varying)

@@ -17,7 +17,6 @@ import torch
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry
-from shardwise.types.placement import V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import TensorType
 
@@ -86,7 +85,7 @@ def _without(spec: PartitionSpec, dim: int) -> PartitionSpec | None:
 def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | None:
     """The spec with the mapped dim back at ``dim``, sharded as it was if the result still varies over those axes."""
     entries = list(type.spec or [None] * ndim)
-    kept = entry if all(type.get(axis) is V for axis in entry_axes(entry)) else None
+    kept = entry if all(type.is_varying(axis) for axis in entry_axes(entry)) else None
     entries.insert(dim if dim >= 0 else ndim + 1 + dim, kept)
     return _spec(entries)
 

@@ -16,7 +16,7 @@ from shardwise.op_rules.propagation.dim_labels import Call, Shape, pointwise
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule, local_rules
 from shardwise.op_rules.schema import Each, OpRule
 from shardwise.types.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.placement import UNKNOWN, I, Placement, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
@@ -112,14 +112,15 @@ def infer(
         absent = tuple(at for at in typed if at not in positions)
         real = {given.place for given in givens if not isinstance(given.place, Weak)}
         grad_matters |= I in real and len(real - {UNKNOWN}) > 1
-        blockable |= P in real
+        pending = any(place.is_partial for place in real)
+        blockable |= pending
         if absent and strict:
             refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
             found[axis] = (UNKNOWN,)
             continue
         if not real:
             continue  # permissive: no operand says anything about this axis
-        if untyped and P in real:
+        if untyped and pending:
             found[axis] = (UNKNOWN,)  # reported as SW102, or permissive and not to be judged
             continue
         places = local_rules(rule, givens, blocked=blocked, complete=len(givens) == len(operands))

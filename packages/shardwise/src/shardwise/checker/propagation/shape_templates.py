@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwise.op_rules.propagation.local import Refusal
-from shardwise.types.placement import UNKNOWN, P, V
+from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -45,7 +45,7 @@ def shaped(
             if place is UNKNOWN or (found is not None and found.dim == dim):
                 continue
             fits = op in _BROADCASTS and _is_broadcast(source, dim, len(shape))
-            if found is None and place is not P and fits and not taken:
+            if found is None and not type.is_partial(axis) and fits and not taken:
                 changes[axis] = V
                 entries[dim] = make_entry((*entry_axes(entries[dim]), axis))
                 continue

@@ -72,7 +72,9 @@ class Placer:
         if self.labelling is None:
             return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
         if all(one.dim is None for one in sharded):
-            scalars = [at for at, type in enumerate(self.types) if isinstance(type, TensorType) and type.get(axis) is V]
+            scalars = [
+                at for at, type in enumerate(self.types) if isinstance(type, TensorType) and type.is_varying(axis)
+            ]
             return Refusal("SW408", "a number that differs per rank", tuple(scalars))
         placed = sharded_rule(self.labelling, sharded, partials=scope.partials or axis in scope.claimed)
         if isinstance(placed, Refusal):

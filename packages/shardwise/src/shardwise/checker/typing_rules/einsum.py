@@ -22,7 +22,7 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
-from shardwise.types.placement import UNKNOWN, P, Placement, V
+from shardwise.types.placement import UNKNOWN, I, P, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
@@ -117,7 +117,7 @@ def _result(
     placements: dict[Any, Placement] = {}
     summable = set()
     for axis in sorted_axes(axes):
-        if is_global(axis) and any(operand.type.get(axis) is V for operand in operands):
+        if is_global(axis) and any(operand.type.is_varying(axis) for operand in operands):
             place: Placement | None = _along_global(text, axis, operands, output)
         else:
             place = _along_local(text, axis, operands, rule)
@@ -170,7 +170,7 @@ def _along_global(text: str, axis: Any, operands: Sequence[EinsumOperand], outpu
         return UNKNOWN
     used: dict[str, str] = {}
     for operand in operands:
-        if operand.type.get(axis) is V:
+        if operand.type.is_varying(axis):
             label = operand.label_over(axis)
             if label is None:
                 raise SpmdTypeError(
@@ -200,7 +200,7 @@ def _along_global(text: str, axis: Any, operands: Sequence[EinsumOperand], outpu
 
 def _refuse_beside_shard(text: str, axis: Any, label: str, operand: EinsumOperand, place: Placement) -> None:
     """An operand without the sharded label must be the same on every rank, and used differently by each."""
-    if place is P or (repr(place) == "I" and operand.grad):
+    if place.is_partial or (place is I and operand.grad):
         raise SpmdTypeError(
             f"label {label!r} of {text!r} is sharded over {axis!r}, but {operand.name}, which does not carry it, is "
             f"{place!r} over {axis!r}; it must be R",
@@ -236,7 +236,7 @@ def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: tup
     """True if some label may be sharded over ``axis`` and summed: the operands that vary are those that carry it."""
     contracted = {label for operand in operands for label in operand.labels if label != PLAIN} - set(output)
     return any(
-        all((operand.type.get(axis) is V) == (label in operand.labels) for operand in operands) for label in contracted
+        all(operand.type.is_varying(axis) == (label in operand.labels) for operand in operands) for label in contracted
     )
 
 

@@ -23,7 +23,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.transitions import DEFAULTS, MOVES, find_move, letter
 from shardwise.types.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
-from shardwise.types.placement import I, P, R, Shard, V, to_local_type
+from shardwise.types.placement import P, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -220,9 +220,9 @@ def _established(x: Any, type: TensorType, move: _Move) -> TensorType:
 
 def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis) -> bool:
     free = isinstance(x, torch.Tensor) and not can_receive_gradient(x)
-    if free and {place, wanted} == {R, I}:
+    if free and place.is_equal and wanted.is_equal:
         return True
-    if free and type.ground.is_constant and (wanted is not P or type.ground is Ground.ZERO):
+    if free and type.ground.is_constant and (not wanted.is_partial or type.ground is Ground.ZERO):
         return True
     # An einsum over a sharded label is P where shards are followed and V where they are not: one rule serves both.
     return wanted is P and place is V and part in getattr(x, "summable", ())

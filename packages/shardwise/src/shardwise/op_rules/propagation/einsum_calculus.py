@@ -128,7 +128,7 @@ def _moves(labels: Sequence[str], placing: Placing) -> list[tuple[int, str, Plac
     if placing.label:
         moved = [(2, "all_to_all", Placing(V, label)) for label in labels if label != placing.label]
         return [(3, "all_gather", Placing(R)), *moved]
-    if placing.place is P:
+    if placing.place.is_pending_sum("a repair"):
         scattered = [(3, "reduce_scatter", Placing(V, label)) for label in labels]
         return [(4, "all_reduce", Placing(R)), *scattered]
     if placing.place is I:
@@ -156,7 +156,7 @@ def _derive(
     if isinstance(placed, Refusal):
         return placed
     label = next(placing.label for placing in placings if placing.label)
-    if placed.place is P:
+    if placed.place.is_partial:
         return Placing(P), f"{label} is contracted and sharded: every rank has the sum over its own {label}"
     carriers = sum(label in labels for labels in operands)
     kind = "in all operands that carry it" if carriers > 1 else "and only one operand carries it"

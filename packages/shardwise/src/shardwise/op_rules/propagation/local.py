@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 
 from ..schema import Each, OpRule, Term
 
@@ -62,8 +62,8 @@ def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None =
         operands = relax(operands)
         places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
     if I in places and len(places) > 1:
-        return Refusal("SW101", "mixed", _having(operands, I), _having(operands, R, V, P))
-    if P in places:
+        return Refusal("SW101", "mixed", _having(operands, I), _having(operands, *places - {I}))
+    if any(place.is_partial for place in places):
         return _partial(rule, operands, blocked)
     return V if V in places else next(iter(places))
 
@@ -115,13 +115,19 @@ def relax(operands: Sequence[Given]) -> list[Given]:
     ]
 
 
-def _having(operands: Sequence[Given], *places: PerMeshAxisLocalSpmdType) -> tuple[int, ...]:
+def _having(operands: Sequence[Given], *places: Placement) -> tuple[int, ...]:
     return tuple(position for position, operand in enumerate(operands) if operand.place in places)
 
 
+def _pending_sums(rule: OpRule, operands: Sequence[Given]) -> tuple[int, ...]:
+    decider = f"the op rule of {rule.op}"
+    given = enumerate(operand.place for operand in operands)
+    return tuple(at for at, place in given if not isinstance(place, Weak) and place.is_pending_sum(decider))
+
+
 def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
-    """At least one operand is P, none is I: is the operator linear in the partial ones?"""
-    partial, varying = _having(operands, P), _having(operands, V)
+    """At least one operand is pending, none is I: is the operator linear in the partial ones?"""
+    partial, varying = _pending_sums(rule, operands), _having(operands, V)
     if varying:
         return Refusal("SW110", "varying", partial, varying)
     if not rule.terms:
@@ -137,7 +143,7 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
     for product in products(rule, operands):
         if any(operands[position].place is Weak.ZERO for position in product):
             continue
-        factors = tuple(position for position in product if operands[position].place is P)
+        factors = tuple(position for position in product if position in partial)
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
         if not factors:
