@@ -27,7 +27,7 @@ from shardwise import (
     shard,
     unshard,
 )
-from shardwise.op_rules.transitions import MOVES, find_move
+from shardwise.op_rules.transitions import TRANSITIONS, find_transition
 
 OPS = {op.__name__: op for op in (all_reduce, all_gather, reduce_scatter, all_to_all, convert, reinterpret)}
 PLACEMENTS = (R, I, V, P, S(0), S(1))
@@ -44,15 +44,15 @@ REFUSED = [
     for op in OPS
     for src in PLACEMENTS
     for dst in PLACEMENTS
-    if find_move(op, src, dst) is None or (op == "convert" and {src, dst} == {S(0), S(1)})
+    if find_transition(op, src, dst) is None or (op == "convert" and {src, dst} == {S(0), S(1)})
 ]
 EXPERT = [
     (op, src, dst)
-    for (op, src_letter, dst_letter), move in MOVES.items()
+    for (op, src_letter, dst_letter), move in TRANSITIONS.items()
     if move.expert
     for src in PLACEMENTS
     for dst in PLACEMENTS
-    if find_move(op, src, dst) is move and dst != S(1) and src != S(1)
+    if find_transition(op, src, dst) is move and dst != S(1) and src != S(1)
 ]
 
 
@@ -75,7 +75,7 @@ def test_a_rare_coercion_asks_for_expert_mode(op: str, src: Any, dst: Any):
 
 
 def test_exactly_these_coercions_are_gated():
-    gated = {(op, src, dst) for (op, src, dst), move in MOVES.items() if move.expert}
+    gated = {(op, src, dst) for (op, src, dst), move in TRANSITIONS.items() if move.expert}
     assert gated == {
         ("reinterpret", "R", "I"),
         ("reinterpret", "R", "P"),

@@ -33,7 +33,7 @@ from shardwise import (
     shard,
     unshard,
 )
-from shardwise.op_rules.transitions import MOVES
+from shardwise.op_rules.transitions import TRANSITIONS
 from shardwise.worlds.world import InProcessWorld, ProcessWorld, run_processes
 
 from .denotations import denote, dual, represent
@@ -257,7 +257,7 @@ def check(case: Case, number: int, outcome: list[list[Tensor]], n: int) -> None:
 def test_every_move_of_the_table_is_tried():
     calls = [(case.call.__name__, options_of(case, 2)) for case in CASES]
     tried = {(op, letter(given["src"]), letter(given["dst"])) for op, given in calls if "src" in given}
-    assert {key for key, move in MOVES.items() if not move.is_noop} <= tried
+    assert {key for key, move in TRANSITIONS.items() if not move.is_noop} <= tried
 
 
 # The call does something else than the case claims: its result, or its gradient, is another one.

@@ -1,4 +1,4 @@
-"""Is the table of moves closed under gradients, and does the refusal of everything else say what to do?"""
+"""Is the table of transitions closed under gradients, and does the refusal of everything else say what to do?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from shardwise.op_rules.transition_refusals import refusal
-from shardwise.op_rules.transitions import ALIASES, DEFAULTS, MOVES, ROUTES, Move, find_move, letter, result_of
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.op_rules.transitions import (
+    ALIASES,
+    DEFAULTS,
+    ROUTES,
+    TRANSITIONS,
+    Transition,
+    find_transition,
+    letter,
+    transition,
+)
 from shardwise.types.placement import I, P, R, S, V
 
 DUAL = {"R": "P", "P": "R", "I": "I", "V": "V", "S": "S"}
@@ -18,30 +27,30 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "convert", "r
 PLACEMENTS = (R, I, V, P, S(0))
 
 
-@pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: f"{move.op} {move.src} {move.dst}")
-def test_the_backward_of_a_rule_is_a_rule_between_the_dual_types(move: Move):
-    backward = MOVES[move.backward]
+@pytest.mark.parametrize("row", TRANSITIONS.values(), ids=lambda row: f"{row.op} {row.src} {row.dst}")
+def test_the_backward_of_a_row_is_a_row_between_the_dual_types(row: Transition):
+    backward = TRANSITIONS[row.backward]
     # The gradient arrives at the dual of dst; the second leg of a composition only renames it.
-    arrives = DUAL[move.through or move.dst]
-    if not (move.is_noop and move.src == move.dst):
-        assert (backward.src, backward.dst) == (arrives, DUAL[move.reads])
+    arrives = DUAL[row.through or row.dst]
+    if not (row.is_noop and row.src == row.dst):
+        assert (backward.src, backward.dst) == (arrives, DUAL[row.reads])
 
 
-@pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: f"{move.op} {move.src} {move.dst}")
-def test_a_rule_gives_its_law(move: Move):
-    assert move.law
-    assert not move.law.endswith(".")
+@pytest.mark.parametrize("row", TRANSITIONS.values(), ids=lambda row: f"{row.op} {row.src} {row.dst}")
+def test_a_row_gives_its_law(row: Transition):
+    assert row.law
+    assert not row.law.endswith(".")
 
 
 def test_only_reductions_read_their_operand_as_another_placement():
-    other = {(move.op, move.src, move.reads) for move in MOVES.values() if move.reads != move.src}
+    other = {(row.op, row.src, row.reads) for row in TRANSITIONS.values() if row.reads != row.src}
     assert other == {("all_reduce", "V", "P"), ("reduce_scatter", "V", "P")}
 
 
 @pytest.mark.parametrize("route", ROUTES.items(), ids=str)
 def test_a_route_leads_along_a_row(route: tuple[tuple[str, str], str]):
     (src, dst), op = route
-    assert (op, src, dst) in MOVES
+    assert (op, src, dst) in TRANSITIONS
 
 
 def test_every_pair_has_a_route_but_those_that_claim_equality_or_take_a_sum_apart():
@@ -58,10 +67,11 @@ def test_defaults_and_aliases_speak_of_known_ops():
 def test_a_call_has_a_rule_or_a_refusal_and_not_both(op: str):
     for src in PLACEMENTS:
         for dst in PLACEMENTS:
-            refused = refusal(op, src, dst, expert_mode=True)
-            assert (find_move(op, src, dst) is None) == (refused is not None)
-            assert result_of(op, src, dst) == (dst if refused is None else None)
-            if refused is not None:
+            found = transition(op, src, dst, expert_mode=True)
+            assert found is (find_transition(op, src, dst) or found)
+            if isinstance(found, Diagnosis):
+                refused = found
+                assert find_transition(op, src, dst) is None
                 assert refused.code == "SW202"
                 assert refused.message.startswith((op, "src ", "dst "))
                 assert "{" not in refused.message + "".join(refused.help)
@@ -86,12 +96,12 @@ def test_a_remedy_is_a_call_that_is_not_refused_itself():
     for op in OPS:
         for src in (*PLACEMENTS, None):
             for dst in (*PLACEMENTS, None):
-                refused = refusal(op, src, dst, axis="tp")
-                for line in () if refused is None else refused.help:
+                refused = transition(op, src, dst, axis="tp")
+                for line in refused.help if isinstance(refused, Diagnosis) else ():
                     call = call_in(line)
                     if call is not None:
                         name, given = call
-                        assert refusal(name, given["src"], given["dst"]) is None, line
+                        assert isinstance(transition(name, given["src"], given["dst"]), Transition), line
                         tried += 1
     assert tried > 40
 
@@ -104,7 +114,7 @@ def test_the_letter_of_a_placement(placement: object, expected: str):
 
 
 def test_an_alias_is_looked_up_as_what_it_stands_for():
-    assert find_move("shard", I, S(0)) is find_move("convert", I, S(1))
+    assert find_transition("shard", I, S(0)) is find_transition("convert", I, S(1))
 
 
 def test_the_tables_load_without_torch():

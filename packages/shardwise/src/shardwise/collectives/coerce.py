@@ -1,7 +1,7 @@
 """How does a tensor change its placement without communication? convert keeps the value, reinterpret the local bits.
 
 ``convert`` may change local data (take one's own piece, put zeros elsewhere); ``reinterpret`` never does, and may
-change what the tensors mean. Both go through autograd, where the partner move of op_rules/transitions.py may
+change what the tensors mean. Both go through autograd, where the partner transition of op_rules/transitions.py may
 communicate.
 """
 

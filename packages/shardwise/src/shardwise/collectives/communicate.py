@@ -1,10 +1,10 @@
 """Which collectives does a user call? all_reduce, all_gather, reduce_scatter, all_to_all, and unshard.
 
 Each takes the operand's placement ``src`` and the wanted ``dst`` on one axis, moves data, and is differentiable any
-number of times; the gradient takes the partner move of op_rules/transitions.py. Without checking no types are read, so
-``src`` is what counts. Every wrong argument is refused before anything is sent. With ``async_op`` the result may be
-one that waits at its first use; where it has to be laid out anew after the exchange (joined along another dim than 0,
-or cut to split sizes), the call waits.
+number of times; the gradient takes the partner transition of op_rules/transitions.py. Without checking no types are
+read, so ``src`` is what counts. Every wrong argument is refused before anything is sent. With ``async_op`` the result
+may be one that waits at its first use; where it has to be laid out anew after the exchange (joined along another dim
+than 0, or cut to split sizes), the call waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does a move run, and how does autograd see it? One autograd.Function for all moves: its backward is another move.
+"""How a transition runs, and how autograd sees it: one autograd.Function, whose backward is another transition.
 
-Because the table of moves is closed under taking gradients, ``TransitionFunction`` applied to the partner recipe is the
-backward, and applying it again is the double backward.
+Because the table of transitions is closed under taking gradients, ``TransitionFunction`` applied to the partner recipe
+is the whole backward, and applying it again is the double backward.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
         recipe.check(x, recipe, comm, sizes)
     if x.requires_grad and torch.is_grad_enabled():
         if recipe.narrow is not None:
-            raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+            raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
         if recipe.options is not None and x.is_leaf:
             recipe = recipe.for_leaf
         return _apply(x, (recipe, comm, sizes))
@@ -58,12 +58,12 @@ def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     if not (x.requires_grad and torch.is_grad_enabled()):
         return wire.all_reduce_(x, comm, recipe.way)
     if recipe.narrow is not None:
-        raise demand_reduction_dtype(recipe.move.op, recipe.narrow)
+        raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
     if x.is_leaf:
         raise SpmdValueError(
-            f"{recipe.move.op} cannot write into a leaf that requires grad",
+            f"{recipe.row.op} cannot write into a leaf that requires grad",
             code="SW208",
-            help=(f"{recipe.move.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
+            help=(f"{recipe.row.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
         )
     return _apply_in_place(x, (recipe, comm, None))
 
@@ -81,7 +81,7 @@ def run(x: Tensor, step: Step) -> Tensor:
 
 
 class TransitionFunction(torch.autograd.Function):
-    """A move between placements; its gradient takes the partner move."""
+    """A transition between placements; its gradient takes the partner."""
 
     __shardwise_internal__ = True
 
@@ -93,7 +93,7 @@ class TransitionFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         recipe, comm, sizes = ctx.step
-        if sizes is not None and recipe.move.op == "all_to_all":
+        if sizes is not None and recipe.row.op == "all_to_all":
             sizes = (sizes[1], sizes[0])
         recipe = recipe.partner
         if grad.requires_grad and torch.is_grad_enabled():

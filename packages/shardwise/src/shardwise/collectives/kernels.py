@@ -1,4 +1,4 @@
-"""What does each move do to the local tensor? One function per effect; moves with the same effect share it.
+"""What each transition does to the local tensor: one function per effect, shared by those with the same effect.
 
 A kernel takes (x, comm, plan, sizes): ``plan.dim`` is the tensor dim it acts on (for all_to_all the dim that is split),
 ``plan.other_dim`` where all_to_all puts what arrives, ``sizes`` the ranks' uneven sizes along the dim (for all_to_all
@@ -163,4 +163,4 @@ KERNELS: dict[tuple[str, str, str], Kernel] = {
     ("convert", "V", "P"): entry_among_zeros,
     ("convert", "S", "P"): piece_among_zeros,
 }
-"""The effect of each move; a move that is not listed has no effect on the local tensor."""
+"""The effect of each transition; one that is not listed has no effect on the local tensor."""

@@ -1,4 +1,4 @@
-"""What exactly will a call do? A recipe: the move, the dims, the dtypes, worked out once per kind of call.
+"""What exactly a call will do, a recipe: the transition, dims and dtypes, worked out once per kind of call.
 
 Everything that can be refused without looking at sizes is refused here, before any group is resolved and before any
 byte moves. A recipe knows nothing of groups, so it stays valid for ever; ``partner`` is the recipe of its gradient.
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop import wire
-from shardwise.op_rules.transition_refusals import refusal
-from shardwise.op_rules.transitions import MOVES, REDUCTIONS, Move, find_move, letter
+from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard
@@ -38,13 +38,13 @@ class Recipe:
     """
 
     __slots__ = (
-        "_waiting", "casts", "check", "dim", "given", "kernel", "move", "narrow", "op_dtype", "options",
-        "other_dim", "out_dtype", "partner", "way",
+        "_waiting", "casts", "check", "dim", "given", "kernel", "narrow", "op_dtype", "options",
+        "other_dim", "out_dtype", "partner", "row", "way",
     )  # fmt: skip
 
     def __init__(
         self,
-        move: Move,
+        row: Transition,
         dim: int,
         other_dim: int,
         given: torch.dtype,
@@ -53,9 +53,9 @@ class Recipe:
         async_op: bool,
         options: Options | None,
     ) -> None:
-        shrinks = move.op in REDUCTIONS or (move.op, move.src, move.dst) in _SHRINKING
-        self.move = move
-        self.kernel: Kernel = KERNELS.get((move.op, move.src, move.dst), identity)
+        shrinks = row.op in REDUCTIONS or (row.op, row.src, row.dst) in _SHRINKING
+        self.row = row
+        self.kernel: Kernel = KERNELS.get((row.op, row.src, row.dst), identity)
         self.check: Check | None = CHECKS.get(self.kernel)
         self.dim, self.other_dim = dim, other_dim
         self.given = given
@@ -69,7 +69,7 @@ class Recipe:
         self._waiting: Recipe | None = None
 
     def _summed_unasked(self) -> torch.dtype | None:
-        if self.move.backward[0] not in REDUCTIONS or self._option("op_dtype") is not None:
+        if self.row.backward[0] not in REDUCTIONS or self._option("op_dtype") is not None:
             return None
         return next((dtype for dtype in (self.op_dtype, self.out_dtype, self.given) if is_narrow(dtype)), None)
 
@@ -84,9 +84,9 @@ class Recipe:
 
     def _make_partner(self, async_op: bool) -> Recipe:
         """What the gradient goes through. It arrives in this recipe's out dtype and leaves in its input's."""
-        turned = self.move.op == "all_to_all"
+        turned = self.row.op == "all_to_all"
         return Recipe(
-            MOVES[self.move.backward],
+            TRANSITIONS[self.row.backward],
             self.other_dim if turned else self.dim,
             self.dim if turned else self.other_dim,
             self.out_dtype,
@@ -110,19 +110,17 @@ class Recipe:
     @property
     def is_noop(self) -> bool:
         """The call hands its operand back: no change of placement, and no cast asked for."""
-        return self.move.is_noop and not self.casts and self.options is None
+        return self.row.is_noop and not self.casts and self.options is None
 
 
 def make_recipe(axis: DeviceMeshAxis, request: Request) -> Recipe:
     """The recipe of a call. SW202, SW203 for the pair; SW205, SW905 for dims; SW208 for options."""
     op, src, dst = request.op, request.src, request.dst
-    refused = refusal(op, src, dst, expert_mode=request.expert_mode, axis=axis)
-    if refused is not None:
-        raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
-    move = find_move(op, src, dst)
-    assert move is not None, "a pair that is not refused has a row"
+    row = transition(op, src, dst, expert_mode=request.expert_mode, axis=axis)
+    if isinstance(row, Diagnosis):
+        raise SpmdValueError(row.message, code=row.code, help=row.help)
     return Recipe(
-        move,
+        row,
         *_dims(request),
         request.dtype,
         request.op_dtype,

@@ -1,4 +1,4 @@
-"""How does a tensor get from one placement to another on an axis, whatever it takes? The value is kept.
+"""``redistribute``: from one placement to another on an axis, whatever it takes. The value is kept.
 
 ``redistribute`` picks the op from the table of routes in op_rules/transitions.py. One axis at a time: when several axes
 shard one tensor dim, only the innermost may move.
@@ -11,9 +11,9 @@ from typing import Unpack
 
 from torch import Tensor
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.boundary import boundary
-from shardwise.op_rules.transition_refusals import refusal
-from shardwise.op_rules.transitions import ROUTES, letter
+from shardwise.op_rules.transitions import ROUTES, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import PerMeshAxisSpmdType
@@ -51,8 +51,8 @@ def redistribute(
     from_, to = letter(src), letter(dst)
     op = ROUTES.get((from_, to))
     if op is None:
-        refused = refusal("redistribute", src, dst, axis=axis)
-        assert refused is not None, "redistribute has no rows of its own"
+        refused = transition("redistribute", src, dst, axis=axis)
+        assert isinstance(refused, Diagnosis), "redistribute has no rows of its own"
         raise SpmdValueError(refused.message, code=refused.code, help=refused.help)
     if from_ == to == "S" and src == dst:
         op = "convert"

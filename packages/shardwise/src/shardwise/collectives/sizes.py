@@ -1,5 +1,6 @@
-"""Do the operand's sizes fit the move? Checked before any communication, because a rank that stops later leaves the
-others waiting. SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit the number of ranks.
+"""Whether the operand's sizes fit the transition: checked before any communication, or a rank would be left waiting.
+
+SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit the number of ranks.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def _nearly_even(length: int, count: int) -> list[int]:
 
 
 def _call(recipe: Any) -> str:
-    move = recipe.move
-    return f"{move.op} {move.src} -> {move.dst}".replace("S", f"S({recipe.dim})")
+    row = recipe.row
+    return f"{row.op} {row.src} -> {row.dst}".replace("S", f"S({recipe.dim})")
 
 
 Check = Callable[[Tensor, Any, Communicator, Any], None]

@@ -1,39 +1,56 @@
-"""Which moves between placements exist, what does each call do, and what is its backward? Data, one row per move.
+"""What collectives and coercions do to placements: one row per transition, typed and raw, and why others are refused.
 
-Letters: R, I, V, P and S for any S(i). ``backward`` names the row that the gradient takes, so the table is closed: the
-backward of every row is a row again, and a double backward is a walk of two steps.
-Source: the specification, semantics sections 4 and 5.
+Letters: R, I, V, P, S for any S(i), and X, Y for V or S. ``backward`` names the row that the gradient takes, so the
+table is closed: the backward of every row is a row again, and a double backward is a walk of two steps. What a
+transition does to a partition spec, and so to a whole type, is ``transition_types``.
+Source: the specification, semantics sections 4 and 5, api section 4.14; functions as documented by torch.distributed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.types.errors import shown
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, Shard, V
 
 MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 """Ops in which the ranks of an axis wait for each other."""
+REDUCTIONS = frozenset({"all_reduce", "reduce_scatter"})
+"""Ops that add numbers from different ranks, where the dtype on the wire decides what is lost."""
+
+Key = tuple[str, str, str]
+"""Op, letter of src, letter of dst."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Gate:
+    """Why a row needs ``expert_mode=True``: what the call does to a value, and what was probably meant."""
+
+    effect: str
+    help: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
     """One admitted (op, src, dst).
 
-    ``expert``    rarely meant in forward code: needs ``expert_mode=True``.
-    ``backward``  the row of the gradient's move.
+    ``backward``  the row of the gradient's transition.
     ``law``       one line: why the value, or the gradient, is right.
+    ``expert``    set where it is rarely meant in forward code.
     ``reads``     the placement as which the operand is read; differs from ``src`` only where V is read as P.
-    ``through``   a composition src -> through -> dst; ``backward`` is then the move of the first leg's gradient, and
-                  the second leg's gradient is a plain re-reading of the same local tensors.
+    ``through``   a composition src -> through -> dst; ``backward`` is then the transition of the first leg's gradient,
+                  and the second leg's gradient is a plain re-reading of the same local tensors.
     """
 
     op: str
     src: str
     dst: str
-    expert: bool
-    backward: tuple[str, str, str]
+    backward: Key
     law: str
+    expert: Gate | None = None
     reads: str = ""
     through: str = ""
 
@@ -46,6 +63,15 @@ class Move:
         """Nothing changes but, at most, the name: the call hands its operand back."""
         return self.op in ("convert", "reinterpret") and _base(self.src) == _base(self.dst)
 
+    @property
+    def ndim_change(self) -> int:
+        """How many dims more the result has: V is one entry per rank, stacked on a new dim 0 or taken off it."""
+        if self.op in ("reinterpret", "all_to_all", "all_reduce") or self.is_noop:
+            return 0
+        if self.op == "reduce_scatter" or self.src in "RI":
+            return -1 if self.dst == "V" else 0
+        return 1 if self.src == "V" else 0
+
     def meets(self, *, backward: bool) -> bool:
         """True if ranks wait for each other in it, or, where a gradient is taken, in its backward."""
         return self.op in MEETING or (backward and self.backward[0] in MEETING)
@@ -55,56 +81,153 @@ def _base(letter: str) -> str:
     return "V" if letter == "S" else letter
 
 
-def _rows() -> list[Move]:
-    rows = [
-        Move("all_reduce", "P", "R", False, ("all_reduce", "P", "R"), "n uses of the sum: their gradients add up"),
-        Move(
-            "all_reduce", "P", "I", False, ("convert", "I", "R"), "one use of the sum: every addend gets its gradient"
-        ),
-        Move("all_reduce", "V", "R", False, ("all_reduce", "P", "R"), "V read as P", reads="P"),
-        Move("all_reduce", "V", "I", False, ("convert", "I", "R"), "V read as P", reads="P"),
-    ]
-    for part in "VS":
-        rows += [
-            Move("all_gather", part, "R", False, ("reduce_scatter", "P", part), "n uses: sum, each rank keeps its own"),
-            Move("all_gather", part, "I", False, ("convert", "I", part), "one use: each rank takes its own piece"),
-            Move("reduce_scatter", "P", part, False, ("all_gather", part, "R"), "each addend feeds every piece"),
-            Move("reduce_scatter", "V", part, False, ("all_gather", part, "R"), "V read as P", reads="P"),
-            Move(
-                "convert", "R", part, False, ("convert", part, "P"), "the other ranks' pieces get zero from this rank"
-            ),
-            Move("convert", "I", part, False, ("all_gather", part, "I"), "every rank needs the whole gradient"),
-            Move(
-                "convert", part, "P", True, ("convert", "R", part), "disjoint pieces padded with zeros sum to the whole"
-            ),
-        ]
-        rows += [
-            Move("all_to_all", part, other, False, ("all_to_all", other, part), "a permutation of pieces")
-            for other in "VS"
-        ]
-    rows += [
-        Move("convert", "R", "I", True, ("convert", "I", "P"), "equal values; one rank's gradient stands for all"),
-        Move("convert", "I", "R", False, ("all_reduce", "P", "I"), "equal values; n uses, so gradients add up"),
-        Move("convert", "R", "P", False, ("convert", "R", "P"), "rank 0 keeps the value, zeros elsewhere"),
-        Move("convert", "I", "P", True, ("convert", "R", "I"), "rank 0 keeps the value, zeros elsewhere"),
-        Move("reinterpret", "R", "I", True, ("convert", "I", "P"), "equal values; one rank's gradient stands for all"),
-        Move("reinterpret", "R", "V", True, ("reinterpret", "V", "P"), "forgets equality; contributions add up"),
-        Move("reinterpret", "R", "P", True, ("reinterpret", "R", "P"), "n equal addends: the value is multiplied by n"),
-        Move("reinterpret", "I", "R", True, ("all_reduce", "P", "I"), "equal values; n uses, so gradients add up"),
-        Move("reinterpret", "I", "V", False, ("all_reduce", "P", "I"), "I to R, then R to V", through="R"),
-        Move("reinterpret", "I", "P", False, ("all_reduce", "P", "I"), "I to R, then R to P", through="R"),
-        Move("reinterpret", "V", "P", False, ("reinterpret", "R", "V"), "the value becomes the sum of the pieces"),
-    ]
-    # Nothing to do, and nothing to do in backward.
-    rows += [Move(op, a, a, False, (op, a, a), "nothing changes") for op in ("convert", "reinterpret") for a in "RIVP"]
-    rows += [
-        Move("convert", src, dst, False, ("convert", dst, src), "S(i) is V with a claim about the pieces")
-        for src, dst in ("SS", "SV", "VS")
-    ]
-    return rows
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Pairs of ``op`` without a row: ``*`` stands for any letter, ``?`` for what is no placement.
+
+    Texts may use {op}, {src}, {dst}, {axis} (as the caller wrote them) and {x} (the operand's name). The remedy is a
+    call that can be pasted.
+    """
+
+    op: str
+    src: str
+    dst: str
+    message: str
+    help: tuple[str, ...] = ()
 
 
-MOVES: dict[tuple[str, str, str], Move] = {(row.op, row.src, row.dst): row for row in _rows()}
+_AS_IT_IS = "{x} as it is: it holds the whole value on every rank already"
+_SCALED = "equal values would be scaled by the axis size"
+_LOCAL_BITS = "reinterpret does not support S(i): it keeps the local bits and claims nothing about where pieces belong"
+_ONE_GRADIENT = Gate(
+    "keeps the value and lets one rank's gradient stand for all",
+    ("keep {x} at R and convert it where it is used: convert({x}, {axis}, src=R, dst=V)",),
+)
+
+# fmt: off
+_TABLE: tuple[Transition | Absent, ...] = (
+    Transition("all_reduce", "P", "R", ("all_reduce", "P", "R"), "n uses of the sum: their gradients add up"),
+    Transition("all_reduce", "P", "I", ("convert", "I", "R"), "one use of the sum: every addend gets its gradient"),
+    Transition("all_reduce", "V", "R", ("all_reduce", "P", "R"), "V read as P", reads="P"),
+    Transition("all_reduce", "V", "I", ("convert", "I", "R"), "V read as P", reads="P"),
+    Absent("all_reduce", "RI", "*",
+           "all_reduce sums over {axis}, so src must be P, got {src}: " + _SCALED, (_AS_IT_IS,)),
+    Absent("all_reduce", "S?", "*", "src of all_reduce must be P, got {src}",
+           ("all_gather({x}, {axis}, src={src}, dst=R)",)),
+    Absent("all_reduce", "*", "VSP?",
+           "dst of all_reduce must be R or I, got {dst}: after the sum every rank holds the same value",
+           ("all_reduce({x}, {axis}, src=P, dst=R)", "reduce_scatter({x}, {axis}, src=P, dst=S(0)) to keep one piece")),
+
+    Transition("all_gather", "X", "R", ("reduce_scatter", "P", "X"), "n uses: sum, each rank keeps its own"),
+    Transition("all_gather", "X", "I", ("convert", "I", "X"), "one use: each rank takes its own piece"),
+    Absent("all_gather", "P", "*",
+           "src of all_gather must be V or S(i), got P: gathering pending sums does not add them up",
+           ("all_reduce({x}, {axis}, src=P, dst=R)",)),
+    Absent("all_gather", "RI?", "*",
+           "src of all_gather must be V or S(i), got {src}: every rank holds the value already", (_AS_IT_IS,)),
+    Absent("all_gather", "*", "*",
+           "dst of all_gather must be R or I, got {dst}: afterwards every rank holds all pieces",
+           ("all_gather({x}, {axis}, src={src}, dst=R)",)),
+
+    Transition("reduce_scatter", "P", "X", ("all_gather", "X", "R"), "each addend feeds every piece"),
+    Transition("reduce_scatter", "V", "X", ("all_gather", "X", "R"), "V read as P", reads="P"),
+    Absent("reduce_scatter", "RI", "*",
+           "reduce_scatter sums over {axis}, so src must be P, got {src}: " + _SCALED,
+           ("convert({x}, {axis}, src={src}, dst=S(0)) to keep one piece",)),
+    Absent("reduce_scatter", "S", "VS", "src of reduce_scatter must be P, got {src}",
+           ("all_to_all({x}, {axis}, src={src}, dst={dst}) to move pieces without adding them",)),
+    Absent("reduce_scatter", "S?", "*", "src of reduce_scatter must be P, got {src}",
+           ("all_gather({x}, {axis}, src={src}, dst=R) to put the pieces together",)),
+    Absent("reduce_scatter", "*", "*",
+           "dst of reduce_scatter must be V or S(i), got {dst}: each rank keeps one piece of the sum",
+           ("all_reduce({x}, {axis}, src=P, dst=R) to keep the whole sum",)),
+
+    Transition("all_to_all", "X", "Y", ("all_to_all", "Y", "X"), "a permutation of pieces"),
+    Absent("all_to_all", "*", "*", "src and dst of all_to_all must be V or S(i), got {src} and {dst}",
+           ("all_to_all({x}, {axis}, src=S(0), dst=S(1))",)),
+
+    Transition("convert", "R", "X", ("convert", "X", "P"), "the other ranks' pieces get zero from this rank"),
+    Transition("convert", "I", "X", ("all_gather", "X", "I"), "every rank needs the whole gradient"),
+    Transition("convert", "V", "P", ("convert", "R", "V"), "disjoint pieces padded with zeros sum to the whole",
+               Gate("stacks: it adds a dim with one slot per rank and zeros in the others' slots",
+                    ("reinterpret({x}, {axis}, src=V, dst=P) if the ranks' values are addends",))),
+    Transition("convert", "S", "P", ("convert", "R", "S"), "disjoint pieces padded with zeros sum to the whole",
+               Gate("pads this rank's piece with zeros to the whole size",
+                    ("all_gather({x}, {axis}, src={src}, dst=R)",))),
+    Transition("convert", "R", "I", ("convert", "I", "P"), "equal values; one rank's gradient stands for all",
+               _ONE_GRADIENT),
+    Transition("convert", "I", "R", ("all_reduce", "P", "I"), "equal values; n uses, so gradients add up"),
+    Transition("convert", "R", "P", ("convert", "R", "P"), "rank 0 keeps the value, zeros elsewhere"),
+    Transition("convert", "I", "P", ("convert", "R", "I"), "rank 0 keeps the value, zeros elsewhere",
+               Gate("keeps the value on rank 0 of {axis} and puts zeros elsewhere",
+                    ("convert({x}, {axis}, src=I, dst=R)",))),
+    *(Transition("convert", one, one, ("convert", one, one), "nothing changes") for one in "RIVP"),
+    *(Transition("convert", src, dst, ("convert", dst, src), "S(i) is V with a claim about the pieces")
+      for src, dst in ("SS", "SV", "VS")),
+    Absent("convert", "P", "RI", "convert does not communicate, and P -> {dst} needs a sum over {axis}: use all_reduce",
+           ("all_reduce({x}, {axis}, src=P, dst={dst})",)),
+    Absent("convert", "P", "*",
+           "convert does not communicate, and P -> {dst} needs a sum over {axis}: use reduce_scatter (or all_reduce)",
+           ("reduce_scatter({x}, {axis}, src=P, dst={dst})",)),
+    Absent("convert", "VS", "RI",
+           "convert {src} -> {dst} is not supported: convert does not communicate, and every rank needs all pieces",
+           ("all_gather({x}, {axis}, src={src}, dst={dst})",)),
+    Absent("convert", "*", "*", "convert {src} -> {dst} is not supported"),
+
+    Transition("reinterpret", "R", "I", ("convert", "I", "P"), "equal values; one rank's gradient stands for all",
+               _ONE_GRADIENT),
+    Transition("reinterpret", "R", "V", ("reinterpret", "V", "P"), "forgets equality; contributions add up",
+               Gate("forgets that the ranks' values are equal",
+                    ("convert({x}, {axis}, src=R, dst=S(0)) to keep one piece per rank",
+                     "{x} as it is: R mixes freely with V"))),
+    Transition("reinterpret", "R", "P", ("reinterpret", "R", "P"), "n equal addends: the value is multiplied by n",
+               Gate("multiplies the value by the size of {axis}",
+                    ("convert({x}, {axis}, src=R, dst=P) to keep the value",))),
+    Transition("reinterpret", "I", "R", ("all_reduce", "P", "I"), "equal values; n uses, so gradients add up",
+               Gate("keeps the local bits and the value, which is what convert says plainly",
+                    ("convert({x}, {axis}, src=I, dst=R)",))),
+    Transition("reinterpret", "I", "V", ("all_reduce", "P", "I"), "I to R, then R to V", through="R"),
+    Transition("reinterpret", "I", "P", ("all_reduce", "P", "I"), "I to R, then R to P", through="R"),
+    Transition("reinterpret", "V", "P", ("reinterpret", "R", "V"), "the value becomes the sum of the pieces"),
+    *(Transition("reinterpret", one, one, ("reinterpret", one, one), "nothing changes") for one in "RIVP"),
+    Absent("reinterpret", "S", "RI", _LOCAL_BITS, ("all_gather({x}, {axis}, src={src}, dst={dst})",)),
+    Absent("reinterpret", "S", "P", _LOCAL_BITS,
+           ("reinterpret({x}, {axis}, src=V, dst=P) if the ranks' pieces are addends",)),
+    Absent("reinterpret", "S", "*", _LOCAL_BITS,
+           ("convert({x}, {axis}, src={src}, dst=V) to forget where the pieces belong",)),
+    Absent("reinterpret", "P", "S", _LOCAL_BITS, ("reduce_scatter({x}, {axis}, src=P, dst={dst})",)),
+    Absent("reinterpret", "*", "S", _LOCAL_BITS, ("convert({x}, {axis}, src={src}, dst={dst})",)),
+    Absent("reinterpret", "P", "RI",
+           "reinterpret P -> {dst} is not supported: it is ill-defined, the ranks' addends differ",
+           ("all_reduce({x}, {axis}, src=P, dst={dst})",)),
+    Absent("reinterpret", "P", "*",
+           "reinterpret P -> {dst} is not supported: it is ill-defined, the gradient would depend on a sum never taken",
+           ("reduce_scatter({x}, {axis}, src=P, dst={dst})",)),
+    Absent("reinterpret", "V", "RI",
+           "reinterpret V -> {dst} is not supported: it cannot be asserted that the ranks hold equal values",
+           ("all_gather({x}, {axis}, src=V, dst={dst})",
+            "reinterpret_no_grad({x}, {axis}, dst={dst}) if they are equal")),
+    Absent("reinterpret", "*", "*", "reinterpret {src} -> {dst} is not supported"),
+
+    Absent("redistribute", "*", "*", "redistribute cannot go from {src} to {dst}"),
+)
+# fmt: on
+
+
+def _spelt_out() -> Iterator[Transition]:
+    """The rows, with X and Y read as V and as S."""
+    for row in _TABLE:
+        if isinstance(row, Transition):
+            for x in "VS" if "X" in (row.src, row.dst) else "X":
+                for y in "VS" if "Y" in (row.src, row.dst) else "Y":
+                    read = {"X": x, "Y": y}
+                    src, dst, reads = (read.get(one, one) for one in (row.src, row.dst, row.reads))
+                    op, back, forth = row.backward
+                    backward = (op, read.get(back, back), read.get(forth, forth))
+                    yield replace(row, src=src, dst=dst, backward=backward, reads=reads)
+
+
+TRANSITIONS: dict[Key, Transition] = {(row.op, row.src, row.dst): row for row in _spelt_out()}
 
 ALIASES = {"shard": "convert", "unshard": "all_gather", "invariant_to_replicate": "convert"}
 """Ops that are another op under a second name."""
@@ -132,8 +255,79 @@ ROUTES: dict[tuple[str, str], str] = {
 }
 """Which op takes ``redistribute`` from src to dst."""
 
-REDUCTIONS = frozenset({"all_reduce", "reduce_scatter"})
-"""Ops that add numbers from different ranks, where the dtype on the wire decides what is lost."""
+
+@dataclass(frozen=True, slots=True)
+class RawCollective:
+    """One function of ``torch.distributed``, or one functional collective, which returns its result (``functional``).
+
+    ``params``    its positional parameters in order.
+    ``sent``      the parameter whose tensor is sent; ``received`` the one that receives: the same one for in-place
+                  collectives, none for functional ones.
+    ``admits``    the placements that the sent tensor may have; ``gives`` is what the result is afterwards.
+    ``pieces``    the op above that does the same to the pieces of a sharded tensor, along dim 0; empty if they are
+                  handed on one by one, which no partition spec could tell.
+    """
+
+    name: str
+    params: str
+    sent: str
+    received: str
+    admits: str
+    gives: str
+    law: str
+    pieces: str = ""
+    functional: bool = False
+
+
+_SUM = ("PV", "R", "the sum of the addends, on every rank", "all_reduce")
+_ONE_OF_ALL = ("VRI", "R", "one value from all, on every rank", "all_reduce")
+_ONE_RANKS = ("VRI", "R", "one rank's value, on every rank", "all_reduce")
+_GATHERED = ("VRI", "R", "all pieces, on every rank", "all_gather")
+_PIECE = ("PV", "V", "a piece of the sum", "reduce_scatter")
+_EXCHANGED = ("VRI", "V", "pieces exchanged", "all_to_all")
+
+# A reduction other than a sum has its own row, ``name/other``.
+# fmt: off
+RAW: dict[str, RawCollective] = {row.name: row for row in (
+    RawCollective("all_reduce", "tensor op group", "tensor", "tensor", *_SUM),
+    RawCollective("all_reduce/other", "tensor op group", "tensor", "tensor", *_ONE_OF_ALL),
+    RawCollective("all_reduce_coalesced", "tensors op group", "tensors", "tensors", *_SUM),
+    RawCollective("all_reduce_coalesced/other", "tensors op group", "tensors", "tensors", *_ONE_OF_ALL),
+    RawCollective("all_gather", "tensor_list tensor group", "tensor", "tensor_list", *_GATHERED[:3]),
+    RawCollective("all_gather_into_tensor", "output_tensor input_tensor group", "input_tensor", "output_tensor",
+                  *_GATHERED),
+    RawCollective("all_gather_single", "output_tensor input_tensor group", "input_tensor", "output_tensor", *_GATHERED),
+    RawCollective("reduce_scatter", "output input_list op group", "input_list", "output", *_PIECE[:3]),
+    RawCollective("reduce_scatter/other", "output input op group", "input", "output", "VRI", "V",
+                  "a piece of the maximum"),
+    RawCollective("reduce_scatter_tensor", "output input op group", "input", "output", *_PIECE),
+    RawCollective("reduce_scatter_single", "output input op group", "input", "output", *_PIECE),
+    RawCollective("all_to_all", "output_tensor_list input_tensor_list group", "input_tensor_list", "output_tensor_list",
+                  *_EXCHANGED[:3]),
+    RawCollective("all_to_all_single", "output input output_split_sizes input_split_sizes group", "input", "output",
+                  *_EXCHANGED),
+    RawCollective("broadcast", "tensor src group", "tensor", "tensor", *_ONE_RANKS),
+    RawCollective("reduce", "tensor dst op group", "tensor", "tensor", "PV", "V", "only one rank has the sum",
+                  "all_reduce"),
+    RawCollective("gather", "tensor gather_list dst group", "tensor", "gather_list", "VRI", "V",
+                  "one rank has the pieces"),
+    RawCollective("scatter", "tensor scatter_list src group", "scatter_list", "tensor", "VRI", "V", "one piece each"),
+    RawCollective("send", "tensor dst group", "tensor", "", "VRI", "", "nothing is received here"),
+    RawCollective("isend", "tensor dst group", "tensor", "", "VRI", "", "nothing is received here"),
+    RawCollective("recv", "tensor src group", "", "tensor", "", "V", "what one other rank sent"),
+    RawCollective("irecv", "tensor src group", "", "tensor", "", "V", "what one other rank sent"),
+)}
+
+FUNCTIONAL: dict[str, RawCollective] = {row.name: row for row in (
+    RawCollective("all_reduce", "input op group", "input", "", *_SUM, functional=True),
+    RawCollective("all_reduce/other", "input op group", "input", "", *_ONE_OF_ALL, functional=True),
+    RawCollective("all_reduce_", "input op group", "input", "input", *_SUM),
+    RawCollective("all_gather_into_tensor", "input size group", "input", "", *_GATHERED, functional=True),
+    RawCollective("reduce_scatter_tensor", "input op size group", "input", "", *_PIECE, functional=True),
+    RawCollective("all_to_all_single", "input out_splits in_splits group", "input", "", *_EXCHANGED, functional=True),
+    RawCollective("broadcast", "input src group", "input", "", *_ONE_RANKS, functional=True),
+)}
+# fmt: on
 
 
 def letter(placement: Any) -> str:
@@ -143,11 +337,54 @@ def letter(placement: Any) -> str:
     return placement.value if isinstance(placement, PerMeshAxisLocalSpmdType) else ""
 
 
-def find_move(op: str, src: Any, dst: Any) -> Move | None:
-    """The row for a call; None if there is no such move."""
-    return MOVES.get((ALIASES.get(op, op), letter(src), letter(dst)))
+def find_transition(op: str, src: Any, dst: Any) -> Transition | None:
+    """The row for these letters, gated or not; None if there is none."""
+    return TRANSITIONS.get((ALIASES.get(op, op), letter(src), letter(dst)))
 
 
-def result_of(op: str, src: Any, dst: Any) -> Any:
-    """What the result's placement on the axis is: ``dst`` for an admitted call, None for one that is refused."""
-    return None if find_move(op, src, dst) is None else dst
+def transition(
+    op: str, src: Any, dst: Any, *, expert_mode: bool = False, axis: Any = "axis", x: str = "x"
+) -> Transition | Diagnosis:
+    """The row for a call of ``op`` with these placements, or what to say about the call."""
+    op = ALIASES.get(op, op)
+    if isinstance(src, str) or isinstance(dst, str):
+        return Diagnosis(
+            "SW202",
+            f"src and dst of {op} are placements and not strings, got src={src!r}, dst={dst!r}",
+            help=("from shardwise import R, I, V, P, S",),
+        )
+    row = find_transition(op, src, dst)
+    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
+    if row is None:
+        return _absent(op, letter(src) or "?", letter(dst) or "?", words)
+    if row.expert and not expert_mode:
+        return Diagnosis(
+            "SW203",
+            f"{op} {src} -> {dst} {row.expert.effect.format(**words)}; it is rarely meant and needs expert_mode=True",
+            help=tuple(line.format(**words) for line in row.expert.help),
+        )
+    if op == "convert" and row.src == row.dst == "S" and src != dst:
+        return Diagnosis(
+            "SW202",
+            f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: use all_to_all",
+            help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
+        )
+    return row
+
+
+def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:
+    further = next((one for one in (src, dst) if one not in {*"RIVPS?"}), None)
+    if further is not None:
+        return Diagnosis("SW202", f"{op} is not defined for {further}: of pending reductions it knows the sum, P")
+    for row in _TABLE:
+        if isinstance(row, Absent) and row.op == op and _matches(row.src, src) and _matches(row.dst, dst):
+            # A remedy that would repeat what is no placement helps nobody.
+            unusable = [name for name, found in (("{src}", src), ("{dst}", dst)) if found == "?"]
+            lines = [line for line in row.help if not any(name in line for name in unusable)]
+            help_lines = tuple(line.format(**words) for line in lines)
+            return Diagnosis("SW202", row.message.format(**words), help=help_lines)
+    return Diagnosis("SW202", f"{op} cannot go from {words['src']} to {words['dst']}")
+
+
+def _matches(letters: str, found: str) -> bool:
+    return letters == "*" or found in letters

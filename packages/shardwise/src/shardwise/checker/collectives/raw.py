@@ -1,4 +1,4 @@
-"""How is a raw ``torch.distributed`` call checked? By its row in ``op_rules/raw_transitions.py``, before it runs.
+"""How is a raw ``torch.distributed`` call checked? By its row in ``op_rules/transitions.py``, before it runs.
 
 The functional collectives of ``torch.ops._c10d_functional`` have rows of their own: they return their result. A call on
 a group of one rank is nobody's business.
@@ -22,7 +22,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
-from shardwise.op_rules.raw_transitions import FUNCTIONAL, RAW, RawRow
+from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -36,7 +36,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
 from .raw_backward import leave_node, passages
-from .raw_pieces import Exchange, exchange_of, refused_pieces, spec_after, uneven_after
+from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
 from .rearranged_dims import dim_meant
 
 _NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
@@ -71,7 +71,7 @@ def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: M
     return result
 
 
-def _raw(name: str, rows: Mapping[str, RawRow]) -> Handler:
+def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     usual = _USUAL.get(name, name)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -225,7 +225,7 @@ def _arrived(
         placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
         return TensorType.of(placements)
-    spec = spec_after(exchange, base, tensor.ndim, sent_ndim)
+    spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
     return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
 
 

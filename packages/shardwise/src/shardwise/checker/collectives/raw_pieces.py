@@ -1,4 +1,4 @@
-"""What do raw collectives do to the pieces of a sharded tensor? The global half of ``raw``.
+"""Raw collectives on the pieces of a sharded tensor: which are refused, and the spec of the result.
 
 Pieces are neither addends nor candidates, so they are not reduced. They are put together along dim 0, or stacked on a
 new one, which is honest about being a list; a functional collective says along which dim (``rearranging``). What is cut
@@ -19,12 +19,11 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside
-from shardwise.op_rules.raw_transitions import Pieces, RawRow
-from shardwise.types.placement import R, Shard
+from shardwise.op_rules.transition_types import TransitionCall, spec_after, type_after
+from shardwise.op_rules.transitions import REDUCTIONS, RawCollective
+from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
-
-from .shard_moves import landed, moved_spec, unequal
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
 
@@ -36,7 +35,7 @@ class Exchange:
     ``ragged``  the ranks are given pieces of different sizes.
     """
 
-    row: RawRow
+    row: RawCollective
     name: str
     axis: MeshAxis
     dim: int = 0
@@ -48,7 +47,7 @@ class Exchange:
         return self.received is not None and len(self.received) != sent
 
 
-def exchange_of(row: RawRow, name: str, axis: MeshAxis, given: Mapping[str, Any], dim: int) -> Exchange:
+def exchange_of(row: RawCollective, name: str, axis: MeshAxis, given: Mapping[str, Any], dim: int) -> Exchange:
     """The call with these arguments, whose result is along ``dim`` what rows say of dim 0."""
     into = given.get(row.received) if row.received != row.sent else None
     shape = tuple(into.shape) if isinstance(into, torch.Tensor) else None
@@ -64,14 +63,14 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
         return None
     known, op, along = max(dims), exchange.name, axis_text(exchange.axis)
     whole = f"all_gather({name}, {axis_argument(exchange.axis)}, src=S({known}), dst=R) for all of it"
-    if exchange.row.pieces in (Pieces.MIXED, Pieces.CUT):
+    if exchange.row.pieces in REDUCTIONS:
         return Diagnosis(
             "SW201",
             f"{op} would make one value out of the pieces of {name}, which is sharded on dim {known} over {along}",
             (),
             (whole,),
         )
-    if exchange.row.pieces is not Pieces.JOINED or exchange.stacks(ndim):
+    if exchange.row.pieces != "all_gather" or exchange.stacks(ndim):
         return None
     if known != exchange.dim:
         return Diagnosis(
@@ -80,24 +79,27 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
             (),
             (whole,),
         )
-    if not type.uneven.isdisjoint(axes):
-        return unequal(op, axes, Shard(known), R)
-    moved = moved_spec("all_gather", type, ndim, axes, Shard(known), R)
-    return moved if isinstance(moved, Diagnosis) else None
+    return type_after(TransitionCall("all_gather", exchange.axis, axes, Shard(known), R, ndim, op), type).refusal
 
 
-def spec_after(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:
+def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:
     """The spec of a result with ``ndim`` dims, where what was sent has ``sent_ndim`` dims and the type ``before``."""
     axes = _axes(exchange.axis, before) or (exchange.axis,)
-    spec = landed(before.spec, sent_ndim, axes, None)
-    if spec is not None and ndim == sent_ndim + 1:
-        return PartitionSpec(None, *spec)
-    if ndim != sent_ndim:
+    pieces, dim = exchange.row.pieces, Shard(exchange.dim)
+    src: PerMeshAxisSpmdType
+    dst: PerMeshAxisSpmdType
+    if ndim == sent_ndim + 1:
+        op, src, dst = "all_gather", V, R  # stacked, whatever the pieces are
+    elif ndim != sent_ndim:
         return None
-    cut = exchange.row.pieces is Pieces.CUT
-    if exchange.row.pieces is Pieces.EXCHANGED:
-        cut = bool(before.spec) and all(axis in entry_axes(before.spec[0]) for axis in axes)  # type: ignore[index]
-    return landed(spec, ndim, axes, Shard(exchange.dim)) if cut and ndim and not _local_axes() & set(axes) else spec
+    elif pieces == "reduce_scatter":
+        op, src, dst = pieces, P, dim
+    elif pieces == "all_to_all" and before.spec and all(axis in entry_axes(before.spec[0]) for axis in axes):
+        op, src, dst = pieces, dim, dim
+    else:
+        op, src, dst = "all_reduce", P, R
+    step = TransitionCall(op, exchange.axis, axes, src, dst, sent_ndim, exchange.name)
+    return spec_after(step, before.spec, cuts=sent_ndim > 0 and not _local_axes() & set(axes))
 
 
 def uneven_after(exchange: Exchange, before: TensorType) -> frozenset[Any]:

@@ -20,12 +20,12 @@ from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.transition_types import landed
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..collectives.shard_moves import landed
 from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 

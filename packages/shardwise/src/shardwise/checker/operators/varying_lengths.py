@@ -21,7 +21,7 @@ from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.operators.lengths import DECIDED, Decided
-from shardwise.op_rules.raw_transitions import RawRow
+from shardwise.op_rules.transitions import RawCollective
 from shardwise.types.errors import SpmdTypeError
 
 from ..call.arguments import Op
@@ -151,7 +151,12 @@ def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str)
 
 
 def check_raw_shapes(
-    session: CheckSession, row: RawRow, op: str, axis: Any, sent: Sequence[torch.Tensor], given: Mapping[str, Any]
+    session: CheckSession,
+    row: RawCollective,
+    op: str,
+    axis: Any,
+    sent: Sequence[torch.Tensor],
+    given: Mapping[str, Any],
 ) -> None:
     """The same for the raw collective ``row`` that sends these tensors, which the program calls ``op``."""
     ragged = [tensor for tensor in sent if lengths_of(tensor)]

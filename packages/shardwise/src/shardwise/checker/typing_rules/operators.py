@@ -1,8 +1,8 @@
-"""What do the collectives and coercions do to types alone? The operators that a hand-written rule is composed of.
+"""The operators that a typing rule is composed of: what collectives and coercions do to types alone.
 
-They take tensors or ``NdimWithSpmdType``, move no data, and answer with a stand-in, or put the type on ``out``. Which
-moves exist is read from ``op_rules/transitions.py``, so a rule admits what the runtime ops admit; the expert gates are
-left out.
+They take tensors or ``NdimWithSpmdType``, move no data, and answer with a stand-in, or put the type on ``out``. What a
+transition does is asked of ``op_rules/transitions.py``, so a rule admits what the runtime ops admit; the expert gates
+are left out.
 Source: api sections 3.12 and 4.13.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.annotating import asserted_type, refine
 from shardwise.interop.hook_run import see
@@ -21,7 +22,15 @@ from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
-from shardwise.op_rules.transitions import DEFAULTS, MOVES, find_move, letter
+from shardwise.op_rules.transition_types import TransitionCall, spec_after, type_after
+from shardwise.op_rules.transitions import (
+    DEFAULTS,
+    TRANSITIONS,
+    Transition,
+    find_transition,
+    letter,
+    transition,
+)
 from shardwise.types.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
@@ -55,12 +64,12 @@ __all__ = [
 
 def all_reduce(x: Any, axis: Any, *, src: Any = DEFAULTS["all_reduce"]["src"], dst: Any, out: Any = None) -> Any:
     """The type after summing ``x`` over ``axis``: P or V -> R or I."""
-    return _move("all_reduce", x, axis, src, dst, out)
+    return _transition("all_reduce", x, axis, src, dst, out)
 
 
 def all_gather(x: Any, axis: Any, *, src: Any = DEFAULTS["all_gather"]["src"], dst: Any, out: Any = None) -> Any:
     """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0."""
-    return _move("all_gather", x, axis, src, dst, out)
+    return _transition("all_gather", x, axis, src, dst, out)
 
 
 def reduce_scatter(
@@ -72,7 +81,7 @@ def reduce_scatter(
     out: Any = None,
 ) -> Any:
     """The type after summing ``x`` and keeping a piece: P or V -> V or S(i); to V, dim 0 is unbound and goes."""
-    return _move("reduce_scatter", x, axis, src, dst, out)
+    return _transition("reduce_scatter", x, axis, src, dst, out)
 
 
 def all_to_all(
@@ -84,17 +93,17 @@ def all_to_all(
     out: Any = None,
 ) -> Any:
     """The type after an exchange of pieces: V or S(i) -> V or S(j)."""
-    return _move("all_to_all", x, axis, src, dst, out)
+    return _transition("all_to_all", x, axis, src, dst, out)
 
 
 def reinterpret(x: Any, axis: Any, *, src: Any, dst: Any, out: Any = None) -> Any:
     """The type after reading the same local tensors as something else."""
-    return _move("reinterpret", x, axis, src, dst, out)
+    return _transition("reinterpret", x, axis, src, dst, out)
 
 
 def convert(x: Any, axis: Any, *, src: Any, dst: Any, out: Any = None) -> Any:
     """The type after a change of representation that keeps the value and needs no communication."""
-    return _move("convert", x, axis, src, dst, out)
+    return _transition("convert", x, axis, src, dst, out)
 
 
 def ignore(*values: Any) -> None:
@@ -106,71 +115,60 @@ def ignore(*values: Any) -> None:
 
 
 @dataclass(frozen=True)
-class _Move:
-    """One call: ``parts`` are the axes of the operand's type that make up ``axis``, outermost first."""
+class RuleTransition(TransitionCall):
+    """A step of a typing rule; ``name`` is the operand's."""
 
-    op: str
     name: str
-    axis: MeshAxis
-    parts: tuple[MeshAxis, ...]
-    src: Any
-    dst: Any
-    ndim: int
-    ndim_out: int
 
     def __str__(self) -> str:
         return f"{self.op}({self.name}, {self.axis!r}, src={self.src!r}, dst={self.dst!r})"
 
 
-def _move(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
+def _transition(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
     check_operand(x, op)
-    _check_transition(op, src, dst)
+    row = _row(op, src, dst)
     name = name_of(x, "the operand")
     resolved = normalize_axis(axis)
-    ndim = x.ndim + _ndim_change(op, name, x.ndim, src, dst)
+    if row.ndim_change < 0 and x.ndim == 0:
+        raise SpmdTypeError(f"{op} to V unbinds dim 0, but {name} has no dims", code="SW206")
+    ndim = x.ndim + row.ndim_change
     src, dst = _on(src, x.ndim, name), _on(dst, ndim, "the result")
-    type, parts = _resolved(x, name, resolved)
-    move = _Move(op, name, resolved, parts, src, dst, x.ndim, ndim)
-    if op == "convert" and isinstance(src, Shard) and isinstance(dst, Shard) and src != dst:
+    found = transition(op, src, dst, expert_mode=True)
+    if isinstance(found, Diagnosis):
         raise SpmdTypeError(
             f"{owner()}: convert cannot move shards from dim {src.dim} to dim {dst.dim}",
             code="SW202",
             help=(f"all_to_all({name}, {axis_argument(resolved)}, src={src!r}, dst={dst!r})",),
         )
+    type, parts = _resolved(x, name, resolved)
+    step = RuleTransition(op, resolved, parts, src, dst, x.ndim, op, name)
+    if row.ndim_change < 0 and type.spec is not None and type.spec[0] is not None:
+        raise SpmdTypeError(f"{owner()}: {step} unbinds dim 0, which is sharded: {type.spec!r}", code="SW305")
     if resolved.size() > 1:
-        type = _established(x, type, move)
-        result = _after(type, move)
+        result = _after(_established(x, type, step), step)
     else:
-        result = _shifted(type, move)
+        result = type.with_spec(spec_after(step, type.spec, cuts=False))
     if out is None:
         summable: frozenset[Any] = getattr(x, "summable", frozenset()) - set(parts)
         return NdimWithSpmdType.of(ndim, result, described=f"{op}({name})", summable=summable)
     if out.ndim != ndim:
-        raise SpmdTypeError(f"{owner()} says that {move} has {ndim} dims, but out has {out.ndim}", code="SW304")
+        raise SpmdTypeError(f"{owner()} says that {step} has {ndim} dims, but out has {out.ndim}", code="SW304")
     check_operand(out, op)
     set_type(out, result, Origin(user_site(), f"{op} in {owner()}") if isinstance(out, torch.Tensor) else None)
     return out
 
 
-def _check_transition(op: str, src: Any, dst: Any) -> None:
+def _row(op: str, src: Any, dst: Any) -> Transition:
     for value in (src, dst):
         if not letter(value):
             raise SpmdArgumentError(f"rules.{op} takes R, I, V, P or S(i) as src and dst, got {value!r}", code="SW202")
-    if find_move(op, src, dst) is None:
-        pairs = ", ".join(f"{a}->{b}" for name, a, b in MOVES if name == op)
+    row = find_transition(op, src, dst)
+    if row is None:
+        pairs = ", ".join(f"{a}->{b}" for name, a, b in TRANSITIONS if name == op)
         raise SpmdTypeError(
             f"rules.{op} cannot go from {src!r} to {dst!r}; allowed are {pairs} (S for any S(i))", code="SW202"
         )
-
-
-def _ndim_change(op: str, name: str, ndim: int, src: Any, dst: Any) -> int:
-    if op == "all_gather" and src is V:
-        return 1
-    if op == "reduce_scatter" and dst is V:
-        if ndim == 0:
-            raise SpmdTypeError(f"reduce_scatter to V unbinds dim 0, but {name} has no dims", code="SW206")
-        return -1
-    return 0
+    return row
 
 
 def _on(placement: Any, ndim: int, name: str) -> Any:
@@ -194,27 +192,27 @@ def _resolved(x: Any, name: str, axis: MeshAxis) -> tuple[TensorType, tuple[Mesh
     return type, (axis,)
 
 
-def _established(x: Any, type: TensorType, move: _Move) -> TensorType:
-    """The operand's type with ``src`` on the move's axes: found there, or asserted where nothing was known.
+def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
+    """The operand's type with ``src`` on the step's axes: found there, or asserted where nothing was known.
 
     Errors: SW305 if the operand is something else. V is read as P only where a contraction may have left a sum.
     """
-    wanted = to_local_type(move.src)
-    for part in move.parts:
+    wanted = to_local_type(step.src)
+    for part in step.axes:
         place = type.get(part)
         if place is None:
-            type = refine(type, asserted_type(({part: move.src},), x.ndim), gradient_free=True)
+            type = refine(type, asserted_type(({part: step.src},), x.ndim), gradient_free=True)
             set_type(x, type, Origin(user_site(), f"established by {owner()}"))
             continue
         if place is wanted or is_unknown(type, part) or _reads_as(x, type, place, wanted, part):
             continue
         raise SpmdTypeError(
-            f"{owner()}: {move} expected input type {wanted!r} over {part!r}, got {place!r}",
+            f"{owner()}: {step} expected input type {wanted!r} over {part!r}, got {place!r}",
             code="SW305",
-            help=_source_help(move, place),
+            help=_source_help(step, place),
         )
-    if isinstance(move.src, Shard):
-        return _with_shard(x, type, move)
+    if isinstance(step.src, Shard):
+        return _with_shard(x, type, step)
     return type
 
 
@@ -228,91 +226,57 @@ def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis)
     return wanted is P and place is V and part in getattr(x, "summable", ())
 
 
-def _source_help(move: _Move, place: Any) -> tuple[str, ...]:
-    if place is V and move.src is P:
-        call = f"rules.reinterpret({move.name}, {axis_argument(move.axis)}, src=V, dst=P)"
+def _source_help(step: RuleTransition, place: Any) -> tuple[str, ...]:
+    if place is V and step.src is P:
+        call = f"rules.reinterpret({step.name}, {axis_argument(step.axis)}, src=V, dst=P)"
         return (f"{call} first, if the pieces are meant as addends",)
-    if find_move(move.op, place, move.dst) is not None:
-        return (f"rules.{move.op}({move.name}, {axis_argument(move.axis)}, src={place!r}, dst={move.dst!r})",)
+    if find_transition(step.op, place, step.dst) is not None:
+        return (f"rules.{step.op}({step.name}, {axis_argument(step.axis)}, src={place!r}, dst={step.dst!r})",)
     return ()
 
 
-def _with_shard(x: Any, type: TensorType, move: _Move) -> TensorType:
-    """``type`` with the claim that the move's axes shard dim ``src.dim``, innermost."""
-    dim = move.src.dim
+def _with_shard(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
+    """``type`` with the claim that the step's axes shard dim ``src.dim``, innermost."""
+    dim = step.src.dim
     spec = type.spec or PartitionSpec(*[None] * x.ndim)
-    for part in move.parts:
+    for part in step.axes:
         home = next((at for at, entry in enumerate(spec) if part in entry_axes(entry)), None)
         if home not in (None, dim):
             raise SpmdTypeError(
-                f"{owner()}: {move} expected input shard S({dim}) over {part!r}, got S({home})", code="SW305"
+                f"{owner()}: {step} expected input shard S({dim}) over {part!r}, got S({home})", code="SW305"
             )
         if home is None:
-            if len(move.parts) > 1 or spec[dim] is not None:
+            if len(step.axes) > 1 or spec[dim] is not None:
                 axes = (*entry_axes(spec[dim]), part)
                 spec = PartitionSpec(*spec[:dim], make_entry(axes), *spec[dim + 1 :])
             else:
-                type = refine(type, asserted_type(({part: move.src},), x.ndim), gradient_free=True)
+                type = refine(type, asserted_type(({part: step.src},), x.ndim), gradient_free=True)
                 set_type(x, type, Origin(user_site(), f"established by {owner()}"))
                 spec = type.spec or spec
     return type.with_spec(spec)
 
 
-def _after(type: TensorType, move: _Move) -> TensorType:
-    """The result's type: ``dst`` on the move's axes; on global axes also where the shards are now."""
-    followed = [part for part in move.parts if is_global(part)]
-    if followed and len(followed) < len(move.parts):
-        rest = [part for part in move.parts if part not in followed]
-        raise SpmdTypeError(
-            f"{owner()}: {move} spans axes whose shards are followed, {followed}, and local ones, {rest}", code="SW305"
+def _after(type: TensorType, step: RuleTransition) -> TensorType:
+    """The result's type. Errors: SW305, SW410, SW412 and others where the shards cannot be followed."""
+    local_axes = [part for part in step.axes if not is_global(part)]
+    after = type_after(step, type, local_axes, sized=True)
+    refusal = after.refusal
+    if refusal is None:
+        return after.type.with_spec(without_local_axes(after.type.spec))
+    if refusal.code == "SW410":
+        inner = next(entry_axes(entry)[-1] for entry in type.spec or () if step.axes[0] in entry_axes(entry))
+        raise RedistributeError(
+            f"{owner()}: {step} moves {step.axis!r}, but {inner!r} shards the same dim further in; only the innermost "
+            f"axis of a dim can be moved",
+            code="SW410",
         )
-    if followed:
-        _check_global(type, move)
-    placed = _shifted(type, move).with_placements(dict.fromkeys(move.parts, to_local_type(move.dst)))
-    spec = None if placed.spec is None else placed.spec.without(move.parts)
-    if followed and isinstance(move.dst, Shard):
-        entries = list(spec or [None] * move.ndim_out)
-        entries[move.dst.dim] = make_entry((*entry_axes(entries[move.dst.dim]), *move.parts))
-        spec = PartitionSpec(*entries)
-    return placed.with_spec(without_local_axes(spec))
-
-
-def _check_global(type: TensorType, move: _Move) -> None:
-    """Errors: SW412 for a form without a global reading, SW410 for an axis that is not innermost."""
-    if move.op in _STACKING and (move.dst is V or (move.src is V and move.op != "reduce_scatter")):
-        raise _stacks(move)
-    for entry in type.spec or ():
-        axes = entry_axes(entry)
-        if any(part in axes for part in move.parts) and axes[-len(move.parts) :] != move.parts:
-            raise RedistributeError(
-                f"{owner()}: {move} moves {move.axis!r}, but {axes[-1]!r} shards the same dim further in; only the "
-                f"innermost axis of a dim can be moved",
-                code="SW410",
-            )
-
-
-_STACKING = ("all_gather", "reduce_scatter", "all_to_all")
-
-
-def _stacks(move: _Move) -> SpmdTypeError:
-    return SpmdTypeError(
-        f"{owner()}: {move} stacks or unbinds pieces, which says nothing about a global tensor",
-        code="SW412",
-        help=("name the dim: S(i) in place of V",),
-    )
-
-
-def _shifted(type: TensorType, move: _Move) -> TensorType:
-    """The operand's type with a dim 0 put in front, or taken away."""
-    change = move.ndim_out - move.ndim
-    if change == 0 or type.spec is None:
-        return type
-    if change > 0:
-        return type.with_spec(PartitionSpec(None, *type.spec))
-    if type.spec[0] is not None:
-        raise SpmdTypeError(f"{owner()}: {move} unbinds dim 0, which is sharded: {type.spec!r}", code="SW305")
-    rest = type.spec[1:]
-    return type.with_spec(PartitionSpec(*rest) if any(entry is not None for entry in rest) else None)
+    if refusal.code == "SW412":
+        raise SpmdTypeError(
+            f"{owner()}: {step} stacks or unbinds pieces, which says nothing about a global tensor",
+            code="SW412",
+            help=("name the dim: S(i) in place of V",),
+        )
+    raise SpmdTypeError(f"{owner()}: {step}: {refusal.message}", code=refusal.code, help=refusal.help)
 
 
 def output(out: Any, typed: Any) -> None:
