@@ -14,7 +14,7 @@ from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class Remedy:
     """A call that changes one operand's placement, and what it costs."""
 
     src: PerMeshAxisLocalSpmdType
@@ -26,11 +26,11 @@ class Transition:
 # In the order in which they are tried: first what costs nothing in forward. R -> I and V -> P are never suggested,
 # because they assert something that only the author can know.
 TRANSITIONS = (
-    Transition(I, R, "convert", "no communication in forward, all-reduce of the gradient in backward"),
-    Transition(I, P, "convert", "zeroes all ranks but the first, nothing in backward"),
-    Transition(P, R, "all_reduce", "all-reduce in forward and in backward"),
-    Transition(P, I, "all_reduce", "all-reduce in forward, nothing in backward"),
-    Transition(R, P, "convert", "zeroes all ranks but the first, in forward and in backward"),
+    Remedy(I, R, "convert", "no communication in forward, all-reduce of the gradient in backward"),
+    Remedy(I, P, "convert", "zeroes all ranks but the first, nothing in backward"),
+    Remedy(P, R, "all_reduce", "all-reduce in forward and in backward"),
+    Remedy(P, I, "all_reduce", "all-reduce in forward, nothing in backward"),
+    Remedy(R, P, "convert", "zeroes all ranks but the first, in forward and in backward"),
 )
 
 
@@ -39,7 +39,7 @@ class Repair:
     """Apply ``transition`` to each of the operands at ``positions`` before the call."""
 
     positions: tuple[int, ...]
-    transition: Transition
+    transition: Remedy
 
 
 def repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None = None) -> Iterator[Repair]:
@@ -64,7 +64,7 @@ def _at(givens: Sequence[Given], place: PerMeshAxisLocalSpmdType) -> tuple[int, 
 
 
 def _mends(
-    rule: OpRule, givens: Sequence[Given], transition: Transition, positions: tuple[int, ...], blocked: str | None
+    rule: OpRule, givens: Sequence[Given], transition: Remedy, positions: tuple[int, ...], blocked: str | None
 ) -> bool:
     changed = [replace(g, place=transition.dst) if at in positions else g for at, g in enumerate(givens)]
     result = local_rules(rule, changed, blocked=blocked)
