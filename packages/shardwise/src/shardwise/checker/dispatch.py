@@ -8,17 +8,16 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
 from shardwise.interop import recording
-from shardwise.interop.located_call import Located
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
 from shardwise.op_rules import custom_rules as custom
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind, OpRule
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
 from .call.arguments import Op
@@ -156,16 +155,14 @@ def no_rule(name: OpName) -> Handler:
         if session.collector is not None:
             session.collector.count_no_rule(op)
         if session.strict:
-            located = Located(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
+            located = LocatedCall(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
             message = f"the registry has no op rule for {op}"
             help_lines = (
                 f'shardwise.rules.register_rule("{op}", "{_parameters(func, len(args))}"), if it is a deterministic '
                 "function that does not communicate",
                 "wrap the call in a torch.autograd.Function with spmd_typecheck, or in local_map(out_types=...)",
             )
-            operands = tuple(located.operand(at) for at in range(len(tensors)))
-            finding = Finding("SW301", message, located.location, op, "", operands, (), help_lines)
-            session.report(SpmdTypeError(message, code="SW301", help=help_lines, finding=finding))
+            report(session, located, Diagnosis("SW301", message, help=help_lines), operands=located.shown())
         result = func(*args, **kwargs)
         for item in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(item, torch.Tensor):

@@ -19,7 +19,7 @@ from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit
-from shardwise.interop.located_call import Located
+from shardwise.interop.located_call import LocatedCall
 from shardwise.interop.recording import declared
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import Origin, set_type, type_of
@@ -196,7 +196,7 @@ class Contract:
             return before, refine(before, asserted, gradient_free=gradient_free, name=claim.path)
         except SpmdTypeError as error:
             refused = SpmdTypeError(f"{self.name}: {error.message}", code="SW140", help=error.help)
-            located = Located(self.kind, [(claim.path, claim.tensor)])
+            located = LocatedCall(self.kind, [(claim.path, claim.tensor)])
             attach(refused, op=self.kind, location=located.location, operands=[located.operand(0)])
             raise refused from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis, Finding, Hop, Operand, SourceLocation
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.mesh.normalize import axis_argument
@@ -33,7 +33,7 @@ def group_text(axis: Any) -> str:
     return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
 
 
-class Located:
+class LocatedCall:
     """The call being made in the user's program, and the operands as the source writes them."""
 
     def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
@@ -49,6 +49,14 @@ class Located:
     def name(self, position: int) -> str:
         return self.names[position][0]
 
+    def shown(self, axis: Any = None) -> tuple[Operand, ...]:
+        """All operands for a finding."""
+        return tuple(self.operand(position, axis) for position in range(len(self.values)))
+
+    def forget_values(self) -> None:
+        """Keep none of the operands alive; their names and locations stay."""
+        self.values = []
+
     def operand(self, position: int, axis: Any = None) -> Operand:
         """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
         name, location = self.names[position]
@@ -56,21 +64,25 @@ class Located:
         return Operand(name, describe_value(value), location, provenance(value, axis))
 
 
-def report_at(
+def report(
     session: Session,
-    located: Located,
-    code: str,
-    axis: Any,
-    message: str,
-    facts: tuple[str, ...],
-    help_lines: tuple[str, ...],
+    call: LocatedCall,
+    said: Diagnosis,
+    axis: Any = None,
+    *,
+    operands: Sequence[Operand] | None = None,
+    error: type[SpmdTypeError] = SpmdTypeError,
+    context: str | None = None,
 ) -> None:
-    """Report a finding about the first operand of a call; ``axis`` is None if it is about no axis."""
-    shown = "" if axis is None else axis_text(axis)
-    finding = Finding(
-        code, message, located.location, located.op, shown, (located.operand(0, axis),), facts, help_lines
-    )
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+    """Report what is said about ``call``: the one way from a diagnosis to a finding. Returns if findings are collected.
+
+    ``axis``      the mesh axis that it is about; None if it is about no axis.
+    ``operands``  what the finding shows; the call's first operand if nothing is given.
+    """
+    shown = (call.operand(0, axis),) if operands is None else tuple(operands)
+    along = "" if axis is None else axis_text(axis)
+    finding = Finding(said.code, said.message, call.location, call.op, along, shown, said.facts, said.help)
+    session.report(error(said.message, code=said.code, help=said.help, finding=finding, context=context))
 
 
 def describe_value(value: Any) -> str:
@@ -99,24 +111,6 @@ def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
                     hops.append(hop)
             origin = origin.parent
     return tuple(hops)
-
-
-def tell(
-    session: Session,
-    code: str,
-    op: str,
-    axis: Any,
-    message: str,
-    *,
-    operands: Sequence[Operand] = (),
-    facts: Sequence[str] = (),
-    help: Sequence[str] = (),
-) -> None:
-    """Report a finding at the call that the user's program is making."""
-    location = Located(op, []).location
-    shown = "" if axis is None else axis_text(axis)
-    finding = Finding(code, message, location, op, shown, tuple(operands), tuple(facts), tuple(help))
-    session.report(SpmdTypeError(message, code=code, help=tuple(help), finding=finding))
 
 
 def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: Any) -> list[Operand]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.boundary import boundary
@@ -218,31 +219,25 @@ def _tell_missing(axis: MeshAxis, owner: str, lines: Sequence[ContractLine]) -> 
     ]
     if owner == "wrapper":
         help_lines.insert(0, "run the last backward of the step outside no_sync()")
-    refuse(
+    said = Diagnosis(
         "SW611",
-        "finalize",
-        axis,
         f"{gradients(names)} {'is' if len(names) == 1 else 'are'} not summed over {axis!r}, {_WHO[owner]}",
-        parameters=[line.parameter for line in lines],
-        names=names,
-        facts=(f"each of the {axis.size()} ranks would step with its own addend",),
-        help=help_lines,
+        (f"each of the {axis.size()} ranks would step with its own addend",),
+        tuple(help_lines),
     )
+    refuse("finalize", axis, said, parameters=[line.parameter for line in lines], names=names)
 
 
 def _tell_doubled(axis: MeshAxis, lines: Sequence[ContractLine]) -> None:
     names = [line.name for line in lines]
-    refuse(
+    said = Diagnosis(
         "SW612",
-        "finalize",
-        axis,
         f"finalize sums {gradients(names)} over {axis!r}, over which {'it has' if len(names) == 1 else 'they have'} "
         "been summed",
-        parameters=[line.parameter for line in lines],
-        names=names,
-        facts=(f"summing {axis.size()} equal values multiplies them by {axis.size()}",),
-        help=(
+        (f"summing {axis.size()} equal values multiplies them by {axis.size()}",),
+        (
             f'leave {axis_argument(axis)} out of owed for "{names[0]}"',
             f"or leave out the sum over {axis_argument(axis)} before finalize",
         ),
     )
+    refuse("finalize", axis, said, parameters=[line.parameter for line in lines], names=names)

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import backend, session
 from shardwise.interop.boundary import boundary
@@ -207,40 +208,32 @@ def _names(parameters: Sequence[Tensor], contract: Declares | None) -> list[str]
 def _tell_pending(op: str, axis: MeshAxis, parameters: list[Tensor], contract: Declares | None) -> None:
     names = _names(parameters, contract)
     verb = "is" if len(names) == 1 else "are"
-    refuse(
+    said = Diagnosis(
         "SW610",
-        op,
-        axis,
         f"{op} takes {gradients(names)}, which {verb} not summed over {axis!r}",
-        parameters=parameters,
-        names=names,
-        facts=(
-            f"the norm of one addend of {axis.size()} says nothing of that of their sum, and each rank has another",
-        ),
-        help=(
+        (f"the norm of one addend of {axis.size()} says nothing of that of their sum, and each rank has another",),
+        (
             f"dist.all_reduce(p.grad, group=mesh.get_group({axis_argument(axis)})) before it",
             "TrainingContract.finalize() before it, with the sums that the step owes",
         ),
     )
+    refuse(op, axis, said, parameters=parameters, names=names)
 
 
 def _tell_silent(op: str, axis: MeshAxis, parameters: list[Tensor], contract: Declares | None) -> None:
     names = _names(parameters, contract)
     along = axis_argument(axis)
-    refuse(
+    said = Diagnosis(
         "SW613",
-        op,
-        axis,
         f"{op} takes {gradients(names)}, of which nothing is declared along {axis!r}",
-        parameters=parameters,
-        names=names,
-        facts=(f"equal on the {axis.size()} ranks it counts once, and in {axis.size()} pieces each of them counts",),
-        help=(
+        (f"equal on the {axis.size()} ranks it counts once, and in {axis.size()} pieces each of them counts",),
+        (
             f"assert_type({names[0]}, {{{along}: R}}) or S(i), where it is made",
             f'TrainingContract(model, types={{"*": {{{along}: R}}}}), given as contract=',
             f"over=({along},) if each rank has parameters of its own along {axis!r}",
         ),
     )
+    refuse(op, axis, said, parameters=parameters, names=names)
 
 
 def _total(subject: _Subject, power: float, own: frozenset[MeshAxis]) -> Tensor:

@@ -7,29 +7,22 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.located_call import gradients_as_operands, tell
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import current
 from shardwise.types.errors import SpmdTypeError
 
 
 def refuse(
-    code: str,
-    op: str,
-    axis: Any,
-    message: str,
-    *,
-    parameters: Sequence[torch.Tensor] = (),
-    names: Sequence[str] = (),
-    facts: Sequence[str] = (),
-    help: Sequence[str] = (),
+    op: str, axis: Any, said: Diagnosis, *, parameters: Sequence[torch.Tensor] = (), names: Sequence[str] = ()
 ) -> None:
     """Report it; returns only if a check collects findings."""
     session = current()
     if session is None:
-        raise SpmdTypeError(message, code=code, help=tuple(help))
+        raise SpmdTypeError(said.message, code=said.code, help=said.help)
     operands = gradients_as_operands(parameters, names, axis)
-    tell(session, code, op, axis, message, operands=operands, facts=facts, help=help)
+    report(session, LocatedCall(op, []), said, axis, operands=operands)
 
 
 def gradients(names: Sequence[str]) -> str:

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, SourceLocation
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.diagnostics.finding import Diagnosis, SourceLocation
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
 from ..state.session import CheckSession
@@ -64,7 +63,7 @@ def check_arrival(session: CheckSession, op: str, x: Any, axis: Any) -> None:
     for parted in session.diverging:
         if axis.isorthogonal(parted.axis):
             continue
-        located = Located(op, [("x", x)])
+        located = LocatedCall(op, [("x", x)])
         along = axis_text(parted.axis)
         what = "predicate" if parted.what == "cond" else "condition"
         where = "" if parted.location is None else f" (at {parted.location})"
@@ -74,6 +73,7 @@ def check_arrival(session: CheckSession, op: str, x: Any, axis: Any) -> None:
         )
         message = f"{op} runs inside a {parted.what} whose {what} differs between the ranks of {along}"
         facts = (f"ranks for which the {what}{where} comes out otherwise never get here, and the others wait for them",)
-        finding = Finding("SW422", message, located.location, op, along, (located.operand(0, axis),), facts, help_lines)
-        session.report(SpmdTypeError(message, code="SW422", help=help_lines, finding=finding))
+        report(
+            session, located, Diagnosis("SW422", message, facts, help_lines), parted.axis, operands=located.shown(axis)
+        )
         return

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.located_call import Located, axis_text, report_at
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN
@@ -29,12 +30,12 @@ def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[Any
         if not type.is_partial(axis) or not type_of(count).is_varying(axis):
             continue
         wrong[axis] = UNKNOWN
-        located = Located("mean", [("count", count)])
+        located = LocatedCall("mean", [("count", count)])
         name, along = located.name(0), axis_text(axis)
         message = f"mean divides a pending sum over {along} by {name}, which differs per rank there"
         fact = "addends that are divided by numbers of their own do not add up to a mean over all ranks"
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) before mean, for the global count",)
-        report_at(session, located, "SW110", axis, message, (fact,), help_lines)
+        report(session, located, Diagnosis("SW110", message, (fact,), help_lines), axis)
     return wrong
 
 
@@ -62,7 +63,7 @@ def check_count(
     for axis in [] if even else uneven:
         wrong[axis] = UNKNOWN
         dim = sharded_dim(before, axis)
-        located = Located("mean", [("input", values[0])])
+        located = LocatedCall("mean", [("input", values[0])])
         name, along = located.name(0), axis_text(axis)
         message = f"mean counts the elements of every rank like its own, but shards of {name} over {along} may differ"
         fact = "give the global count, summed over the ranks, or promise that all have as many elements"
@@ -70,25 +71,25 @@ def check_count(
             f"mean({name}, ..., count=n) with n the global count, R over {along}",
             "mean(..., even=True), or " + assert_even(name, axis, dim),
         )
-        report_at(session, located, "SW417", axis, message, (fact,), ways)
+        report(session, located, Diagnosis("SW417", message, (fact,), ways), axis)
     for axis in axes:
         if before.is_partial(axis):
             wrong[axis] = UNKNOWN
-            located = Located("mean", [("input", values[0])])
+            located = LocatedCall("mean", [("input", values[0])])
             name, along = located.name(0), axis_text(axis)
             message = f"mean would count the elements of {name} once per rank of {along}, where they are a pending sum"
             fact = f"{name} has one addend per rank and each has all elements: the mean is too small by {axis.size()}"
             ways = (f"mean({name}, ...) without {axis_argument(axis)}: a mean of addends is pending by itself",)
-            report_at(session, located, "SW135", axis, message, (fact,), ways)
+            report(session, located, Diagnosis("SW135", message, (fact,), ways), axis)
     for axis in type.axes:
         if axis not in axes and type.is_partial(axis) and before.is_varying(axis):
             wrong[axis] = UNKNOWN
-            located = Located("mean", [("input", values[0])])
+            located = LocatedCall("mean", [("input", values[0])])
             name, along = located.name(0), axis_text(axis)
             message = f"mean counts this rank's elements of {name} (dim {sharded_dim(before, axis)}) over {along} only"
             fact = f"the dim is cut over {along}, which is not named"
             named = [axis_argument(one) for one in sorted((*axes, axis), key=lambda one: one.sort_key)]
             listed = named[0] if len(named) == 1 else f"({', '.join(named)})"
             ways = (f"mean({name}, ..., out_partial_axes={listed})", f"mean({name}, ..., count=n)")
-            report_at(session, located, "SW403", axis, message, (fact,), ways)
+            report(session, located, Diagnosis("SW403", message, (fact,), ways), axis)
     return wrong

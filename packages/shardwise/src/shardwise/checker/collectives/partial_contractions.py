@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -25,7 +25,6 @@ from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -119,16 +118,14 @@ def _claim(
         still = [0]
     if not still:
         return P
-    located = Located(op.name, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
+    located = LocatedCall(op.name, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name, dim = located.name(still[0]), sharded_dim(bound[still[0]].type, axis)
     what = f"{name} is {placement_text(places[still[0]])} there"
     if dim is not None:
         what = f"no dim that it contracts is: {name} is sharded on dim {dim}"
     message = f"{op.name} is asked for a partial sum over {axis_text(axis)}, but {what}"
     facts = ("only a contraction over dims that are sharded over the axis leaves a pending sum",)
-    operands = tuple(located.operand(at, axis) for at in range(len(bound)))
-    finding = Finding("SW135", message, located.location, op.name, axis_text(axis), operands, facts)
-    session.report(SpmdTypeError(message, code="SW135", finding=finding))
+    report(session, located, Diagnosis("SW135", message, facts), axis, operands=located.shown(axis))
     return UNKNOWN
 
 

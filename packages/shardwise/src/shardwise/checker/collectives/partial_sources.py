@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardwise.diagnostics.finding import Finding
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
@@ -98,7 +98,7 @@ def _lie(operand: Bound, at: int, said: Any, axis: Any) -> _Lie | None:
 def _report(
     session: CheckSession, kind: str, axis: Any, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
 ) -> None:
-    located = Located(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
+    located = LocatedCall(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name, along = located.name(lie.position), axis_text(axis)
     help_lines: tuple[str, ...] = ()
     if isinstance(lie.found, Shard):
@@ -108,6 +108,4 @@ def _report(
     else:
         code, want = "SW201", to_local_type(lie.said)
         text = f"{kind} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(lie.found)}"
-    operands = tuple(located.operand(at, axis) for at in range(len(bound)))
-    finding = Finding(code, text, located.location, kind, along, operands, (), help_lines)
-    session.report(SpmdTypeError(text, code=code, help=help_lines, finding=finding))
+    report(session, located, Diagnosis(code, text, help=help_lines), axis, operands=located.shown(axis))

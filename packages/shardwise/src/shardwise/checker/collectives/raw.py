@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin, origin_after
-from shardwise.interop.located_call import Located, axis_text, report_at
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
@@ -162,10 +163,10 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
     # A message to one rank has no axis: the group only says who could be meant.
     # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
     if not axes and session.strict and type.axes and row.received and gradient_origin(tag_of(tensor)) is None:
-        located = Located(name, [(row.sent, tensor)])
+        located = LocatedCall(name, [(row.sent, tensor)])
         text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
         help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
-        report_at(session, located, "SW207", axis, text, (), help_lines)
+        report(session, located, Diagnosis("SW207", text, help=help_lines), axis)
     for one in axes:
         place = type.get(one)
         if place.is_unknown or (place.is_equal and (average or left_to_others(tensor, one.size()))):
@@ -177,7 +178,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
             continue
         if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
             continue  # addends are exchanged as they are, to be summed afterwards
-        located = Located(name, [(row.sent, tensor)])
+        located = LocatedCall(name, [(row.sent, tensor)])
         words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
         text = (
             f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
@@ -188,13 +189,13 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         else:
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
             code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
-        report_at(session, located, code, one, text, (fact,), help_lines)
+        report(session, located, Diagnosis(code, text, (fact,), help_lines), one)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
-        located = located or Located(name, [(row.sent, tensor)])
+        located = located or LocatedCall(name, [(row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
         assert stuck is not None, "what the operand is called changes no verdict"
-        report_at(session, located, stuck.code, axis, stuck.message, stuck.facts, stuck.help)
+        report(session, located, stuck, axis)
     return type
 
 
@@ -279,8 +280,8 @@ def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kw
     """A collective without a row: fine on tensors that have no type."""
     typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
     if typed and session.strict:
-        located = Located(name, [("tensor", typed[0])])
+        located = LocatedCall(name, [("tensor", typed[0])])
         text = f"torch.distributed.{name} has no typing rule, and {located.name(0)} has a type"
         help_lines = ("use shardwise.all_reduce, all_gather, reduce_scatter or all_to_all",)
-        report_at(session, located, "SW210", None, text, (), help_lines)
+        report(session, located, Diagnosis("SW210", text, help=help_lines))
     return func(*args, **kwargs)

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 
@@ -30,9 +29,10 @@ class Passage:
     """One sum in place, as a later backward pass will see it; it is told once."""
 
     def __init__(self, name: str, tensor: torch.Tensor, axis: Any, src: Placement) -> None:
-        located = Located(name, [("tensor", tensor)])
-        self.name, self.axis, self.src, self.location = name, axis, src, located.location
-        self.label, self.operand = located.name(0), located.operand(0, axis)
+        self.name, self.axis, self.src = name, axis, src
+        self.call = LocatedCall(name, [("tensor", tensor)])
+        self.label, self.operand = self.call.name(0), self.call.operand(0, axis)
+        self.call.forget_values()
         self.tensor = weakref.ref(tensor)
         self.told = False
 
@@ -61,9 +61,10 @@ class Passage:
             f"{typed}, dst=I) in its place, if every rank computes the same from here on",
             f"{label}.detach() before it, if no gradient is meant",
         )
-        finding = Finding("SW606", message, self.location, self.name, where, (self.operand,), facts, help_lines)
         with telling(session):
-            session.report(SpmdTypeError(message, code="SW606", help=help_lines, finding=finding))
+            report(
+                session, self.call, Diagnosis("SW606", message, facts, help_lines), self.axis, operands=(self.operand,)
+            )
 
 
 class Unchanged(torch.autograd.Function):

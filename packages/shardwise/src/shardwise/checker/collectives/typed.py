@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
@@ -153,9 +153,9 @@ def _after(
     local_axes = mesh.local_axes if mesh is not None else frozenset()
     after = type_after(step, type, local_axes, sized=bool(call.sizes), sure=sure)
     if after.refusal is not None:
-        located = Located(call.op, [("x", call.x)])
+        located = LocatedCall(call.op, [("x", call.x)])
         message = f"{located.name(0)}: {after.refusal.message}"
-        _report(session, call, located, axis, replace(after.refusal, message=message))
+        _report(session, located, axis, replace(after.refusal, message=message))
     return after.type
 
 
@@ -218,16 +218,16 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: Any, type: Tensor
         return
     said = resolve_dim(call.src, call.x.ndim)
     if said != known.dim:
-        located = Located(call.op, [("x", call.x)])
+        located = LocatedCall(call.op, [("x", call.x)])
         name = located.name(0)
         along = axis_text(axis)
         message = f"{call.op} reads {name} as sharded on dim {said} over {along}, but it is sharded on dim {known.dim}"
         help_lines = (f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})",)
-        _report(session, call, located, axis, Diagnosis("SW212", message, help=help_lines))
+        _report(session, located, axis, Diagnosis("SW212", message, help=help_lines))
 
 
 def _report_source(session: CheckSession, call: TypedCall, one: Any, axis: Any, place: Any) -> None:
-    located = Located(call.op, [("x", call.x)])
+    located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     want = to_local_type(call.src)
     along = axis_text(one) if one is axis else f"{axis_text(one)} (part of {axis_text(axis)})"
@@ -235,7 +235,7 @@ def _report_source(session: CheckSession, call: TypedCall, one: Any, axis: Any, 
     # A sharding that is known is said in the help, because gathering it as V would stack the pieces.
     known = partition_spec_get_shard(type_of(call.x).spec, one) if place is V else None
     facts, help_lines = _advice(call, name, axis, place if known is None else known, want)
-    _report(session, call, located, one, Diagnosis("SW201", message, facts, help_lines))
+    _report(session, located, one, Diagnosis("SW201", message, facts, help_lines))
 
 
 def _advice(call: TypedCall, name: str, axis: Any, place: Any, want: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -255,21 +255,17 @@ def _advice(call: TypedCall, name: str, axis: Any, place: Any, want: Any) -> tup
 
 
 def _report_missing(session: CheckSession, call: TypedCall, axis: Any, before: TensorType) -> None:
-    located = Located(call.op, [("x", call.x)])
+    located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     has = f"only about {', '.join(map(axis_text, before.axes))}" if before.axes else "nothing at all"
     message = f"{call.op} runs over {axis_text(axis)}, but {name} has no type for that axis"
     help_lines = (f"assert_type({name}, {{{axis_argument(axis)}: {call.src!r}}}) where {name} is made",)
     refusal = Diagnosis("SW207", message, (f"its type says {has}",), help_lines)
-    _report(session, call, located, axis, refusal)
+    _report(session, located, axis, refusal)
 
 
-def _report(session: CheckSession, call: TypedCall, located: Located, axis: Any, refusal: Diagnosis) -> None:
-    code, message, facts, help_lines = refusal.code, refusal.message, refusal.facts, refusal.help
-    operands = (located.operand(0, axis),)
-    finding = Finding(code, message, located.location, call.op, axis_text(axis), operands, facts, help_lines)
-    kind = RedistributeError if code == "SW410" else SpmdTypeError
-    session.report(kind(message, code=code, help=help_lines, finding=finding))
+def _report(session: CheckSession, located: LocatedCall, axis: Any, said: Diagnosis) -> None:
+    report(session, located, said, axis, error=RedistributeError if said.code == "SW410" else SpmdTypeError)
 
 
 def _give(result: Any, call: TypedCall, type: TensorType, tag: Tag | None) -> None:

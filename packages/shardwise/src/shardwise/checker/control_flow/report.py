@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
-from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis, Operand, SourceLocation
 from shardwise.diagnostics.source import is_internal
-from shardwise.interop.located_call import Located, axis_text, describe_value, provenance
+from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, provenance, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import R, Shard
 from shardwise.types.spec import partition_spec_get_shard
 
@@ -36,14 +35,19 @@ def disagree(
 ) -> None:
     """Report every axis along which two results that stand for each other have no common type."""
     for at in outcome.refusals:
-        error = _told(op, functions, results, at, what, sources)
-        session.report(error)
+        _report(session, op, functions, results, at, what, sources)
 
 
-def _told(
-    op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: AxisRefusal, what: str, sources: Sequence[Any]
-) -> SpmdTypeError:
-    located = Located(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
+def _report(
+    session: CheckSession,
+    op: Op,
+    functions: tuple[str, str],
+    results: tuple[Any, Any],
+    at: AxisRefusal,
+    what: str,
+    sources: Sequence[Any],
+) -> None:
+    located = LocatedCall(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
     along = "" if at.axis is None else f" over {axis_text(at.axis)}"
     first, second = (_placed(value, at.axis) for value in results)
     if functions == BRANCHES:
@@ -60,10 +64,7 @@ def _told(
         for name, value, source in zip(functions, results, sources, strict=True)
     )
     help_lines = () if at.axis is None else tuple(_help(op, functions, results, at))
-    finding = Finding(
-        code, message, located.location, op.name, along.removeprefix(" over "), operands, (fact,), help_lines
-    )
-    return SpmdTypeError(message, code=code, help=help_lines, finding=finding)
+    report(session, located, Diagnosis(code, message, (fact,), help_lines), at.axis, operands=operands)
 
 
 def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: AxisRefusal) -> list[str]:

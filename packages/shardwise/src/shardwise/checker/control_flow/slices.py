@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import Tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import TensorType
@@ -57,14 +56,15 @@ class Slices:
         for x in self.xs if self.axes else ():
             spec = type_of(x).spec
             for axis in entry_axes(spec[0]) if spec is not None else ():
-                located = Located(self.op, [("xs", x)])
+                located = LocatedCall(self.op, [("xs", x)])
                 name = located.name(0)
-                self._report(
-                    "SW405", located, axis,
+                said = Diagnosis(
+                    "SW405",
                     f"{self.op} goes along a dim of {name} in order, and that dim is sharded over {axis_text(axis)}",
                     ("every rank would start from the first of its own slices",),
                     (f"all_gather({name}, {axis_argument(axis)}, src=S(0), dst=R) for all of it",),
-                )  # fmt: skip
+                )
+                report(self.session, located, said, axis)
         made = self.items(lab)
         for item in made if self.axes else ():
             unknown = {axis: UNKNOWN for axis in self.axes if axis in type_of(item)}
@@ -92,14 +92,15 @@ class Slices:
             wanted = [0] if mapped else []
             if cut == wanted:
                 continue
-            located = Located(self.op, [("xs" if mapped else "args", value)])
+            located = LocatedCall(self.op, [("xs" if mapped else "args", value)])
             where = f"sharded on dim {cut[0]}" if cut else "whole"
-            self._report(
-                "SW401", located, axis,
+            said = Diagnosis(
+                "SW401",
                 f"{self.op} maps slices sharded over {axis_text(axis)}, and {located.name(0)} is {where} there",
                 ("each rank maps its own slices, so the slices must correspond and everything else must be whole",),
                 (),
-            )  # fmt: skip
+            )
+            report(self.session, located, said, axis)
 
     def stacked(self, lab: Laboratory, results: Any) -> Any:
         """Results for one slice as they are stacked for all of them."""
@@ -124,18 +125,11 @@ class Slices:
             if place is not UNKNOWN:
                 text = f"{self.op} gives {place!r} over {axis_text(axis)}, along which the mapped dim is sharded"
                 facts = ("a stack of one rank's results is a piece of the result, so they vary",)
-                self._report("SW405", Located(self.op, [("f", leaf)]), axis, text, facts, ())
+                report(self.session, LocatedCall(self.op, [("f", leaf)]), Diagnosis("SW405", text, facts), axis)
         known = all(place is V for place in changes.values())
         base = TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, type.spec)
         lab.retype(made, _widened(base, self.entry if known else None, leaf.ndim), tag.origin)
         return made
-
-    def _report(
-        self, code: str, located: Located, axis: Any, text: str, facts: tuple[str, ...], help_lines: tuple[str, ...]
-    ) -> None:
-        operands = (located.operand(0, axis),)
-        finding = Finding(code, text, located.location, self.op, axis_text(axis), operands, facts, help_lines)
-        self.session.report(SpmdTypeError(text, code=code, help=help_lines, finding=finding))
 
 
 def _widened(type: TensorType, entry: Any, ndim: int) -> TensorType:

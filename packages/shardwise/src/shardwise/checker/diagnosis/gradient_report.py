@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis, Operand, SourceLocation
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import Located, axis_text, gradients_as_operands, tell
+from shardwise.interop.located_call import LocatedCall, axis_text, gradients_as_operands, report
 from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -35,7 +34,7 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
         return False
     if owner is None and (parameter is None or tensor.numel() < parameter.numel()):
         return False
-    located = Located(op, [("tensor", tensor)])
+    located = LocatedCall(op, [("tensor", tensor)])
     where, size = axis_text(axis), axis.size()
     what = f"the gradient of {names_of([owner])[0]}" if owner is not None else f"{located.name(0)}, made of gradients,"
     if place is V:
@@ -49,11 +48,8 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     help_lines = [f"leave out this {op} over {where}"]
     if owed:
         help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
-    finding = Finding(
-        "SW605", message, located.location, op, where, (located.operand(0, axis),), (fact,), tuple(help_lines)
-    )
     try:
-        session.report(SpmdTypeError(message, code="SW605", help=tuple(help_lines), finding=finding))
+        report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines)), axis)
     finally:
         forget_memory(tensor if owner is None else owner.grad)
     return True
@@ -65,22 +61,20 @@ def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torc
     where, size = axis_text(axis), axis.size()
     what = listed(names)
     it, them = ("it", "it has") if len(names) == 1 else ("them", "they have")
-    tell(
-        session,
+    said = Diagnosis(
         "SW604",
-        "backward",
-        axis,
         f"backward adds a pending sum over {where} to the gradient of {what}, which has been summed already",
-        operands=gradients_as_operands(parameters, names, axis),
-        facts=(
+        (
             f"one more sum over {where} would count what {them} been summed to {size} times, and without it the new "
             f"part of {it} misses the other ranks",
         ),
-        help=(
+        (
             "optimizer.zero_grad() before backward, if a new step begins here",
             f"sum the gradients over {axis_argument(axis)} once, after the last micro-batch",
         ),
     )
+    operands = gradients_as_operands(parameters, names, axis)
+    report(session, LocatedCall("backward", []), said, axis, operands=operands)
 
 
 def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
@@ -95,7 +89,8 @@ def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: P
     if expected.is_partial:
         facts.append(f"what comes before this tensor sums its gradient over {where}: {axis.size()} times too much")
         help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
-    tell(session, "SW606", "backward", axis, message, facts=facts, help=help_lines)
+    said = Diagnosis("SW606", message, tuple(facts), tuple(help_lines))
+    report(session, LocatedCall("backward", []), said, axis, operands=())
 
 
 def wrong_backward(
@@ -124,4 +119,5 @@ def wrong_backward(
         None if code is None else SourceLocation(code.co_filename, code.co_firstlineno, function=code.co_qualname)
     )
     defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", location)
-    tell(session, "SW607", "backward", axis, message, operands=[defined], facts=(fact,), help=help_lines)
+    said = Diagnosis("SW607", message, (fact,), help_lines)
+    report(session, LocatedCall("backward", []), said, axis, operands=(defined,))

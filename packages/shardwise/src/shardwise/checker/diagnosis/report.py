@@ -12,7 +12,7 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import is_internal
 from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.located_call import Located, axis_text, describe_value, group_text
+from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, group_text
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of
 from shardwise.mesh.entry import current_entry
@@ -43,7 +43,7 @@ def refuse(
     """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
     if _only_compares():
         return
-    located = Located(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
+    located = LocatedCall(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for refusal in outcome.refusals:
         finding = _finding(op, rule, operands, located, refusal, blocked, outcome.call)
         context = context_block(op, operands, values)
@@ -74,7 +74,7 @@ def _finding(
     op: str,
     rule: OpRule,
     operands: Sequence[Bound],
-    located: Located,
+    located: LocatedCall,
     at: AxisRefusal,
     blocked: str | None,
     call: Call | None,
@@ -128,7 +128,9 @@ def _finding(
     )
 
 
-def _pending_gradient(operands: Sequence[Bound], located: Located, axis: Any, positions: Sequence[int]) -> str | None:
+def _pending_gradient(
+    operands: Sequence[Bound], located: LocatedCall, axis: Any, positions: Sequence[int]
+) -> str | None:
     """The first of these operands that is a gradient whose sum over ``axis`` is pending, by name."""
     for position in positions:
         type = operands[position].type
@@ -149,7 +151,7 @@ def _tell(
     op: str,
     rule: OpRule,
     operands: Sequence[Bound],
-    located: Located,
+    located: LocatedCall,
     at: AxisRefusal,
     culprits: Sequence[int],
     others: Sequence[int],

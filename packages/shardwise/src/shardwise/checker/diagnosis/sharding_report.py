@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.interop.located_call import Located
+from shardwise.interop.located_call import LocatedCall
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.dim_labels import Call
 from shardwise.op_rules.schema import OpRule
@@ -39,7 +39,7 @@ def assert_even(name: str, axis: Any, dim: int | None) -> str:
 def sharding_refused(
     op: str,
     operands: Sequence[Bound],
-    located: Located,
+    located: LocatedCall,
     at: AxisRefusal,
     culprits: Sequence[int],
     others: Sequence[int],
@@ -84,7 +84,7 @@ def sharding_refused(
 
 
 def sharding_advice(
-    op: str, rule: OpRule, code: str, operands: Sequence[Bound], located: Located, culprit: int, axis: Any
+    op: str, rule: OpRule, code: str, operands: Sequence[Bound], located: LocatedCall, culprit: int, axis: Any
 ) -> list[str]:
     """What a person would do about it, where that is something else than moving shards."""
     name, where = located.name(culprit), axis_argument(axis)
@@ -104,7 +104,7 @@ def sharding_advice(
 
 
 def sharding_help(
-    op: str, rule: OpRule, call: Call, operands: Sequence[Bound], located: Located, axis: Any, most: int = 2
+    op: str, rule: OpRule, call: Call, operands: Sequence[Bound], located: LocatedCall, axis: Any, most: int = 2
 ) -> list[str]:
     """The cheapest repairs as calls that can be pasted, each with what it moves."""
     lines = []

@@ -18,7 +18,7 @@ from shardwise.diagnostics.boundary import attach
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.function_declarations import HOOK, has_typed_forward, is_local
-from shardwise.interop.located_call import Located
+from shardwise.interop.located_call import LocatedCall
 from shardwise.interop.recording import declared
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Origin, Tag, set_tag, type_of
@@ -112,7 +112,7 @@ def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[
         named = named_tensors(bind_forward_args(cls, args, kwargs))
     except SpmdTypeError:
         named = []
-    located = Located(cls.__name__, named)
+    located = LocatedCall(cls.__name__, named)
     operands = [located.operand(position) for position in range(len(named))]
     attach(error, op=cls.__name__, location=located.location, operands=operands)
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.transition_types import landed
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
@@ -108,7 +107,7 @@ def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
 
 
 def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place: Any, want: Any) -> None:
-    located = Located("from_local", [("local_tensor", local)])
+    located = LocatedCall("from_local", [("local_tensor", local)])
     name, along = located.name(0), axis_text(axis)
     message = f"from_local reads {name} as {placement!r} over {along}, but it is {placement_text(place)}"
     facts: tuple[str, ...] = ()
@@ -120,7 +119,4 @@ def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place:
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst={want!r}) first",)
     elif place is I and want is R:
         help_lines = (f"convert({name}, {axis_argument(axis)}, src=I, dst=R) first",)
-    finding = Finding(
-        "SW130", message, located.location, "from_local", along, (located.operand(0, axis),), facts, help_lines
-    )
-    session.report(SpmdTypeError(message, code="SW130", help=help_lines, finding=finding))
+    report(session, located, Diagnosis("SW130", message, facts, help_lines), axis)

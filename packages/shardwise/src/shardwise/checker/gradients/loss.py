@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.located_call import Located, axis_text, report_at
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
@@ -89,7 +88,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
         return
     session.checked += 1
-    located = Located("backward", [("loss", loss)])
+    located = LocatedCall("backward", [("loss", loss)])
     name = located.name(0)
     help_lines: tuple[str, ...]
     if not type.axes:
@@ -98,7 +97,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             axes = mesh.ordered_axes if mesh is not None else ()
             types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
             help_lines = (f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added",)
-            report_at(session, located, "SW603", None, message, (), help_lines)
+            report(session, located, Diagnosis("SW603", message, help=help_lines))
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         where = axis_argument(axis)
@@ -111,14 +110,14 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
                 f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
                 f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
             )
-            report_at(session, located, "SW601", axis, message, (fact,), help_lines)
+            report(session, located, Diagnosis("SW601", message, (fact,), help_lines), axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
             message = f"backward starts from {name}, which varies over {axis_text(axis)}"
             fact = "a list of different losses has no gradient; their sum has one"
             help_lines = (
                 f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
             )
-            report_at(session, located, "SW602", axis, message, (fact,), help_lines)
+            report(session, located, Diagnosis("SW602", message, (fact,), help_lines), axis)
 
 
 def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
@@ -133,7 +132,7 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
         return
     if given.ground.is_constant and not constants:
         return
-    located = Located("backward", [("tensor", root), ("gradient", seed)])
+    located = LocatedCall("backward", [("tensor", root), ("gradient", seed)])
     for axis, place in zip(own.axes, own.placements, strict=True):
         found = R if given.ground.is_constant else given.get(axis)
         if place.is_unknown or found is None or found.is_unknown:
@@ -151,6 +150,4 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
             if wanted.is_partial
             else "each rank would go on with its own addend of the gradient"
         )
-        operands = (located.operand(0, axis), located.operand(1, axis))
-        finding = Finding("SW606", message, located.location, "backward", where, operands, (fact,))
-        session.report(SpmdTypeError(message, code="SW606", finding=finding))
+        report(session, located, Diagnosis("SW606", message, (fact,)), axis, operands=located.shown(axis))

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.gradients import gradient_of, undischarged, varying, waive
-from shardwise.interop.located_call import axis_text, gradients_as_operands, group_text, tell
+from shardwise.interop.located_call import LocatedCall, axis_text, gradients_as_operands, group_text, report
 from shardwise.interop.parameter_names import listed, names_of
 
 from ..state.session import CheckSession
@@ -87,16 +88,14 @@ def _refuse(
     fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
     if not pending:
         fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
-    tell(
-        session,
+    said = Diagnosis(
         "SW608",
-        "step",
-        axis,
         f"{op} takes {what} {state} {where}",
-        operands=gradients_as_operands(parameters, names, axis),
-        facts=(fact,),
-        help=(
+        (fact,),
+        (
             f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
             "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
         ),
     )
+    operands = gradients_as_operands(parameters, names, axis)
+    report(session, LocatedCall("step", []), said, axis, operands=operands)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.nn.utils.clip_grad
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_internal
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import Located, axis_text, tell
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.parameter_names import names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
@@ -63,17 +64,14 @@ def _is_clipping() -> bool:
 
 def _tell(session: Session, op: str, axis: Any, parameter: torch.Tensor, factor: tuple[str, Any]) -> None:
     where, size = axis_text(axis), axis.size()
-    located = Located(op, [factor])
-    tell(
-        session,
+    located = LocatedCall(op, [factor])
+    said = Diagnosis(
         "SW609",
-        op,
-        axis,
         f"the gradient of {names_of([parameter])[0]} is scaled by a norm that differs between the ranks of {where}",
-        operands=[located.operand(0, axis)],
-        facts=(f"a norm of gradients that are split over {where} is that of one piece in {size}",),
-        help=(
+        (f"a norm of gradients that are split over {where} is that of one piece in {size}",),
+        (
             "shardwise.train.clip_grad_norm_(parameters, max_norm), which counts every piece once",
             f"all_reduce of the squared norms of the split gradients over {axis_argument(axis)} before the root",
         ),
     )
+    report(session, located, said, axis)

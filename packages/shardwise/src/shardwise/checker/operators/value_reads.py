@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.deciding import decides
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import Ground
 
 from ..call.arguments import Op
@@ -67,7 +66,7 @@ def _decides(op: Op) -> bool:
 
 def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor, axis: Any) -> None:
     """Report that ``op`` reads a pending sum (SW115), or branches on what varies (SW116)."""
-    located = Located(op, [("input", tensor)])
+    located = LocatedCall(op, [("input", tensor)])
     name, along = located.name(0), axis_text(axis)
     if code == "SW115":
         shown = op.strip("_")
@@ -80,5 +79,4 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
             message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
-    finding = Finding(code, message, located.location, op, along, (located.operand(0, axis),), facts, help_lines)
-    session.report(SpmdTypeError(message, code=code, help=help_lines, finding=finding))
+    report(session, located, Diagnosis(code, message, facts, help_lines), axis)

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding, Hop
+from shardwise.diagnostics.finding import Diagnosis, Hop
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.operators.lengths import DECIDED, Decided
 from shardwise.op_rules.transitions import RawCollective
-from shardwise.types.errors import SpmdTypeError
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -131,7 +130,7 @@ def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str)
     met = [one for one in lengths_of(x) if not axis.isorthogonal(one.axis)]
     if not met:
         return
-    first, located = met[0], Located(op, [("x", x)])
+    first, located = met[0], LocatedCall(op, [("x", x)])
     name, along = located.name(0), axis_text(axis)
     message = f"{op} needs one shape on all ranks of {along}, but each has its own length of dim {first.dim} of {name}"
     facts = (
@@ -146,8 +145,7 @@ def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str)
     hop = () if first.site is None else (Hop("its own length on each rank since this", first.site.location()),)
     operand = located.operand(0, axis)
     operand = replace(operand, origin=(*hop, *operand.origin)[:2])
-    finding = Finding("SW117", message, located.location, op, along, (operand,), facts, help_lines)
-    session.report(SpmdTypeError(message, code="SW117", help=help_lines, finding=finding))
+    report(session, located, Diagnosis("SW117", message, facts, help_lines), axis, operands=(operand,))
 
 
 def check_raw_shapes(

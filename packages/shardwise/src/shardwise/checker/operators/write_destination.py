@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.gradient_origin import inherit
-from shardwise.interop.located_call import Located, axis_text
+from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, set_type, type_of
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
@@ -116,16 +115,12 @@ def _refuse(
     axis: Any,
     operands: Sequence[tuple[str, Any]],
 ) -> None:
-    located = Located(op, [("destination", tensor), *operands])
+    located = LocatedCall(op, [("destination", tensor), *operands])
     old = partition_spec_get_shard(before.spec, axis) or before.get(axis)
     new = partition_spec_get_shard(result.spec, axis) or result.get(axis, R)
-    finding = Finding(
+    said = Diagnosis(
         "SW120",
         f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",
-        location=located.location,
-        op=op,
-        axis=axis_text(axis),
-        operands=tuple(located.operand(position, axis) for position in range(len(operands) + 1)),
         facts=(
             ("it takes part in autograd, so even R to V would change what its gradient means",)
             if tensor.requires_grad and result.is_varying(axis)
@@ -133,4 +128,4 @@ def _refuse(
         ),
         help=(f"make a new tensor, without {op}, if it is meant to be {new!r} from here on",),
     )
-    session.report(SpmdTypeError(finding.message, code="SW120", help=finding.help, finding=finding))
+    report(session, located, said, axis, operands=located.shown(axis))
