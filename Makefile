@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 2
+PYTEST  = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench sweep tracewise-fuzz clean
+.PHONY: help demo test test-fast nightly lint hooks docs bench sweep mutants tracewise-fuzz clean
 
 help:           ## list these words
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
 
 $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-devtools/pyproject.toml packages/tracewise/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -22,7 +23,18 @@ demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdict
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)  ## run every test
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+	$(PYTEST)
+
+test-fast: $(READY) ## run the tests that start no processes
+	$(PYTEST) -m "not processes"
+
+nightly: $(READY) ## many more random programs, all operators of PyTorch's database and all mutants
+	$(PYTEST) --hypothesis-profile nightly
+	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
+	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS)
+
+hooks: $(READY) ## run style and import checks before every commit
+	$(BIN)/pre-commit install
 
 lint: $(READY)  ## style and static types
 	$(BIN)/ruff check
@@ -35,8 +47,11 @@ docs: $(READY)  ## build the documentation into build/site
 bench: $(READY) ## measure against plain PyTorch and DTensor
 	$(BIN)/python benchmarks/run.py --write
 
-sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverage.md
-	$(BIN)/shardwise-devtools sweep --write
+sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverage.json
+	$(BIN)/shardwise-devtools sweep --jobs $(JOBS) --write
+
+mutants: $(READY) ## make mistakes in right programs, see what is noticed, and renew docs/mutants.md
+	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --write
 
 tracewise-fuzz: $(READY)  ## read 10,000 damaged trace logs
 	TRACEWISE_FUZZ=10000 $(BIN)/python -m pytest --numprocesses $(JOBS) packages/tracewise/tests/test_fuzz.py

@@ -218,11 +218,13 @@ def _loaded_after(statement: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
 
 
+@pytest.mark.processes
 def test_importing_shardwise_loads_neither_torch_nor_the_checker():
     loaded = _loaded_after("import shardwise")
     assert not loaded & {"torch", "numpy", "shardwise.checker.mode"}
 
 
+@pytest.mark.processes
 def test_torch_free_rooms_load_without_torch():
     rooms = [f"shardwise.{room}" for room in TORCH_FREE if (PACKAGE / room).is_dir()]
     names = [m for m in MODULES for room in rooms if m.startswith(room + ".")]
@@ -298,6 +300,7 @@ def test_dunders_and_own_privates_are_not_private_torch_names():
     assert private_torch_names("shardwise.checker.planted", source) == []
 
 
+@pytest.mark.processes
 def test_checking_and_collectives_load_neither_dtensor_nor_dynamo():
     program = (
         "import sys, torch; before = set(sys.modules)\n"

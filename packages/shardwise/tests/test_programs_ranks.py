@@ -10,6 +10,8 @@ import pytest
 
 from .test_programs import FOLDER, expected_findings, options_of
 
+pytestmark = pytest.mark.processes
+
 # Each of these asks something else of other ranks: messages, exchanges with and without sizes, wrappers that reduce by
 # themselves, handles that are waited for later.
 TALKATIVE = [

@@ -11,13 +11,21 @@ from click.testing import CliRunner
 
 from shardwise_devtools.sweep.command import sweep
 from shardwise_devtools.sweep.coverage_page import count, render
-from shardwise_devtools.sweep.fingerprint import fingerprint, room_sources
+from shardwise_devtools.sweep.fingerprint import APART, HOMES, deciding_sources, fingerprint
 from shardwise_devtools.sweep.known_gaps import GAPS
 
 ROOT = Path(__file__).resolve().parents[4]
 REACHED = {"global": 0.96, "local": 0.98}
 """What share of the facts the rules cover; the target is 95 % in both, and this never goes down."""
-REPORT, DATA = ROOT / "docs/coverage.md", ROOT / "docs/coverage.json"
+DECIDING = (
+    "shardwise/op_rules/operators/contraction.py",
+    "shardwise/checker/propagation/sharded.py",
+    "shardwise/checker/mode.py",
+    "shardwise/oracle/sharded_types.py",
+    "shardwise/types/placement.py",
+    "shardwise_devtools/sweep/samples.py",
+)
+DATA = ROOT / "docs/coverage.json"
 
 
 @pytest.mark.parametrize(
@@ -33,18 +41,38 @@ def test_options_that_do_not_go_together_are_usage_errors(arguments, said):
     assert said in " ".join(result.stderr.split())
 
 
+def figures(summary: str, ruleset: str) -> tuple[float, ...]:
+    """Covered facts, their percentage, missing and wrong ones, as the line of a ruleset says."""
+    line = next(line for line in summary.splitlines() if line.startswith(ruleset))
+    return tuple(float(number) for number in re.findall(r"\d+\.?\d*", line))
+
+
+@pytest.mark.processes
 def test_the_sweep_of_a_part_prints_the_figures_and_finds_nothing_wrong():
     result = CliRunner().invoke(sweep, ["--ops", "cumsum", "--jobs", "1"])
     assert result.exit_code == 0
     assert re.match(r"1 entries of the database, 1 tried with \d+ calls\n", result.stdout)
-    assert re.search(r"shardwise, global +covered +[1-9]\d* \(100.0 %\) +missing 0 +wrong 0", result.stdout)
-    assert re.search(r"DTensor, global +covered +[1-9]", result.stdout)
+    covered, percent, missing, wrong = figures(result.stdout, "shardwise, global")
+    assert covered > 10
+    assert percent == pytest.approx(100 * covered / (covered + missing), abs=0.1)
+    assert percent > 90
+    assert wrong == 0
+    assert figures(result.stdout, "DTensor, global")[0] > 0
 
 
-def test_the_committed_report_is_about_these_rules():
+def test_the_committed_report_is_about_this_code():
     data = json.loads(DATA.read_text())
-    assert data["fingerprint"] == fingerprint(), "rules changed: run `shardwise-devtools sweep --write`"
-    assert REPORT.read_text() == render(data)
+    assert data["fingerprint"] == fingerprint(), "code that verdicts follow from has changed: run `make sweep`"
+
+
+def test_the_page_of_the_report_has_a_line_with_the_figures_of_every_operator_that_has_a_gap():
+    data = json.loads(DATA.read_text())
+    page = render(data)
+    for op in data["ops"]:
+        assert not op["missing"] or f"`{op['name']}`" in page, op["name"]
+    for ruleset in ("global", "local"):
+        total = count(data["ops"], ruleset)
+        assert f"| {total.covered} |" in page
 
 
 def test_the_committed_report_has_no_lie_and_knows_most_of_the_truth():
@@ -62,9 +90,13 @@ def test_every_reason_for_a_gap_is_met_in_the_report():
     assert {gap.reason for gap in GAPS} == {reason for *_, reason in gaps}
 
 
-def test_words_do_not_change_the_fingerprint_and_rules_do():
-    sources = room_sources()
-    name = "operators/contraction.py"
-    assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
-    assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
-    assert fingerprint({**sources, name: sources[name] + "\nROWS = ()\n"}) != fingerprint(sources)
+def test_words_do_not_change_the_fingerprint_and_code_does():
+    sources = deciding_sources()
+    for name in DECIDING:
+        assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
+        assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
+        assert fingerprint({**sources, name: sources[name] + "\nRULES = ()\n"}) != fingerprint(sources)
+
+
+def test_only_folders_that_are_there_are_left_out():
+    assert [name for name in APART if not any((home.parent / name).is_dir() for home in HOMES)] == []

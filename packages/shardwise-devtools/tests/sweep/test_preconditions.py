@@ -47,6 +47,7 @@ def test_the_samples_of_the_database_fit(name):
         case.fn(*[value.clone() for value in case.values])
 
 
+@pytest.mark.processes
 def test_a_kernel_that_trusts_its_arguments_does_crash_without_the_check():
     def solve(batches: int) -> str:
         return str(torch.linalg.ldl_solve(LD[None], BLOCKS[None], torch.ones(batches, 3, 2)))

@@ -23,6 +23,9 @@ from shardwise_devtools.sweep.samples import cases_of, full_name, rule_of
 from shardwise_devtools.sweep.skips import SKIPS
 from shardwise_devtools.sweep.tallies import Rulesets, tallies_of
 
+# Many cases read one sweep, so they belong to one worker (--dist loadgroup).
+pytestmark = pytest.mark.xdist_group("sweep")
+
 FAST = (
     *("abs", "mul", "sub", "addcmul", "atan2", "where", "clone", "nn.functional.relu", "nn.functional.gelu"),
     *("mm", "addmm", "bmm", "dot", "matmul", "outer", "nn.functional.linear", "nn.functional.conv1d"),
@@ -122,12 +125,14 @@ def crash_or_double(number):
     return 2 * number
 
 
+@pytest.mark.processes
 def test_a_task_that_crashes_does_not_take_the_others_with_it():
     assert list(run_apart(crash_or_double, [0, 1, 2, 3], jobs=2, timeout_s=60)) == [
         0, GivenUp("crashes the process"), GivenUp("the sweep itself fails: ValueError: two"), 6,
     ]  # fmt: skip
 
 
+@pytest.mark.processes
 def test_a_task_that_does_not_end_is_given_up():
     assert list(run_apart(time.sleep, [600], jobs=1, timeout_s=0.5)) == [GivenUp("not done within 0.5 s")]
 

@@ -9,7 +9,11 @@ import sys
 
 import pytest
 
+import shardwise
+
 from .conftest import TYPED
+
+pytestmark = pytest.mark.processes
 
 BROKEN_THEN_LONG = """
 import time
@@ -55,7 +59,7 @@ def test_the_command_starts_without_torch(project):
     code = "import sys; from shardwise.cli.main import main\ntry:\n main(['--version'])\nexcept SystemExit: pass\n"
     code += "import shardwise.cli.check, shardwise.cli.explain\nprint('torch' in sys.modules, 'rich' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.splitlines() == ["shardwise 0.1.0", "False False"]
+    assert out.splitlines() == [f"shardwise {shardwise.__version__}", "False False"]
 
 
 def test_modules_of_the_program_do_not_stand_in_for_ours(project):

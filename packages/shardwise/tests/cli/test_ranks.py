@@ -12,6 +12,8 @@ import pytest
 
 from shardwise.cli.ranks_option import corners
 
+pytestmark = pytest.mark.processes
+
 START = """\
 import os
 import torch

@@ -132,6 +132,7 @@ def test_the_repaired_program_ends_clean(code, tmp_path):
     assert (exit_code, report["verdict"]) == (0, "clean")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", ACROSS_RANKS)
 def test_the_failing_program_is_refused_on_two_ranks_and_accepted_on_one(code, tmp_path):
     program = explain.page(code).fails
@@ -141,6 +142,7 @@ def test_the_failing_program_is_refused_on_two_ranks_and_accepted_on_one(code, t
     assert (exit_code, finding["code"], finding["place"]["line"]) == (1, code, explain.marked_line(program, code))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", ACROSS_RANKS)
 def test_the_repaired_program_is_clean_on_two_ranks(code, tmp_path):
     exit_code, report = check(explain.page(code).repaired, tmp_path, "--ranks", "all", world_size=2)

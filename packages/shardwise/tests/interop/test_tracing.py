@@ -115,6 +115,7 @@ def run(arguments, variables):
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("variables", "traced"),
     [
@@ -133,6 +134,7 @@ def test_the_environment_switches_every_thread(variables, traced):
     assert run(["-c", program], variables).stdout == f"{traced}\n"
 
 
+@pytest.mark.processes
 def test_a_program_that_never_configured_logging_gets_its_trace(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

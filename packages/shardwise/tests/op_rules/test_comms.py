@@ -117,6 +117,7 @@ def test_an_alias_is_looked_up_as_what_it_stands_for():
     assert find_transition("shard", I, S(0)) is find_transition("convert", I, S(1))
 
 
+@pytest.mark.processes
 def test_the_tables_load_without_torch():
     code = "import sys, shardwise.op_rules.registry; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -163,5 +163,6 @@ def on_two_ranks():
     return spmd.get_axis_local_type(loss, mesh.get_group("dp"))
 
 
+@pytest.mark.processes
 def test_a_program_that_checks_clean_computes_on_two_processes_what_one_device_computes():
     assert run_processes(on_two_ranks, 2) == [I, I]

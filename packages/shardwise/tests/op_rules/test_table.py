@@ -242,6 +242,7 @@ def test_a_random_operator_knows_when_it_draws_nothing(name: str, static: dict[s
     assert rule.draws(static) is draws
 
 
+@pytest.mark.processes
 def test_the_registry_loads_without_torch():
     code = "import sys, shardwise.op_rules.registry as t; t.lookup('add'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -110,6 +110,7 @@ router         R: step  I"""
     assert on_mesh(body) == [expected] * 4
 
 
+@pytest.mark.processes
 def test_what_wrappers_and_hooks_sum_is_seen() -> None:
     def body(mesh: Any) -> None:
         model = Block()
@@ -134,6 +135,7 @@ def on_processes(body: Callable[[Any], Any]) -> list[Any]:
     return ProcessWorld(4).run(rank)
 
 
+@pytest.mark.processes
 def test_types_from_before_fully_shard_are_kept() -> None:
     def body(mesh: Any) -> float:
         from torch.distributed.fsdp import fully_shard
@@ -232,6 +234,7 @@ def test_experts_on_a_mesh_of_their_own() -> None:
     assert on_mesh(body, (4, 2)) == [3 * 4 + 2 * 4 * 2] * 8
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_wrapped_models_step_alike_with_and_without_a_check(kind: str) -> None:
     def step(mesh: Any, check: bool) -> float:
@@ -324,6 +327,7 @@ def test_a_sum_that_is_not_pending_is_refused_without_a_check(owed: Any, words: 
     refused("SW612", words, body)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("group", "owed"), [("dp", {"*": {"dp": "step"}}), ("tp", None)])
 def test_a_wrapper_that_sums_what_it_should_not_is_refused(group: str, owed: Any) -> None:
     words = {

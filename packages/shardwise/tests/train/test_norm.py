@@ -122,6 +122,7 @@ def on_processes() -> list[tuple[float, float]]:
     return norms_on(init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b")), check=False)
 
 
+@pytest.mark.processes
 def test_processes_agree_with_one_device() -> None:
     for result in ProcessWorld(4).run(on_processes):
         for here, whole in result:

@@ -60,6 +60,7 @@ def test_an_unknown_name_is_refused_by_name():
         shardwise.types.Shart  # noqa: B018
 
 
+@pytest.mark.processes
 def test_types_and_mesh_load_without_torch_and_without_the_checker():
     program = (
         "import sys, shardwise.types as t, shardwise.mesh as m\n"

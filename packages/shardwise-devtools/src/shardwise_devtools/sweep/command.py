@@ -20,18 +20,17 @@ from shardwise.interop.torch_compat import op_database
 
 from .apart import BROKEN
 from .checker_answers import rulesets
-from .coverage_page import render, summary
+from .coverage_page import summary
 from .fingerprint import fingerprint
 from .known_gaps import NO_RULE, reason_for
 from .samples import full_name
 from .tallies import Tally, tallies_of
 
-REPORT = Path("docs/coverage.md")
 DATA = Path("docs/coverage.json")
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write docs/coverage.md and docs/coverage.json here.")
+@click.option("--write", is_flag=True, help="Write docs/coverage.json here, of which the page is made.")
 @click.option("--ops", "pattern", metavar="PATTERN", help='Only these operators, e.g. "linalg.*".')
 @click.option("--jobs", type=click.IntRange(min=1), default=2, metavar="N", help="Processes at a time.")
 def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
@@ -41,7 +40,7 @@ def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
     """
     if write and pattern is not None:
         raise click.UsageError("--write needs the whole sweep: leave out --ops")
-    if write and not REPORT.parent.is_dir():
+    if write and not DATA.parent.is_dir():
         raise click.UsageError("--write needs a folder docs/ here")
     names = _names(pattern)
     started = time.monotonic()
@@ -65,8 +64,7 @@ def sweep(pattern: str | None, jobs: int, write: bool) -> ExitCode:
     click.echo(f"swept in {time.monotonic() - started:.0f} s", err=True)
     if write:
         DATA.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-        REPORT.write_text(render(data))
-        click.echo(f"wrote {REPORT} and {DATA}", err=True)
+        click.echo(f"wrote {DATA}", err=True)
     click.echo(summary(data))
     lies = [(op["name"], lie) for op in data["ops"] for lie in op["wrong"]]
     for name, lie in lies:

@@ -1,4 +1,4 @@
-"""How does the coverage of the registry read? Turns the sweep's data into docs/coverage.md and a short summary."""
+"""The page and the summary that are made of the sweep's data, docs/coverage.json."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from .families import family
 
 _HEAD = """\
 # What the op rules cover
-
-<!-- Written by `shardwise-devtools sweep --write`; a test notices when it is older than the rules. -->
 
 PyTorch's own list of operators, with its own sample inputs, is the examination. For every operator and a few calls of
 it, every choice of placements of its tensors along an axis of two ranks (very many: a fixed selection) is tried out

@@ -1,7 +1,6 @@
-"""Which state of the registry was a report made from? A fingerprint of everything that a verdict follows from.
+"""The state of the code that a report was made from: a fingerprint of everything that the sweep's verdicts follow from.
 
-It is made from the code of ``shardwise.op_rules`` without comments and docstrings, so that better words do not make a
-report stale.
+Comments and docstrings do not count, so that better words make no report stale.
 """
 
 from __future__ import annotations
@@ -11,15 +10,23 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardwise import op_rules
+import shardwise
+import shardwise_devtools
 
-ROOM = Path(op_rules.__file__).parent
+HOMES = (Path(shardwise.__file__).parent, Path(shardwise_devtools.__file__).parent)
+APART = (
+    *("shardwise/cli", "shardwise/collectives", "shardwise/diagnostics", "shardwise/host", "shardwise/train"),
+    *("shardwise/uniformity", "shardwise/verifier", "shardwise/worlds"),
+    *(f"shardwise/checker/{part}" for part in ("collectives", "diagnosis", "functions", "gradients", "patching")),
+    *("shardwise/checker/control_flow", "shardwise/checker/typing_rules", "shardwise_devtools/mutate"),
+)
+"""Folders that have no say in whether one operator's claim is made, or true. A new folder has one until it is here."""
 
 
 def fingerprint(sources: Mapping[str, str] | None = None) -> str:
-    """Sixteen hex digits; ``sources``: the modules' code by name, the room's own if left out."""
+    """Sixteen hex digits; ``sources``: code by file name, ``deciding_sources()`` if left out."""
     digest = hashlib.sha256()
-    for name, source in sorted((room_sources() if sources is None else sources).items()):
+    for name, source in sorted((deciding_sources() if sources is None else sources).items()):
         tree = ast.parse(source)
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
@@ -28,6 +35,12 @@ def fingerprint(sources: Mapping[str, str] | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def room_sources() -> dict[str, str]:
-    """The code of every module of the room."""
-    return {str(path.relative_to(ROOM)): path.read_text("utf-8") for path in ROOM.rglob("*.py")}
+def deciding_sources() -> dict[str, str]:
+    """The code of every module that verdicts follow from, by its name under ``src``."""
+    found = {}
+    for home in HOMES:
+        for path in home.rglob("*.py"):
+            name = path.relative_to(home.parent).as_posix()
+            if not name.startswith(tuple(f"{apart}/" for apart in APART)):
+                found[name] = path.read_text("utf-8")
+    return found

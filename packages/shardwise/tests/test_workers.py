@@ -1,0 +1,57 @@
+"""How tests are dealt out to workers: those of one ``xdist_group`` share a worker, so that a dear fixture runs once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from .documents import ROOT
+
+pytestmark = pytest.mark.processes
+
+GROUPED = """
+import os, pathlib, pytest
+
+pytestmark = pytest.mark.xdist_group("dear")
+
+@pytest.mark.parametrize("number", range(8))
+def test_it(number):
+    with pathlib.Path("workers").open("a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + "\\n")
+"""
+
+
+def test_the_tests_of_a_group_run_on_one_worker(tmp_path):
+    """Fails where pytest-xdist writes names that pytest does not read, as 3.8.0 does with pytest 9.2."""
+    for name in ("test_one.py", "test_other.py"):
+        (tmp_path / name).write_text(GROUPED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    subprocess.run([*command, "-n", "2", "--dist", "loadgroup"], cwd=tmp_path, env=environment, check=True)
+    workers = (tmp_path / "workers").read_text().split()
+    assert len(workers) == 16
+    assert len(set(workers)) == 1
+
+
+def test_make_deals_tests_out_by_group():
+    makefile = (ROOT / "Makefile").read_text()
+    assert all("--dist loadgroup" in line for line in makefile.splitlines() if "-m pytest" in line)
+
+
+def test_a_test_that_starts_a_process_unmarked_fails(tmp_path):
+    (tmp_path / "conftest.py").write_text((ROOT / "packages/conftest.py").read_text())
+    (tmp_path / "test_starting.py").write_text(
+        "import os, subprocess, sys, pytest\n"
+        "def test_unmarked_command(): subprocess.run([sys.executable, '-c', ''])\n"
+        "def test_unmarked_fork(): os.fork() or os._exit(0)\n"
+        "@pytest.mark.processes\n"
+        "def test_marked(): subprocess.run([sys.executable, '-c', ''], check=True)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = processes\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 failed, 1 passed" in result.stdout
+    assert "is marked pytest.mark.processes" in result.stdout
