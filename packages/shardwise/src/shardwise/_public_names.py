@@ -24,7 +24,7 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], object], Calla
     """``__getattr__``, ``__dir__`` and ``__all__`` for ``module``, whose source is ``file`` with a stub beside it."""
     path = Path(file)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    homes = _homes(path.with_suffix(".pyi").read_text("utf-8"), package)
+    homes = homes_of(path.with_suffix(".pyi").read_text("utf-8"), package)
 
     def __getattr__(name: str) -> object:
         home = homes.get(name)
@@ -40,7 +40,7 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], object], Calla
     return __getattr__, __dir__, sorted(homes)
 
 
-def _homes(stub: str, package: str) -> dict[str, str]:
+def homes_of(stub: str, package: str) -> dict[str, str]:
     """Name to defining module, of every ``from module import name as name``; sub-packages are no names."""
     homes = {}
     for node in ast.parse(stub).body:
