@@ -38,8 +38,8 @@ PAGES = {
     "checking": ("Checking", ("checker.scopes", "collectives.regions", "collectives.randomness", "interop", "checker")),
     "typing-rules": (
         "Typing rules",
-        ("rules", "checker.typing_rules", "op_rules", "verifier.rulecheck", "rulecheck", "interop.function_declarations",
-         "interop.forward_args", "checker.functions"),
+        ("rules", "checker.typing_rules", "op_rules", "verifier.rulecheck", "rulecheck", "checker.functions",
+         "interop.function_declarations", "interop.forward_args"),
     ),
     "training": ("The training step", ("train",)),
     "verifying": ("Verifying", ("verifier",)),
@@ -138,12 +138,25 @@ def signature(one: PublicName) -> Iterator[str]:
         return
     shown = f"{one.name}{parameters}".replace("'", "")
     if len(shown) > 100:
-        inner = ",\n".join(f"    {parameter}" for parameter in parameters.parameters.values())
+        inner = ",\n".join(f"    {parameter}" for parameter in _listed(parameters))
         result = parameters.return_annotation
         arrow = "" if result is inspect.Signature.empty else f" -> {result}"
         shown = f"{one.name}(\n{inner},\n){arrow}".replace("'", "")
     yield ""
     yield from shown.splitlines()
+
+
+def _listed(signature: inspect.Signature) -> Iterator[str]:
+    """The parameters, with the marks before which they are positional and after which they are by name."""
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    for index, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind is parameter.KEYWORD_ONLY and not {parameter.VAR_POSITIONAL, parameter.kind} & set(
+            kinds[:index]
+        ):
+            yield "*"
+        yield str(parameter)
+        if parameter.kind is parameter.POSITIONAL_ONLY and kinds[index + 1 : index + 2] != [parameter.kind]:
+            yield "/"
 
 
 def fields(doc: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Sections 4.13 and 4.14: what the checker asks of typed and of raw collectives."""
+"""What the checker asks of typed and of raw collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 5.3: operands without a type, types without an axis, strict and permissive, constants and factories."""
+"""Operands without a type, types without an axis, strict and permissive, constants and factories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 4.15 under the checker: what may become a DTensor as what, and what comes out of one."""
+"""What may become a DTensor as what, and what comes out of one."""
 
 from __future__ import annotations
 

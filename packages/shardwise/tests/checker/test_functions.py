@@ -1,4 +1,4 @@
-"""Section 3.9 and 3.10 of the API: how calls of autograd functions and module backward hooks are checked."""
+"""How calls of autograd functions and module backward hooks are checked."""
 
 from __future__ import annotations
 

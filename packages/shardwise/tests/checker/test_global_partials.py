@@ -1,4 +1,4 @@
-"""Decision D3: pending sums in global mode, inferred or asked for, and the same meaning in local mode."""
+"""Pending sums in global mode, inferred or asked for, and the same meaning in local mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of api section 5.8: what each family of operators does to sharded dims, one axis (tp=4), local sizes.
+"""What each family of operators does to sharded dims, one axis (tp=4), local sizes.
 
 A case names a call, its operands as typed shapes, and the typed shape of the result or the code of the refusal.
 """

@@ -1,4 +1,4 @@
-"""Decision D7: the type of ``.grad`` after backward, what the program then does to it, and what a parameter owes."""
+"""The type of ``.grad`` after backward, what the program then does to it, and what a parameter owes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 3.12 of the API: the operators that hand-written rules are made of."""
+"""The operators that hand-written rules are made of."""
 
 from __future__ import annotations
 

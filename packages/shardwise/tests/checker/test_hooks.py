@@ -1,4 +1,4 @@
-"""Section 3.12 of the API: hand-written rules and the protocol that runs them."""
+"""Hand-written rules and the protocol that runs them."""
 
 from __future__ import annotations
 

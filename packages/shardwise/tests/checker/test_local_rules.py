@@ -1,4 +1,4 @@
-"""Section 5.4 of the API: the type of an ordinary call along one axis, as a table, seen through real torch calls."""
+"""The type of an ordinary call along one axis, as a table, seen through real torch calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 5.9: where backward may start, for every spelling of backward."""
+"""Where backward may start, for every spelling of backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 6 of the semantics: what may enter an optimizer, for gradients of every origin."""
+"""What may enter an optimizer, for gradients of every origin."""
 
 from __future__ import annotations
 

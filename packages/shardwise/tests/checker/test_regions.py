@@ -1,4 +1,4 @@
-"""Section 3.8 of the API: local and unchecked regions, and functions with declared boundaries."""
+"""Local and unchecked regions, and functions with declared boundaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 3.11 of the API: types inside vmap and out of it again; item 22: specs go along."""
+"""Types inside vmap and out of it again; item 22: specs go along."""
 
 from __future__ import annotations
 

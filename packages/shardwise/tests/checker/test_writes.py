@@ -1,4 +1,4 @@
-"""Section 5.7: in-place and out= calls, views and aliases, setitem, copies."""
+"""In-place and out= calls, views and aliases, setitem, copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do local tensors along one axis mean? Both directions, as the specification's semantics section 2 defines them.
+"""What do local tensors along one axis mean? Both directions, as docs/semantics.md section 2 defines them.
 
 A placement is written R, I, P, ``("V", d)`` (the pieces stacked along a new dim d) or ``("S", d)`` (concatenated along
 dim d), with the ranks' sizes in ``sizes`` if they are uneven.

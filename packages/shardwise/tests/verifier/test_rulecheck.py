@@ -1,4 +1,4 @@
-"""Section 3.13 of the API: numbers decide about hand-written rules, forward and backward; wrong rules are planted."""
+"""Numbers decide about hand-written rules, forward and backward; wrong rules are planted."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _BY_VALUE = (
 
 GAPS = (
     Gap(
-        "*", "SW110", "a pending sum beside a varying operand is refused locally (semantics section 3), and global "
+        "*", "SW110", "a pending sum beside a varying operand is refused locally (Law 3.1), and global "
         "types erase to local ones",
     ),
     Gap("scatter_reduce (*, index_reduce (*", "SW112", _SUBSET),

@@ -4,7 +4,6 @@ Along an axis of two ranks, every choice of placements of a call's operands (R, 
 there are very many) is judged by the numbers, forward and backward, and put before the rules. Ours are asked for global
 types and, with R, I, V and P, for local ones; DTensor's are asked for the same global facts. A ruleset is functions
 that the caller hands over. Replicate operands alone are not counted: they are true of everything.
-Source: rulebook.md, "how the book is tested".
 """
 
 from __future__ import annotations
@@ -291,7 +290,7 @@ def judge_locally(case: Case, ask: Ask, tally: Tally) -> None:
                 tally.wrong.append(Note("local", case.shown, f"{shown} -> {claimed}", str(lie)))
             continue
         if I in operands and len(set(operands)) > 1:
-            continue  # refused by meaning, however the numbers come out: semantics section 3
+            continue  # refused by meaning, however the numbers come out: docs/semantics.md section 3
         true = _true_locally(case, operands)
         if true is not None:
             refusal = answer if isinstance(answer, str) else "no claim"

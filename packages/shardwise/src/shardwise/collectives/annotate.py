@@ -2,8 +2,6 @@
 
 They look at and change types, never data. With checking off they still work, so that a query can be answered; under
 torch.compile, and when the annotation layer is erased, they return at once.
-
-Source: api sections 3.2 to 3.7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 
 A leaf is a dict from axes to types, an ``SpmdType``, a ``PartitionSpec``, a pair of a dict and a spec (or None), or
 None where there is no tensor. Everything is decided before anything is changed.
-Source: api section 3.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What does a tensor say it is? Questions that work anywhere, with checking on or off, and change nothing.
-
-Source: api section 3.1 and decision D10.
-"""
+"""What does a tensor say it is? Questions that work anywhere, with checking on or off, and change nothing."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Dropout on a replicate activation is right only if every rank along the axis draws the same mask. No checker can see how
 generators were seeded, so the program says it, and the run's report lists it among what is trusted.
-Source: semantics section 3, "random op on R or I".
+Source: docs/semantics.md section 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Regions where checking is different: local, unchecked, and functions with a declared boundary.
 
 All of them cost nothing but a look at one thread-local while nothing is checked.
-Source: api section 3.8.
 """
 
 from __future__ import annotations

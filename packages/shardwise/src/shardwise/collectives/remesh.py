@@ -1,6 +1,6 @@
 """How does one tensor speak about another presentation of its ranks? ``reinterpret_mesh``; no data moves.
 
-Source: api section 2.6; the algorithm is ``mesh/regions.py``.
+The algorithm is ``mesh/regions.py``.
 """
 
 from __future__ import annotations

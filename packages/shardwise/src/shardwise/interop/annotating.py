@@ -3,8 +3,6 @@
 The arguments of one call are merged, resolved in the current mesh and boiled down to one interned ``TensorType``:
 the asserted type. Refining a current type by it yields a type or an error and changes nothing, so annotating is
 atomic. Both steps are remembered; an annotation in a loop costs two dictionary look-ups.
-
-Source: api sections 3.2 and 3.3.
 """
 
 from __future__ import annotations

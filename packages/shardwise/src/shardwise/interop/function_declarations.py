@@ -1,7 +1,4 @@
-"""What the author of an ``autograd.Function`` or of a backward hook declares of it, for a check to believe.
-
-Source: api section 3.9.
-"""
+"""What the author of an ``autograd.Function`` or of a backward hook declares of it, for a check to believe."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """When may a type be overwritten? The deciding half of ``mutate_type`` and ``reinterpret_no_grad``.
 
 Both check the type that an object has first and change nothing when it is another one.
-
-Source: api sections 3.6 and 3.7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A plain number is taken to be equal on every rank. One that is not (a count of local tokens, a per-rank scale) says so
 by being a Scalar. While the thread is checked, arithmetic keeps and checks the type; otherwise it gives plain numbers.
 
-Source: api section 1.9 with section 7 item 10; the laws are those of semantics section 3.
+Source: docs/semantics.md section 3.
 """
 
 from __future__ import annotations

@@ -191,3 +191,4 @@ class _TypeChecking:
 
 
 TYPE_CHECKING: Final = _TypeChecking()
+"""True where the calling thread is being checked: ``if TYPE_CHECKING: assert_type(...)`` costs one test elsewhere."""

@@ -12,7 +12,7 @@ Kernels that trust their sizes and indices may crash on placements that do not f
 It must not write to its operands and must draw no random numbers, unless it seeds them. Give float64 values, which tell
 a small lie from rounding, and dims whose sizes are no multiple of three, so that shards are uneven.
 ``refute_on_grid`` tries one claim on a mesh of several axes.
-Source: semantics section 7, rulebook.md "the oracle".
+Source: docs/semantics.md section 7, Law 7.1.
 """
 
 from __future__ import annotations

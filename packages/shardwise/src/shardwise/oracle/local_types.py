@@ -6,7 +6,7 @@ the denoted values for P. Then the duality claim: cotangents of the claimed plac
 gradients that autograd computes per rank, read at each operand's dual, must be the gradient of the denoted function
 computed on one device. Floating values
 should be float64, which tells a small lie from rounding; coarser ones are compared as `rounding.py` says.
-Source: semantics sections 2 and 3.
+Source: docs/semantics.md sections 2 and 3.
 """
 
 from __future__ import annotations

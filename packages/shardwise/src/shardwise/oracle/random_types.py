@@ -7,7 +7,7 @@ Where it is sharded, each rank draws for itself, and the pieces put together are
 have its distribution: ``refute_distribution`` compares the means of all elements, and of all products of two, over many
 draws with independent generators, so that elements which the whole draws together (a dropped channel, a sampled
 category) are told from elements that are drawn apart. A difference counts from ``SIGMAS`` standard errors.
-Source: semantics section 3, "random op".
+Source: docs/semantics.md section 3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 R and I are the same tensor everywhere, P is a split into addends, S(i) a cut along dim i, outermost axis first. Putting
 together is the inverse and can fail: ranks that should be equal differ, or nothing says how pieces combine.
-Source: semantics sections 2 and 7.
+Source: docs/semantics.md sections 2 and 7.
 """
 
 from __future__ import annotations

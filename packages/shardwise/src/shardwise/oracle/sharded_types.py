@@ -7,7 +7,7 @@ the gradients on the global values (R and P are each other's dual, S(i) is its o
 
 A result is sharded if the pieces in rank order are the global one, whatever their lengths. A dim shorter than the axis
 is not cut. An integer operand is an index if there are floating ones, and no pending sum.
-Source: semantics section 7, rulebook.md "the oracle".
+Source: docs/semantics.md section 7, Law 7.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A contract is read from a model once and needs no types afterwards: it works with checking off, where it makes the sums
 that are the step's own and nothing else, and with ``SHARDWISE_ERASE=1`` if ``types`` says what annotations would.
 With checking on it compares every gradient with what is owed.
-Source: semantics section 6.
+Source: docs/semantics.md section 6.
 """
 
 from __future__ import annotations

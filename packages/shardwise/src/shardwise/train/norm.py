@@ -4,7 +4,7 @@ Along each mesh axis a gradient is equal on all ranks, and counted once, or spli
 summed. The sums of all parameters that are split over the same axes travel as one number, axis by axis, innermost
 first: one collective per axis over which anything is split. Which ones follows from the parameters and never from
 which gradients are there, so all ranks issue the same.
-Source: semantics section 6, norm and clip.
+Source: docs/semantics.md section 6, Law 6.3.
 """
 
 from __future__ import annotations

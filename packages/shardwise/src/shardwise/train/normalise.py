@@ -3,7 +3,7 @@
 A mean over a rank's own tokens is a term of the mean over all only if every rank has equally many of them: with
 padding, packed sequences or uneven shards it is another loss. Here the sum is over a rank's tokens and the count is
 global, so a rank's loss is a term of the whole one (P), and its gradients add up to the gradient of the mean.
-Source: semantics section 6.
+Source: docs/semantics.md section 6.
 """
 
 from __future__ import annotations

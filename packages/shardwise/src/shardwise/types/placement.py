@@ -3,7 +3,7 @@
 Callers ask what a placement *is* (``is_equal``, ``is_varying``, ``is_partial``), not which one it is, so that a further
 kind of pending reduction is one ``ReductionKind``. Code that was derived for the sum asks ``is_pending_sum``, which
 raises for a kind that nobody has decided about.
-Source: the duality table of the specification, semantics section 2. Replicate and partial are dual, invariant,
+Source: docs/semantics.md section 2, Law 2.1. Replicate and partial are dual, invariant,
 varying and shard are their own duals, and taking the dual twice changes nothing.
 """
 
@@ -153,9 +153,13 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
 _OF_KIND: dict[ReductionKind, PerMeshAxisLocalSpmdType] = {}
 
 R: Final = PerMeshAxisLocalSpmdType.R
+"""Replicate: equal on all ranks, used differently by each; the gradient is a pending sum (P)."""
 I: Final = PerMeshAxisLocalSpmdType.I
+"""Invariant: equal on all ranks, one computation that every rank repeats; the gradient is invariant."""
 V: Final = PerMeshAxisLocalSpmdType.V
+"""Varying: different on each rank; nothing is claimed about how the pieces combine. Its own dual."""
 P: Final = PerMeshAxisLocalSpmdType.P
+"""Partial: the value meant is the sum over the ranks, still to be taken; the gradient is replicate (R)."""
 Replicate, Invariant, Varying, Partial = R, I, V, P
 
 
@@ -208,6 +212,7 @@ class Shard:
 S = Shard
 
 PerMeshAxisSpmdType = PerMeshAxisLocalSpmdType | Shard
+"""What a tensor can be along one mesh axis: R, I, V, P or S(i)."""
 
 
 class _Unknown:

@@ -3,7 +3,6 @@
 In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
 writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
 Anything else is opaque: an error in strict mode, an untyped result in permissive mode.
-Source: api section 3.9.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How do types cross into DTensor and out of it? By the placements, which say per mesh dim what a local tensor is.
 
 Operators between DTensors are their own business. ``from_local`` is told what its operand is, so a typed operand must
-be that; ``to_local`` gives what the placements say. Source: api section 4.15.
+be that; ``to_local`` gives what the placements say.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ gradient is typed by the ordinary rules, so a raw all-reduce turns P into R. A g
 checking, or that belongs to a leaf without a type, is unknown: compatible with anything and never reported.
 
 What it has become since, ``interop/gradients.py`` reads.
-Source: semantics sections 2 and 6; decision D7 of the specification.
+Source: docs/semantics.md sections 2 and 6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A gradient that is still a pending sum lets every rank step with its own addend: the replicas drift apart. The gate
 stands in front of every ``torch.optim.Optimizer.step``, behind the hooks that the program has put there itself. With a
 closure backward runs inside the step, so the operators of the step are all that is judged.
-Source: semantics section 6, finalisation.
+Source: docs/semantics.md section 6, Law 6.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Along a global axis the equation decides: a label is sharded wherever it appears, its axis shards no other label, an
 operand without the label does not vary over it, and a label that the result does not carry leaves a pending sum.
 Along every other axis the operands follow the local rule, with the linearity that ``linear_in`` declares.
-Source: semantics section 7 (einsum is the calculus) and section 3; api section 3.12.
+Source: docs/semantics.md sections 3 and 7, Law 7.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Two shapes: a rule with keyword-only parameters returns the types of the results and is asked before the kernel runs;
 a rule whose first parameter is positional receives the results and puts types on them. Either must look at every
 tensor among forward's arguments and leave no result untyped.
-Source: api section 3.12.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does a pending sum survive a change of dtype, device or memory? Yes, up to rounding, unless the target is rounded to.
 
-Casts between floating dtypes are linear up to their rounding error; semantics section 3 allows them.
+Casts between floating dtypes are linear up to their rounding error; docs/semantics.md section 3 allows them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ along one mesh axis (``op_rules/propagation/sharded.py``).
 
 Signatures are written ``"*b m k, *b k n -> *b m n"``: one term per operand, right-aligned; ``*b`` is any number of
 leading dims, broadcast. ``[d]`` is opaque: its elements are mixed in a way that no shard can do alone. ``_`` is a dim
-that is nobody else's. Source: rulebook.md; relatives are einops patterns and Shardy's factor rules.
+that is nobody else's. Relatives are einops patterns and Shardy's factor rules.
 """
 
 from __future__ import annotations

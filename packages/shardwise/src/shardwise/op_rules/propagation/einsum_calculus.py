@@ -1,6 +1,6 @@
 """Which sharding does an einsum have, forward and backward, and why? The mental arithmetic of sharding, by machine.
 
-Per mesh axis, from labels alone (semantics section 7): a kept label that is sharded must be sharded in every operand
+Per mesh axis, from labels alone (Law 7.2): a kept label that is sharded must be sharded in every operand
 that carries it and the others are replicate; a contracted one that is sharded in all its carriers leaves a pending sum;
 nothing else is valid. The gradient of an operand is the same kind of einsum with that operand's labels and the
 result's swapped, so the same rule derives every backward sharding; what it must come to is the operand's dual.

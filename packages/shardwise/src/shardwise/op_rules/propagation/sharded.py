@@ -1,6 +1,6 @@
 """What is the sharding of a result along one mesh axis? The global rule: labels and the operands' placements.
 
-Source: semantics section 7, "einsum is the calculus". Along one axis at most one label is sharded. A kept label must be
+Source: docs/semantics.md section 7, Law 7.2. Along one axis at most one label is sharded. A kept label must be
 sharded in every operand that carries it and the others must be replicate; a summed one gives a partial result, on
 request; nothing else is valid.
 """

@@ -3,7 +3,6 @@
 Global inputs are dealt out by a placement, the function runs on every rank, and its results, read at the types that the
 rule derives, must be the function of the global inputs. Then cotangents are dealt out by the dual types, and the
 gradients, read at the duals of the inputs' types, must be the gradients of the function of the global inputs.
-Source: api section 3.13.
 """
 
 from __future__ import annotations
