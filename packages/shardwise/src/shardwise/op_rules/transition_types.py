@@ -2,7 +2,7 @@
 
 A transition takes its axis off the dim that it gathers, and puts it on the dim that it cuts. Several axes may shard one
 dim; only the innermost of them moves, because only there do the pieces that are exchanged lie side by side.
-Source: api section 4.13, semantics section 7.
+Source: docs/semantics.md section 7, Law 7.4.
 """
 
 from __future__ import annotations

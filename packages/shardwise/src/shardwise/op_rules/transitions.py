@@ -4,7 +4,7 @@
 Letters: R, I, V, P, S for any S(i), and X, Y for V or S. ``backward`` names the row that the gradient takes, so the
 table is closed: the backward of every row is a row again, and a double backward is a walk of two steps. What a
 transition does to a partition spec, and so to a whole type, is ``transition_types``.
-Source: the specification, semantics sections 4 and 5, api section 4.14; functions as documented by torch.distributed.
+Source: docs/semantics.md sections 4 and 5, api section 4.14; functions as documented by torch.distributed.
 =======
 Letters: R, I, V, P and S for any S(i). ``backward`` names the row that the gradient takes, so the table is closed: the
 backward of every row is a row again, and a double backward is a walk of two steps.
