@@ -1,15 +1,9 @@
 """What collectives and coercions do to placements: one row per transition, typed and raw, and why others are refused.
 
-<<<<<<< HEAD
 Letters: R, I, V, P, S for any S(i), and X, Y for V or S. ``backward`` names the row that the gradient takes, so the
 table is closed: the backward of every row is a row again, and a double backward is a walk of two steps. What a
 transition does to a partition spec, and so to a whole type, is ``transition_types``.
-Source: docs/semantics.md sections 4 and 5, api section 4.14; functions as documented by torch.distributed.
-=======
-Letters: R, I, V, P and S for any S(i). ``backward`` names the row that the gradient takes, so the table is closed: the
-backward of every row is a row again, and a double backward is a walk of two steps.
-Source: docs/semantics.md sections 4 and 5.
->>>>>>> 5a71802 (Citations of the semantics resolve; plain public values are documented below their assignment)
+Source: docs/semantics.md sections 4 and 5; functions as documented by torch.distributed.
 """
 
 from __future__ import annotations

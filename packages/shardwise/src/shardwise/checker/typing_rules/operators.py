@@ -1,15 +1,8 @@
 """The operators that a typing rule is composed of: what collectives and coercions do to types alone.
 
-<<<<<<< HEAD
 They take tensors or ``NdimWithSpmdType``, move no data, and answer with a stand-in, or put the type on ``out``. What a
 transition does is asked of ``op_rules/transitions.py``, so a rule admits what the runtime ops admit; the expert gates
 are left out.
-Source: api sections 3.12 and 4.13.
-=======
-They take tensors or ``NdimWithSpmdType``, move no data, and answer with a stand-in, or put the type on ``out``. Which
-moves exist is read from ``op_rules/transitions.py``, so a rule admits what the runtime ops admit; the expert gates are
-left out.
->>>>>>> 5a71802 (Citations of the semantics resolve; plain public values are documented below their assignment)
 """
 
 from __future__ import annotations
