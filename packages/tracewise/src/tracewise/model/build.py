@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,8 @@ from tracewise.read.grammar import LogRecord, parse_json
 
 MAX_LITERAL_BYTES = 1 << 20
 METRIC_TEXT = 20_000
+MAX_CONFIGS = 100
+RECOMPILE_LIMIT = re.compile(r'"recompile_limit": (\d{1,9})\b')
 INPUT_FIELDS = (
     "ndim", "dtype", "device", "size", "stride", "storage", "is_leaf", "requires_grad", "is_parameter", "is_view",
     "base", "dynamo_hint_overrides",
@@ -263,10 +267,23 @@ class FileBuilder:
         unit.metrics = _kept_metrics(fields) or {"compile_id": None}
         unit.metrics_record = record
         unit.restart_reasons = _texts_of(fields.get("restart_reasons"))
+        for name in CONFIG_FIELDS:
+            text = fields.get(name)
+            if isinstance(text, str) and text:
+                unit.configs[name] = self._config(text)
+        if limit := RECOMPILE_LIMIT.search(fields.shown("dynamo_config")):
+            unit.recompile_limit = int(limit[1])
         for name in ("start_time_us", "end_time_us", "duration_us", "graph_op_count"):
             fields.number(name)
         for name in ("co_name", "co_filename", "fail_type", "fail_reason"):
             fields.text(name)
+
+    def _config(self, text: str) -> str:
+        """The digest under which the run keeps a config: most compilations share one."""
+        digest = hashlib.sha1(text.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:16]
+        if len(self.run.configs) < MAX_CONFIGS:
+            self.run.configs.setdefault(digest, text)
+        return digest
 
     def _backward_metrics(self, log: LogRecord, record: Record, unit: Compilation) -> None:
         unit.backward_metrics = _kept_metrics(self._fields(log))

@@ -214,7 +214,7 @@ class Attempt:
 class Compilation:
     """All that happened under one compile id of one process, whose ``Rank.label`` is ``process``.
 
-    ``metrics`` holds the last attempt's numbers without the configs.
+    ``metrics`` holds the last attempt's numbers; its configs are texts in ``Run.configs``, here by their digests.
     """
 
     id: CompileId
@@ -238,6 +238,8 @@ class Compilation:
     ended_us: int = 0
     span_us: float = 0.0
     open_spans: int = 0
+    recompile_limit: int = 0
+    configs: dict[str, str] = field(default_factory=dict)
     first_of_frame: Compilation | None = None
 
     @property
@@ -330,6 +332,7 @@ class Run:
     offset_us: int = 0
     export_facts: list[ExportFact] = field(default_factory=list)
     expressions: dict[int, Expression] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
     export_records: list[Record] = field(default_factory=list)
 
     @property

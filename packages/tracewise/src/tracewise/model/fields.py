@@ -8,6 +8,7 @@ from typing import Any
 from tracewise.model.entities import Frame, Stack
 
 MAX_FRAMES = 10_000
+SHOWN_TEXT = 10_000
 
 
 class Fields:
@@ -36,7 +37,7 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return ""
-        return value if isinstance(value, str) else str(value)[:10_000]
+        return value if isinstance(value, str) else str(value)[:SHOWN_TEXT]
 
     def integer(self, name: str) -> int | None:
         value = self._values.get(name)
