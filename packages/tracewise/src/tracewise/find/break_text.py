@@ -47,7 +47,8 @@ def parse_break(text: str) -> BreakInfo:
     info = BreakInfo(_headline(body))
     if place:
         info.file, info.line = place[1], int(place[2])
-    label, values = "", []
+    label = ""
+    values: list[str] = []
     for line in [*body.splitlines()[1:], "  Hint: "]:
         match = LABEL.match(line)
         if match or line.lstrip().startswith(("For more details", "User code traceback", "from user code")):
@@ -86,15 +87,22 @@ def _body(text: str) -> str:
 
 
 def _headline(body: str) -> str:
-    lines = (line.strip() for line in body.splitlines())
-    return next((line for line in lines if line), "")[:500]
+    """The line above the explanation, else the first; one that ends in a colon goes on with the next."""
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    explained = next((n for n, line in enumerate(lines) if n and line.startswith("Explanation:")), 1)
+    headline = lines[explained - 1]
+    if headline.endswith(":") and len(lines) > explained:
+        headline += " " + lines[explained]
+    return headline[:500]
 
 
 def _store(info: BreakInfo, label: str, value: str) -> None:
     match label:
         case "Explanation":
             info.explanation = value
-        case "Hint" if value:
+        case "Hint" if value and value not in info.hints:
             info.hints.append(value)
         case "Developer debug context":
             info.context = value

@@ -6,11 +6,11 @@ could not be read may have been the one that speaks against it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from tracewise.find.problems import EXPORT_KINDS, Problem
-from tracewise.model.entities import Expression, Record, Run, SymbolGuard
+from tracewise.model.entities import Expression, Record, Run
 
 Verdict = Literal["sound", "not sound", "no verdict"]
 MAX_TREE = 200
@@ -24,18 +24,15 @@ class ExportAnswer:
     reasons: list[str]
     problems: list[Problem]
     programs: list[Record]
-    guards: list[SymbolGuard] = field(default_factory=list)
 
 
 def find_export(run: Run, problems: list[Problem]) -> ExportAnswer | None:
     """The verdict, or ``None`` if the run has no record of an export."""
     if not run.export_records and not run.export_facts:
         return None
-    mine = [problem for problem in problems if problem.kind in EXPORT_KINDS.values()]
+    mine = [problem for problem in problems if problem.kind in {*EXPORT_KINDS.values(), "export-guard"}]
     programs = [record for record in run.export_records if record.kind == "exported_program"]
     begun = [record for record in run.export_records if record.kind == "export"]
-    units = [*run.compilations, *(rank.outside for rank in run.ranks)]
-    guards = [guard for unit in units for guard in unit.guards if guard.prefix == "eval"]
     unclear = [f"{count} × {name.replace('_', ' ')} in the log" for name, count in sorted(run.health.damage.items())]
     if not programs:
         unclear.insert(0, "the log has no exported program")
@@ -44,8 +41,8 @@ def find_export(run: Run, problems: list[Problem]) -> ExportAnswer | None:
     if any(record.is_damaged for record in programs):
         unclear.append("the text of the exported program is damaged")
     if mine:
-        return ExportAnswer("not sound", [problem.headline for problem in mine], mine, programs, guards)
-    return ExportAnswer("no verdict" if unclear else "sound", unclear, mine, programs, guards)
+        return ExportAnswer("not sound", [problem.headline for problem in mine], mine, programs)
+    return ExportAnswer("no verdict" if unclear else "sound", unclear, mine, programs)
 
 
 def expression_tree(expressions: dict[int, Expression], node_id: int | None) -> list[tuple[int, str]]:

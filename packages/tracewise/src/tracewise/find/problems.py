@@ -23,6 +23,7 @@ KINDS = {
     "missing-fake-kernel": ("error", "operator without fake kernel"),
     "mismatched-fake-kernel": ("error", "fake kernel differs from the real one"),
     "data-dependent": ("error", "decision that depends on data"),
+    "export-guard": ("warning", "condition that the export holds under"),
     "graph-break": ("warning", "graph break"),
     "restart": ("warning", "analysis begun anew"),
     "specialization": ("warning", "dimension became constant"),
@@ -37,6 +38,7 @@ EXPORT_KINDS = {
     "propagate_real_tensors_provenance": "data-dependent",
     "guard_on_data_dependent_error": "data-dependent",
 }
+EXPORT_GUARD_HINT = "If that is meant, say it in dynamic_shapes or with torch._check; else change the line that asks."
 LIMIT = re.compile(r"recompile_limit|cache_size_limit|RecompileLimitExceeded")
 RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -128,6 +130,12 @@ def find_problems(run: Run) -> list[Problem]:
             _export_headline(fact.kind, fact.subject, fact.reason), hints=_export_hints(fact.kind, fact.subject)
         )
         book.add(EXPORT_KINDS[fact.kind], info, innermost_user_frame(fact.stack), unit, record=fact.record)
+    if run.export_records:
+        for unit in [*run.compilations, *(rank.outside for rank in run.ranks)]:
+            for guard in unit.guards:
+                if guard.prefix == "eval":
+                    info = BreakInfo(f"the export holds only if {guard.expression}", hints=[EXPORT_GUARD_HINT])
+                    book.add("export-guard", info, innermost_user_frame(guard.stack), unit, record=guard.record)
     return sorted(book.problems.values(), key=lambda p: (SEVERITIES.index(p.severity), -p.cost_us, p.id))
 
 
@@ -217,7 +225,7 @@ def _line_text(unit: Compilation, file: str, line: int) -> str:
 def _code_of(text: str, info: BreakInfo) -> str:
     """The source line that a traceback shows below the place."""
     mark = f'File "{info.file}", line {info.line},'
-    _, found, rest = text.partition(mark)
+    _, found, rest = text.rpartition(mark)
     return rest.splitlines()[1].strip()[:300] if found and len(rest.splitlines()) > 1 else ""
 
 

@@ -17,7 +17,8 @@ from tracewise.model.ids import CompileId
 DEFAULT_LIMIT = 8
 ENTRY = re.compile(r"^\s*(?:!?\d+/)?\d+/\d+(?:_\d+)?:\s*")
 SIZE = re.compile(
-    r"tensor '(?P<name>[^']*)' (?:size|stride) mismatch at index (?P<dim>\d+)\. expected (?P<old>\S+), actual (?P<new>\S+)"
+    r"tensor '(?P<name>[^']*)' (?:size|stride) mismatch at index (?P<dim>\d+)\. "
+    r"expected (?P<old>\S+), actual (?P<new>\S+)"
 )
 EQUALS = re.compile(r"^(?P<name>.+?) == (?P<old>\S.*)$")
 VALUES_SHOWN = 12
