@@ -71,12 +71,9 @@ def user_place(text: str) -> tuple[str, int] | None:
 
 def _body(text: str) -> str:
     """From the headline on."""
-    if "Graph Break Reason:" in text or text.startswith("Graph break in user code"):
-        _, separator, rest = text.partition("\n\n")
-        if separator and rest.strip():
-            return rest.lstrip("\n")
-        _, separator, rest = text.partition("Graph Break Reason:")
-        return rest.strip() if separator else text
+    _, found, rest = text.partition("Graph Break Reason:")
+    if found:
+        return rest.strip()
     if text.startswith("Traceback (most recent call last)"):
         lines = text.splitlines()
         for number, line in enumerate(lines):
