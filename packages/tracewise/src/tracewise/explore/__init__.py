@@ -1,0 +1,1 @@
+"""The explorer: questions about tables of events, answered in a browser on this machine."""

@@ -1,0 +1,1 @@
+"""Traces and files of events as DuckDB tables."""
