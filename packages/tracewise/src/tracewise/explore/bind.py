@@ -102,7 +102,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What to compute. ``period`` is None where the table has no times; ``restricts_time`` says whether it was asked for."""
+    """What to compute. ``period`` is None where the table has no times; ``restricts_time``: it was asked for."""
 
     query: Query
     table: Table
@@ -184,10 +184,10 @@ class _Binder:
             compare_us=self.compare_us(period),
             bucket_us=self.bucket_us(period),
             names=tuple(self.names.values()),
-            filters=tuple(found for condition in query.filters if (found := self.filter(condition))),
+            filters=tuple(kept for condition in query.filters if (kept := self.filter(condition))),
             groups=self.groups(),
             measures=measures or (BoundMeasure(COUNT.aggregate, None),),
-            having=tuple(found for one in query.having if (found := self.having(one))),
+            having=tuple(tested for one in query.having if (tested := self.having(one))),
             columns=tuple(self.known(query.columns, "c")),
             value_column=self.numeric(query.value_column, "x"),
             weight=self.numeric(query.weight, "w"),

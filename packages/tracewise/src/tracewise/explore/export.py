@@ -23,7 +23,9 @@ from tracewise.explore.url import Issue
 VERSION = 1
 
 
-def result_json(bound: Bound, result: Result | None, failure: str, issues: tuple[Issue, ...], ran: Sequence[Ran]) -> dict[str, Any]:
+def result_json(
+    bound: Bound, result: Result | None, failure: str, issues: tuple[Issue, ...], ran: Sequence[Ran]
+) -> dict[str, Any]:
     """Version, query, issues and statements, then ``columns`` and ``rows`` or the ``error``. Times are microseconds."""
     head = {
         "version": VERSION,

@@ -1,9 +1,9 @@
 """Derived columns: a small language of expressions over the columns of a table, parsed and checked.
 
-    dur_us / 1000        if(rank = 0, 'first', 'other')        split(name, '.', 2)        case when `a b` > 1 then 'x' end
+    dur_us / 1000      if(rank = 0, 'first', 'other')      split(name, '.', 2)      case when `a b` > 1 then 'x' end
 
-    expression = and ("or" and)*            and  = not ("and" not)*           not = "not" not | sum (compare sum)?
-    sum        = product (("+" | "-") product)*                               product = unary (("*" | "/" | "%") unary)*
+    expression = and ("or" and)*      and = not ("and" not)*      not = "not" not | sum (compare sum)?
+    sum        = product (("+" | "-") product)*           product = unary (("*" | "/" | "%") unary)*
     unary      = "-" unary | number | 'text' | name | `name` | name "(" arguments ")" | "(" expression ")" | case
     case       = "case" ("when" expression "then" expression)+ ("else" expression)? "end"
 
@@ -23,7 +23,7 @@ from tracewise.store.table import Column, Kind
 MAX_TEXT = 2_000
 MAX_DEPTH = 40  # of brackets
 MAX_NODES = 200  # with the columns that it is derived from
-KEYWORDS = frozenset("and or not case when then else end true false null".split())
+KEYWORDS = frozenset(["and", "or", "not", "case", "when", "then", "else", "end", "true", "false", "null"])
 COMPARE = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 

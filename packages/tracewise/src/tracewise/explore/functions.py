@@ -12,7 +12,7 @@ ANY = frozenset(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``arguments`` are the kinds that each argument may have; ``optional`` of the last may be left out.
+    """``arguments`` are the kinds that each argument may have.
 
     ``sql`` has one ``{}`` an argument, by position; a ``variadic`` function repeats its last argument, joined by commas
     in place of ``{rest}``. A result of None is the kind of the first argument.
@@ -21,7 +21,6 @@ class Function:
     arguments: tuple[frozenset[Kind], ...]
     result: Kind | None
     sql: str
-    optional: int = 0
     variadic: bool = False
     choices: tuple[str, ...] = ()  # literals that the first argument must be one of
 
@@ -52,7 +51,8 @@ FUNCTIONS: dict[str, Function] = {
     "ends_with": _row("TT", B, "ends_with({0}, {1})"),
     "position": _row("TT", N, "instr({0}, {1})"),
     "regexp_matches": _row("TT", B, "regexp_matches({0}, {1})"),
-    "regexp_extract": _row("TTN", T, "regexp_extract({0}, {1}, CAST({2} AS INTEGER))"),
+    "regexp_extract": _row("TT", T, "regexp_extract({0}, {1})"),  # what the whole pattern matched
+    "regexp_group": _row("TT", T, "regexp_extract({0}, {1}, 1)"),  # what its first bracket matched
     "regexp_replace": _row("TTT", T, "regexp_replace({0}, {1}, {2}, 'g')"),
     "abs": _row("N", N, "abs({0})"),
     "sign": _row("N", N, "sign({0})"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +44,7 @@ from tracewise.explore.results import (
 from tracewise.explore.text import (
     cell_text,
     change_text,
+    compact_text,
     equality,
     grain_text,
     key_text,
@@ -145,7 +147,7 @@ class Page:
         self.zone: tzinfo = bound.clock.zone
 
     def html(self) -> str:
-        return _environment.get_template("page.html").render(page=self, **_CONSTANTS)
+        return _environment.get_template("page.html").render(page=self)
 
     # Links
 
@@ -281,7 +283,10 @@ class Page:
         return [self.group_view(group, largest) for group in result.groups]
 
     def group_view(self, group: Group, largest: Sequence[float] = ()) -> GroupView:
-        labels = tuple(key_text(value, named.kind, self.zone) for value, named in zip(group.key or (), self.bound.groups, strict=False))
+        labels = tuple(
+            key_text(value, named.kind, self.zone)
+            for value, named in zip(group.key or (), self.bound.groups, strict=False)
+        )
         before = group.before or (None,) * len(group.values)
         return GroupView(
             labels=labels,
@@ -294,7 +299,9 @@ class Page:
         )
 
     def measure_texts(self, values: Sequence[Any]) -> tuple[str, ...]:
-        return tuple(measure_text(value, one, self.zone) for value, one in zip(values, self.bound.measures, strict=True))
+        return tuple(
+            measure_text(value, one, self.zone) for value, one in zip(values, self.bound.measures, strict=True)
+        )
 
     def series_charts(self, result: SeriesResult) -> list[tuple[str, ChartView]]:
         """One chart a measure, since measures have units of their own."""
@@ -310,17 +317,20 @@ class Page:
         values = [line.values for line in lines]
         edges = chart.stacked(values) if shape is not Shape.LINES else values
         axis = chart.value_axis([*edges, *(line.before for line in lines if line.before)])
+        shown = sum(line.group.key is not None for line in lines)
         drawn = chart.paths(values, shape, axis, connects=connects)
         length = result.bucket_us * result.bucket_count
         starts = [result.start_us + number * result.bucket_us for number in range(result.bucket_count)]
         return ChartView(
-            lines=tuple(self.line_view(line, at, path, axis) for at, (line, path) in enumerate(zip(lines, drawn, strict=True))),
+            lines=tuple(
+                self.line_view(line, at, path, axis) for at, (line, path) in enumerate(zip(lines, drawn, strict=True))
+            ),
             axis=axis,
             y_ticks=tuple(chart.Tick(axis.percent(value), self.axis_text(value, measure)) for value in axis.values),
             x_ticks=tuple(chart.time_ticks(result.start_us, length, self.zone)),
             bins=tuple(time_text(start, self.zone) for start in starts),
             summary=f"{measure} in {result.bucket_count} buckets of {grain_text(result.bucket_us)}"
-            + (f", {len(lines)} of {result.group_count} groups" if self.bound.groups else ""),
+            + (f", {shown} of {result.group_count} groups" if self.bound.groups else ""),
             is_filled=shape is not Shape.LINES,
         )
 
@@ -346,7 +356,8 @@ class Page:
         return " · ".join(key_text(value, column.kind, self.zone) for value, column in named) or "all rows"
 
     def axis_text(self, value: float, measure: BoundMeasure) -> str:
-        return "0" if value == 0 else measure_text(value, measure, self.zone)
+        has_unit = measure.column is not None or measure.aggregate is Aggregate.SHARE
+        return measure_text(value, measure, self.zone) if has_unit and value else compact_text(value)
 
     def distribution_chart(self, result: DistributionResult) -> ChartView:
         values = [line.values for line in result.lines]
@@ -358,11 +369,14 @@ class Page:
         ticks = [chart.Tick(round(100 * at / count, 3), texts[at]) for at in range(0, count + 1, max(1, count // 6))]
         scale = " on a logarithmic scale" if self.query.scale is Scale.LOG else ""
         return ChartView(
-            lines=tuple(self.line_view(line, at, path, axis) for at, (line, path) in enumerate(zip(result.lines, drawn, strict=True))),
+            lines=tuple(
+                self.line_view(line, at, path, axis)
+                for at, (line, path) in enumerate(zip(result.lines, drawn, strict=True))
+            ),
             axis=axis,
-            y_ticks=tuple(chart.Tick(axis.percent(value), number_text(value)) for value in axis.values),
+            y_ticks=tuple(chart.Tick(axis.percent(value), compact_text(value)) for value in axis.values),
             x_ticks=tuple(ticks),
-            bins=tuple(f"{low} to {high}" for low, high in zip(texts, texts[1:], strict=False)),
+            bins=tuple(f"{low} to {high}" for low, high in pairwise(texts)),
             summary=f"rows by {name} in {count} bins{scale}",
             is_filled=True,
         )
@@ -382,19 +396,17 @@ class Page:
 
 def index_html(tables: Iterable[Table], zone: tzinfo) -> str:
     """The list of tables."""
-    return _environment.get_template("index.html").render(tables=list(tables), zone=zone, **_CONSTANTS)
+    return _environment.get_template("index.html").render(tables=list(tables), zone=zone)
 
 
 def row_html(table: Table, row_key: int, cells: Sequence[tuple[Named, Any]], zone: tzinfo, payload: str | None) -> str:
     """One row with all its columns in full."""
     shown = [(named, cell_text(value, named.kind, zone)) for named, value in cells]
-    return _environment.get_template("row.html").render(
-        table=table, row_key=row_key, cells=shown, payload=payload, **_CONSTANTS
-    )
+    return _environment.get_template("row.html").render(table=table, row_key=row_key, cells=shown, payload=payload)
 
 
 def message_html(title: str, message: str) -> str:
-    return _environment.get_template("message.html").render(title=title, message=message, **_CONSTANTS)
+    return _environment.get_template("message.html").render(title=title, message=message)
 
 
 def table_link(name: str) -> str:
@@ -410,7 +422,7 @@ def json_element(value: object) -> Markup:
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
-    return Markup(text)  # noqa: S704  escaped above
+    return Markup(text)
 
 
 def _largest(values: Iterable[Any]) -> float:
@@ -428,7 +440,7 @@ def _sum_text(line: Line) -> str:
 
 
 _OPS = [{"name": op.value, "label": op.label, "values": op.takes_values} for op in Op]
-_CONSTANTS: dict[str, Any] = {
+_environment.globals |= {
     "views": VIEW_LABELS,
     "View": View,
     "fills": Fill,

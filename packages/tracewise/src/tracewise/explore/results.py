@@ -17,6 +17,7 @@ from tracewise.store.table import Kind
 Cell: TypeAlias = Any
 DEFAULT_COLUMNS = 12
 DISTRIBUTION_BINS = 60
+HEAVY_ROWS = 2_000_000
 # The first slice of time that is looked into for the newest rows holds about this many times the rows wanted.
 SLICE_FACTOR = 4
 SLICE_GROWTH = 16
@@ -38,8 +39,7 @@ class SamplesResult:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One line of a table or one series: its key, or None of the rest, and its measures; ``before`` is of the compared
-    period."""
+    """One line of a table or one series: its key, or None of the rest, and its measures now and ``before``."""
 
     key: Key | None
     values: tuple[Cell, ...]
@@ -56,7 +56,7 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series: the group whose ``measure`` it is, one value a bucket; ``before`` is the compared period's."""
+    """One series: a measure of a group, one value a bucket; ``before`` is the compared period's."""
 
     group: Group
     measure: BoundMeasure
@@ -91,7 +91,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class DistributionResult:
-    """``edges`` has one more entry than each of the ``lines`` has values; ``unbinned`` rows have no place in any bin."""
+    """``edges`` has one more entry than each line has values; ``unbinned`` rows have no place in any bin."""
 
     column: Named
     summary: Summary
@@ -134,7 +134,7 @@ def samples(bound: Bound, session: Session) -> SamplesResult:
 
 def table(bound: Bound, session: Session) -> TableResult:
     groups, count = _ranked(bound, session)
-    total_row = session.fetch(statements.totals(bound, bound.period if bound.restricts_time else None))[0]
+    total_row = _totals(bound, session, bound.period if bound.restricts_time else None)
     rest = _rest(bound, session, groups, count)
     before = _before(bound, session, groups) if bound.compare_us else {}
     shares = _shares(bound, total_row)
@@ -142,7 +142,7 @@ def table(bound: Bound, session: Session) -> TableResult:
     other = Group(None, _shared(rest, shares), before.get(None)) if rest else None
     total_before = None
     if bound.compare_us and bound.period:
-        total_before = session.fetch(statements.totals(bound, bound.period.moved(-bound.compare_us)))[0]
+        total_before = _totals(bound, session, bound.period.moved(-bound.compare_us))
         total_before = _shared(total_before, _shares(bound, total_before))
     return TableResult(finished, other, Group((), _shared(total_row, shares), total_before), count)
 
@@ -166,7 +166,7 @@ def series(bound: Bound, session: Session) -> SeriesResult:
         Line(
             group,
             measure,
-            group.values[at] if group.values else None,
+            group.values[at] if group.values else _sum(now.get((None, at)), measure),
             _filled(now.get((index, at)), bins.count, measure, bound.query.fill),
             _filled(before.get((index, at)), bins.count, measure, bound.query.fill) if bound.compare_us else None,
         )
@@ -235,7 +235,7 @@ def _ranked(bound: Bound, session: Session) -> tuple[tuple[Group, ...], int]:
     """The groups to show and how many there are; without group columns one group of all rows."""
     if not bound.groups:
         period = bound.period if bound.restricts_time else None
-        return (Group((), tuple(session.fetch(statements.totals(bound, period))[0])),), 1
+        return (Group((), _totals(bound, session, period)),), 1
     rows = session.fetch(statements.ranking(bound, bound.query.limit))
     width = len(bound.groups)
     groups = tuple(Group(tuple(row[1 : 1 + width]), tuple(row[1 + width :])) for row in rows)
@@ -247,16 +247,41 @@ def _rest(bound: Bound, session: Session, groups: Sequence[Group], count: int) -
     if not bound.groups or not bound.query.other or (count <= len(groups) and not bound.having):
         return None
     keys = [group.key for group in groups if group.key is not None]
-    rows = session.fetch(statements.keyed(bound, keys, None, bound.period if bound.restricts_time else None))
-    return next((tuple(row[2:]) for row in rows if row[1] is None), None)
+    light = _light(bound)
+    rows = session.fetch(statements.keyed(light, keys, None, bound.period if bound.restricts_time else None))
+    return next((_in_place(row[2:], light, bound) for row in rows if row[1] is None), None)
+
+
+def _totals(bound: Bound, session: Session, period: Period | None) -> tuple[Cell, ...]:
+    """The measures over all rows."""
+    light = _light(bound) if bound.groups else bound
+    return _in_place(session.fetch(statements.totals(light, period))[0], light, bound)
+
+
+def _light(bound: Bound) -> Bound:
+    """The query with measures that hold no value of every row; all of them where there are few rows.
+
+    A percentile of all rows costs as much as those of all groups together, and nobody has asked for it.
+    """
+    if bound.table.rows <= HEAVY_ROWS:
+        return bound
+    light = tuple(one for one in bound.measures if not (one.aggregate.quantile or one.aggregate is Aggregate.DISTINCT))
+    return replace(bound, measures=light or (BoundMeasure(Aggregate.COUNT, None),))
+
+
+def _in_place(values: Sequence[Cell], light: Bound, bound: Bound) -> tuple[Cell, ...]:
+    """Values of the measures of ``light`` at their places among those of ``bound``."""
+    by_measure = dict(zip(light.measures, values, strict=True))
+    return tuple(by_measure.get(measure) for measure in bound.measures)
 
 
 def _before(bound: Bound, session: Session, groups: Sequence[Group]) -> dict[int | None, tuple[Cell, ...]]:
     """The measures in the compared period, by the index of the group, None for the rest."""
-    assert bound.period is not None and bound.compare_us is not None, "a comparison needs a period"
+    assert bound.period is not None, "a comparison needs a period"
+    assert bound.compare_us is not None, "and how far it lies back"
     period = bound.period.moved(-bound.compare_us)
     keys = [group.key for group in groups if group.key is not None]
-    shares = _shares(bound, session.fetch(statements.totals(bound, period))[0])
+    shares = _shares(bound, _totals(bound, session, period))
     rows = session.fetch(statements.keyed(bound, keys, None, period))
     return {row[1]: _shared(row[2:], shares) for row in rows}
 
@@ -302,6 +327,11 @@ def _grid_and_rest(
         for at, value in enumerate(values):
             grid.setdefault((series_index, at), [None] * count)[bin_index] = _plain(value)
     return grid, unbinned
+
+
+def _sum(values: Sequence[float | None] | None, measure: BoundMeasure) -> float | None:
+    """The total of the series of the rest, where the buckets add up to it."""
+    return sum(filter(None, values or ())) if measure.aggregate in (Aggregate.COUNT, Aggregate.SUM) else None
 
 
 def _filled(

@@ -1,4 +1,4 @@
-"""Who may talk to the explorer: one browser on this machine that was given the token, through the address that is bound.
+"""Who may talk to the explorer: a browser that was given the token, through the address that is bound.
 
 Each response forbids scripts, styles and connections from elsewhere.
 """
@@ -88,7 +88,9 @@ class Guard:
         headers = Headers(scope=scope)
         if headers.get("host") not in self.access.hosts:
             return PlainTextResponse("This server answers only under the address it was started with.", 421)
-        if scope["method"] not in SAFE_METHODS and headers.get("origin") not in {f"http://{h}" for h in self.access.hosts}:
+        if scope["method"] not in SAFE_METHODS and headers.get("origin") not in {
+            f"http://{h}" for h in self.access.hosts
+        }:
             return PlainTextResponse("Changes are taken only from the explorer's own pages.", 403)
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in pairs if name == "token"]
@@ -101,6 +103,7 @@ class Guard:
             return response
         if not self.access.is_token(HTTPConnection(scope).cookies.get(self.access.cookie, "")):
             return PlainTextResponse(
-                "Open the explorer by the link that the command printed: it holds the token that this page asks for.", 403
+                "Open the explorer by the link that the command printed: it holds the token that this page asks for.",
+                403,
             )
         return None

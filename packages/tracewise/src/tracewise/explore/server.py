@@ -126,7 +126,9 @@ class Explorer:
         try:
             return ZoneInfo(name.strip()), ()
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            return self.log_zone, (Issue("tz", name, "no such time zone; write log, local, utc or a name like Asia/Tokyo"),)
+            return self.log_zone, (
+                Issue("tz", name, "no such time zone; write log, local, utc or a name like Asia/Tokyo"),
+            )
 
     async def rows(self, request: Request) -> Response:
         """The result of a query as JSON or CSV."""
@@ -155,7 +157,8 @@ class Explorer:
         wanted = dict(query.unknown)
         try:
             found = await self.interruptible(
-                request, lambda stop: self.suggested(table, query, wanted.get("column", ""), wanted.get("prefix", ""), stop)
+                request,
+                lambda stop: self.suggested(table, query, wanted.get("column", ""), wanted.get("prefix", ""), stop),
             )
         except QueryError as error:
             return JSONResponse({"values": [], "error": str(error)}, 400)
@@ -169,7 +172,9 @@ class Explorer:
                 raise QueryError(f"no column {name!r}")
             rows = session.fetch(statements.suggestions(bound, column, prefix, SUGGESTIONS))
             zone = bound.clock.zone
-            return [{"value": cell_text(row[0], column.kind, zone), "rows": row[1]} for row in rows if row[0] is not None]
+            return [
+                {"value": cell_text(row[0], column.kind, zone), "rows": row[1]} for row in rows if row[0] is not None
+            ]
 
     async def row(self, request: Request) -> Response:
         """One row in full; of a trace, with its payload."""

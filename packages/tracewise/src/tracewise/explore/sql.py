@@ -1,7 +1,7 @@
 """Fragments of SQL with bound values, and how expressions, filters and measures become such fragments.
 
-What a user typed is only ever a parameter. Identifiers are columns of the table, quoted; everything else is text of this
-module and of ``functions``.
+What a user typed is only ever a parameter. Identifiers are columns of the table, quoted; everything else is text of
+this module and of ``functions``.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ def text_value(value: str) -> Sql:
 
 def number_value(value: int | float, type_name: str = "") -> Sql:
     """A number; as FLOAT where it is compared with a column of that precision, so that 0.1 equals 0.1."""
-    return Sql(
-        "CAST(? AS FLOAT)" if type_name == "FLOAT" else "CAST(? AS DOUBLE)" if isinstance(value, float) else "?",
-        (value,),
-    )
+    if type_name == "FLOAT":
+        return Sql("CAST(? AS FLOAT)", (value,))
+    return Sql("CAST(? AS DOUBLE)" if isinstance(value, float) else "?", (value,))
 
 
 def time_value(time_us: int) -> Sql:
@@ -166,7 +165,7 @@ def _one(condition: BoundFilter, op: Op, column: Sql, value: Value) -> Sql:
 
 
 def _typed(column: Named, value: Value) -> Sql:
-    if isinstance(value, bool) or isinstance(value, str):
+    if isinstance(value, bool | str):
         return Sql("?", (value,))
     if column.kind is Kind.TIME:
         return time_value(int(value))
@@ -194,8 +193,7 @@ def time_us_sql(time: TimeColumn) -> Sql:
 
 
 def time_bound(time: TimeColumn, time_us: int) -> Sql:
-    """A moment in the unit of the column itself, so that the column is compared bare and files are skipped by their
-    statistics."""
+    """A moment in the unit of the column: compared bare, it lets the database skip files by their statistics."""
     if time.unit is TimeUnit.TIMESTAMP:
         return time_value(time_us)
     numerator, denominator = UNITS_PER_US[time.unit]
@@ -212,7 +210,7 @@ def period_sql(time: TimeColumn, period: Period) -> Sql:
 
 
 def where_sql(bound: Bound, period: Period | None = None, *more: Sql) -> Sql:
-    """The WHERE clause of the filters, of ``period`` if given, else of the asked-for times; empty if nothing is asked."""
+    """The WHERE clause of the filters and of ``period``, else of the times asked for; empty if nothing is."""
     asked = period or (bound.period if bound.restricts_time else None)
     terms = [period_sql(bound.time, asked)] if asked and bound.time else []
     terms += [filter_sql(condition) for condition in bound.filters]
@@ -236,7 +234,7 @@ def measure_sql(measure: BoundMeasure, bound: Bound, length_us: int) -> Sql:
         case Aggregate.SUM if weight:
             return sql("sum({0} * {1})", number, weight)
         case Aggregate.AVG if weight:
-            return sql("(sum({0} * {1}) / sum(CASE WHEN {0} IS NOT NULL THEN {1} END))", number, weight)
+            return sql("(sum({0} * {1}) / sum({1}) FILTER (WHERE {0} IS NOT NULL))", number, weight)
         case Aggregate.SUM:
             return sql("sum({0})", value)
         case Aggregate.AVG:

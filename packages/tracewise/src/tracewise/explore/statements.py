@@ -1,4 +1,4 @@
-"""The statements of the views: samples, groups by measures, the same over time or bins, and the suggestions of a control."""
+"""The statements of the views: samples, groups by measures, the same over time or bins, and suggestions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tracewise.explore.sql import (
     Sql,
     cell_sql,
     equals_key,
-    filter_sql,
     join,
     measure_sql,
     number_value,
@@ -30,7 +29,7 @@ Key = tuple[Value | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Which bucket a row falls in: ``index`` is a whole number or null, from 0 to ``count`` - 1 for rows that are shown."""
+    """Which bucket a row falls in: ``index`` is a whole number or null, from 0 to ``count`` - 1 for those shown."""
 
     index: Sql
     count: int
@@ -147,9 +146,12 @@ def totals(bound: Bound, period: Period | None) -> Sql:
 
 
 def time_bins(bound: Bound, before_us: int = 0) -> Bins:
-    """Buckets of time over the period, counted from the one that holds its start; of rows that lie ``before_us`` earlier
-    if that is given, so that both kinds of rows have the same numbers."""
-    assert bound.time is not None and bound.period is not None, "a table without times has no series"
+    """Buckets of time over the period, counted from the one that holds its start.
+
+    Of rows that lie ``before_us`` earlier if that is given, so that a compared row has the number of its counterpart.
+    """
+    assert bound.time is not None, "a table without times has no series"
+    assert bound.period is not None, "a table with times has a period"
     origin = bucket_start(bound.period.start_us, bound.bucket_us)
     index = sql(
         "(({0} - {1}) // {2})",
@@ -168,7 +170,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 def summary(bound: Bound, column: Named) -> Sql:
-    """(rows, rows with a finite value, min, max, mean, standard deviation, smallest above zero, quantiles) of a column."""
+    """(rows, finite values, min, max, mean, standard deviation, smallest above zero, quantiles) of a column."""
     value = sql("CAST({0} AS DOUBLE)", value_sql(column))
     finite = sql("CASE WHEN isfinite({0}) THEN {0} END", value)
     return sql(

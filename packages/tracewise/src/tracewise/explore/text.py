@@ -68,7 +68,9 @@ def quantity_text(value: Any, name: str) -> str:
         if name.endswith(suffix):
             return duration_text(number * factor)
     if name.endswith("bytes"):
-        return next((f"{number / size:.3g} {unit}" for size, unit in _BYTE_STEPS if abs(number) >= size), f"{number:g} B")
+        return next(
+            (f"{number / size:.3g} {unit}" for size, unit in _BYTE_STEPS if abs(number) >= size), f"{number:g} B"
+        )
     return number_text(value)
 
 
@@ -97,6 +99,14 @@ def number_text(value: Any) -> str:
         if not (value.is_integer() and abs(value) < 1e15):
             return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
     return f"{int(value):,}"
+
+
+def compact_text(value: float) -> str:
+    """A round number of an axis: 150k, 2.5M."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
 
 
 def change_text(now: Any, before: Any) -> str:

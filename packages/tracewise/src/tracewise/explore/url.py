@@ -2,9 +2,9 @@
 
     v=1&view=series&from=-1h&f=rank:eq:1,2&f=name:contains:all_reduce&g=kind&m=p99(dur_us)&res=auto&d=ms:dur_us%2F1000
 
-A filter has two spellings. In a link its parts stand apart by literal ``:`` and ``,`` and each part is percent-encoded on
-its own, so ``%2C`` is a comma of a value. A form encodes the text as a whole, separators too; then a part that holds a
-separator is in double quotes: ``name:eq:"a,b"``. A raw ``:`` tells which of the two it is.
+A filter has two spellings. In a link its parts stand apart by literal ``:`` and ``,`` and each part is percent-encoded
+on its own, so ``%2C`` is a comma of a value. A form encodes the text as a whole, separators too; then a part that holds
+a separator is in double quotes: ``name:eq:"a,b"``. A raw ``:`` tells which of the two it is.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ def filter_text(condition: Filter) -> str:
 def parse_filter(text: str) -> Filter:
     """The filter of a text with quoted parts; ValueError says what is wrong."""
     parts = _split_quoted(text, ":", 2)
+    if len(parts) < 2:
+        raise ValueError("a filter is column:op:values, for example rank:eq:1,2")
     values = _split_quoted(parts[2], ",") if len(parts) > 2 else []
-    return _filter(
-        unquote_part(parts[0]), parts[1] if len(parts) > 1 else "", [unquote_part(value) for value in values]
-    )
+    return _filter(unquote_part(parts[0]), parts[1], [unquote_part(value) for value in values])
 
 
 def parse_measure(text: str) -> Measure:
@@ -136,14 +136,6 @@ def parse_measure(text: str) -> Measure:
     if aggregate.takes_column != bool(bracket):
         raise ValueError(f"{name} {'needs a column: ' + name + '(column)' if not bracket else 'takes no column'}")
     return Measure(aggregate, rest[:-1] if bracket else None)
-
-
-def split_values(text: str) -> tuple[str, ...]:
-    """A pasted list: split at commas, tabs and line ends outside of double quotes; blanks around values are dropped."""
-    lines = [text]
-    for separator in "\n\t,":
-        lines = [piece for line in lines for piece in _split_quoted(line, separator)]
-    return tuple(unquote_part(piece.strip()) for piece in lines if piece.strip())
 
 
 def quote_part(text: str) -> str:
@@ -257,7 +249,7 @@ def _with_limit(limits: tuple[tuple[View, int], ...], view: View, text: str) -> 
 
 def _split_quoted(text: str, separator: str, most: int = -1) -> list[str]:
     """The pieces of ``text`` between separators that are not in double quotes, quotes kept."""
-    pieces, start, quoted = [], 0, False
+    pieces, start, quoted = list[str](), 0, False
     for at, mark in enumerate(text):
         if mark == '"':
             quoted = not quoted

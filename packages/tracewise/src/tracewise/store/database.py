@@ -21,15 +21,15 @@ MEMORY_LIMIT = "768MB"
 class Database:
     """Tables by name. Fill it, ``lock`` it, then read it through ``reading`` from any thread.
 
-    Each table is a view in the main schema with one more column, the row key. What is copied lies in a schema of its own,
-    in a file of a folder that goes when the database is closed; what is not copied is read where it lies.
+    Each table is a view in the main schema with one more column, the row key. What is copied lies in a schema of its
+    own, in a file of a folder that goes when the database is closed; what is not copied is read where it lies.
     """
 
     def __init__(self, *, memory_limit: str = MEMORY_LIMIT, threads: int | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tracewise-")
-        folder = Path(self._folder.name)
-        self.connection = duckdb.connect(str(folder / "tables.duckdb"))
-        self.connection.execute(f"SET temp_directory = {literal(str(folder / 'spill'))}")
+        self._temporary = tempfile.TemporaryDirectory(prefix="tracewise-")
+        self.folder = Path(self._temporary.name)
+        self.connection = duckdb.connect(str(self.folder / "tables.duckdb"))
+        self.connection.execute(f"SET temp_directory = {literal(str(self.folder / 'spill'))}")
         self.connection.execute(f"SET memory_limit = {literal(memory_limit)}")
         if threads:
             self.connection.execute(f"SET threads = {int(threads)}")
@@ -42,7 +42,7 @@ class Database:
 
     def close(self) -> None:
         self.connection.close()
-        self._folder.cleanup()
+        self._temporary.cleanup()
 
     def __enter__(self) -> Database:
         return self
@@ -65,7 +65,7 @@ class Database:
         self.add_view(name, f"SELECT *, rowid AS {{row_key}} FROM {target}")
 
     def add_view(self, name: str, select: str, files: Iterable[Path] = (), time: TimeColumn | None = None) -> Table:
-        """Make a table of ``select``, SQL of ours that gives all columns and, under the name in ``{row_key}``, the key."""
+        """Make a table of ``select``, SQL of ours that gives all columns, and the key under the name ``{row_key}``."""
         self._readable += [str(file.resolve()) for file in files]
         names = [row[0] for row in self.connection.execute(f"DESCRIBE {select.format(row_key='row_key')}").fetchall()]
         key = "row_key"

@@ -1,6 +1,6 @@
 """Files of events that are no traces: Parquet, CSV, JSON lines, SQLite and DuckDB, known by their first bytes.
 
-Parquet and DuckDB are read where they lie; the others are copied, since a scan of their text would cost as much each time.
+Parquet and DuckDB are read where they lie; the others are copied, since a scan of their text costs as much each time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def expand(text: str) -> list[Path]:
 
 
 def add_files(database: Database, name: str, paths: Sequence[Path]) -> list[str]:
-    """Add the tables of files of one format; the names of the tables. UnreadableTable names a file that cannot be read."""
+    """Add the tables of files of one format; returns their names. UnreadableTable names a file that cannot be read."""
     formats = {format_of(path) for path in paths}
     if len(formats) != 1 or None in formats:
         listed = ", ".join(sorted(found or "none that is known" for found in formats))
