@@ -33,12 +33,7 @@ CHECKER_ORDER = (
     *("functions", "control_flow", "dispatch", "mode", "patching", "scopes"),
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
-KNOWN_CIRCLES = (
-    {f"shardwise.diagnostics.{name}" for name in ("excerpt", "finding", "result", "source", "text")},
-    {f"shardwise.mesh.{name}" for name in ("axis", "entry", "names")},
-    {f"shardwise.uniformity.{name}" for name in ("collective_trace", "object_collectives")},
-    {f"shardwise.verifier.{name}" for name in ("text", "verdict")},
-)
+KNOWN_CIRCLES = ({f"shardwise.diagnostics.{name}" for name in ("excerpt", "finding", "result", "source", "text")},)
 """Values that print themselves by what renders them. This list only gets shorter."""
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "report")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}

@@ -30,11 +30,11 @@ def check_ranks(
     def run(rank: int, link: ChildLink) -> tuple[End, str]:
         import torch
 
-        from shardwise.uniformity.collective_trace import recorded
+        from shardwise.uniformity.collective_trace import CollectiveRecorder
 
         torch.set_num_threads(1)  # the fork has none of the threads that the pool believes in
         own = replace(options, rank=rank, plain_progress=False)
-        result = check_program(program, own, recorded(link, rank))
+        result = check_program(program, own, CollectiveRecorder(link, rank))
         return _end(result), to_json(result)
 
     _load_what_all_need(options)

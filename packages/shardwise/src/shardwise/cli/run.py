@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -51,10 +51,18 @@ class CheckOptions:
     plain_progress: bool = True
 
 
-def check_program(
-    program: Program, options: CheckOptions, recording: AbstractContextManager[Any] | None = None
-) -> RunResult:
-    """The result of one run. ``recording`` is entered in its world, around the program.
+class RankRecorder(Protocol):
+    """What is told of everything that a rank asks of the others."""
+
+    def recording(self) -> AbstractContextManager[None]:
+        """Inside the block it is told."""
+
+    def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: Any) -> None:
+        """A wrapper's reducer would sum ``buffer`` over a group."""
+
+
+def check_program(program: Program, options: CheckOptions, recorder: RankRecorder | None = None) -> RunResult:
+    """The result of one run. ``recorder`` records the program in its world.
 
     Errors: NoProgram if it cannot be read, SW903 for an impossible world.
     """
@@ -65,13 +73,13 @@ def check_program(
         loaded = program.load()
         with (
             signals(interrupted),
-            _world(options),
+            _world(options, recorder),
             trace(options.trace),
             checking(
                 strict=options.strict, local=options.local, partials=options.partials, collect=collector
             ) as session,
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
-            recording or contextlib.nullcontext(),
+            contextlib.nullcontext() if recorder is None else recorder.recording(),
         ):
             program.run(loaded)
     return collector.result()
@@ -86,7 +94,7 @@ def _status(checked_ops: int, collector: Collector) -> str:
 
 
 @contextlib.contextmanager
-def _world(options: CheckOptions) -> Iterator[None]:
+def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[None]:
     """The fake world; the mesh of ``--mesh`` is current in it until the program makes one of its own."""
     mesh = options.mesh
     entry: Any = None
@@ -102,6 +110,7 @@ def _world(options: CheckOptions) -> Iterator[None]:
         fake=options.fake,
         joined=mesh is not None,
         on_mesh=give_way,
+        on_reduction=None if recorder is None else recorder.reduced_by_wrapper,
     ):
         if mesh is None:
             yield

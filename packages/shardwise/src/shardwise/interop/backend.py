@@ -1,8 +1,7 @@
-"""Whose ``torch.distributed`` do the collectives call? The real one, or a stand-in given to ``set_dist``."""
+"""The ``torch.distributed`` that the collectives call: the real one, or a stand-in given to ``set_dist``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch.distributed
@@ -19,7 +18,8 @@ def _single_tensor_forms(module: Any) -> tuple[Any, Any]:
 
 
 all_gather, reduce_scatter = _single_tensor_forms(current)
-_on_change: list[Callable[[], None]] = []
+learnt: dict[int, Any] = {}
+"""What was learnt of process groups by asking this backend, by their ids; forgotten when the backend changes."""
 
 
 def set_dist(module: Any) -> None:
@@ -31,15 +31,9 @@ def set_dist(module: Any) -> None:
     global current, all_gather, reduce_scatter
     current = torch.distributed if module is None else module
     all_gather, reduce_scatter = _single_tensor_forms(current)
-    for forget in _on_change:
-        forget()
+    learnt.clear()
 
 
 def is_replaced() -> bool:
     """True while a stand-in is in use."""
     return current is not torch.distributed
-
-
-def on_change(forget: Callable[[], None]) -> None:
-    """Call ``forget`` whenever the backend changes, so that nothing learnt from the old one survives."""
-    _on_change.append(forget)

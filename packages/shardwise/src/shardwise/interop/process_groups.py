@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup
 
-from shardwise.mesh.axis import MeshAxis, register_axis_source
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.errors import SpmdTypeError
@@ -45,8 +45,7 @@ class Communicator:
         return group
 
 
-_by_id: dict[int, Communicator] = {}
-backend.on_change(_by_id.clear)
+_by_id: dict[int, Communicator] = backend.learnt
 _ALONE = Communicator(None, 1, 0)
 
 
@@ -122,15 +121,3 @@ def _refuse(axis: Any, entry: Any) -> None:
         code="SW211",
         help=("wrap the call in `with set_current_mesh(device_mesh):`", "or pass the process group itself as the axis"),
     )
-
-
-def _axis_source(candidate: Any) -> tuple[list[int], str | None] | None:
-    """What the mesh room asks to learn which ranks a process group has, and its name."""
-    if not isinstance(candidate, ProcessGroup):
-        return None
-    desc = getattr(candidate, "group_desc", None)
-    ranks = list(backend.current.get_process_group_ranks(candidate))
-    return ranks, desc if desc and desc != "undefined" else None
-
-
-register_axis_source(_axis_source)

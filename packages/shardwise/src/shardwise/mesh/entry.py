@@ -1,6 +1,6 @@
-"""Which mesh is current on this thread? One thread-local slot; an entry knows the one outside it.
+"""The mesh that is current on this thread: one thread-local slot; an entry knows the one outside it.
 
-A leaf of the room: names, axes and normalisation read it, ``current.py`` writes it.
+Normalisation and whoever needs the mesh reads it, ``current.py`` writes it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwise.types.tensor_type import TensorType
 
-if TYPE_CHECKING:
-    from .axis import MeshAxis
+from .axis import MeshAxis
+from .names import set_current_names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,3 +55,4 @@ def current_entry() -> CurrentMesh | None:
 def set_current_entry(entry: CurrentMesh | None) -> None:
     """Make ``entry`` the innermost mesh of this thread; ``current.py`` alone calls this."""
     _local.entry = entry
+    set_current_names({} if entry is None else entry.names)

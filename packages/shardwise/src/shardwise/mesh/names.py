@@ -1,4 +1,4 @@
-"""What is an axis called? The registry of names, and how an axis is printed.
+"""Names of mesh axes: the registry, the names that the current mesh gives, and how an axis is printed.
 
 An axis may have several names, and a name may belong to several axes (two meshes with a ``tp`` of different size);
 then every one of them is shown with its layout, ``tp[4:1]``. The current mesh's names come first in print, because
@@ -8,18 +8,33 @@ they are what the program at hand says.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from .entry import current_entry
 from .layout import Layout
 
-if TYPE_CHECKING:
-    from .axis import MeshAxis
 
+class NamedAxis(Protocol):
+    """An axis, as far as its names go; ``axis.MeshAxis`` is one."""
+
+    layout: Layout
+    sort_key: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def size(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+
+class _Local(threading.local):
+    named: Mapping[str, NamedAxis] = {}
+
+
+_local = _Local()
 DEFAULT_GROUP = "default_pg"
 
-_names_of: dict[MeshAxis, set[str]] = {}
-_axes_of: dict[str, set[MeshAxis]] = {}
+_names_of: dict[NamedAxis, set[str]] = {}
+_axes_of: dict[str, set[NamedAxis]] = {}
 
 
 def _debug_from_environment() -> bool:
@@ -29,7 +44,12 @@ def _debug_from_environment() -> bool:
 _debug = _debug_from_environment()
 
 
-def register_name(axis: MeshAxis, name: str) -> None:
+def set_current_names(named: Mapping[str, NamedAxis]) -> None:
+    """The names that the current mesh of this thread gives its axes; ``entry.set_current_entry`` alone calls this."""
+    _local.named = named
+
+
+def register_name(axis: NamedAxis, name: str) -> None:
     """Add ``name`` to the names of ``axis``."""
     _names_of.setdefault(axis, set()).add(name)
     _axes_of.setdefault(name, set()).add(axis)
@@ -40,12 +60,12 @@ def clear_names() -> None:
     _axes_of.clear()
 
 
-def names_of(axis: MeshAxis) -> frozenset[str]:
+def names_of(axis: NamedAxis) -> frozenset[str]:
     """The registered names, with the layout added where a name alone is ambiguous."""
     return frozenset(_distinct(name, axis) for name in tuple(_names_of.get(axis, ())))
 
 
-def display(axis: MeshAxis) -> str:
+def display(axis: NamedAxis) -> str:
     """The axis in print."""
     if _debug:
         return _debug_display(axis)
@@ -55,7 +75,7 @@ def display(axis: MeshAxis) -> str:
     return name or _flattened(axis) or f"MeshAxis({axis.layout})"
 
 
-def _debug_display(axis: MeshAxis) -> str:
+def _debug_display(axis: NamedAxis) -> str:
     names = sorted(names_of(axis))
     if names:
         shown = "/".join(names)
@@ -66,30 +86,25 @@ def _debug_display(axis: MeshAxis) -> str:
     return f"{shown}{{{axis.layout}}}"
 
 
-def _distinct(name: str, axis: MeshAxis) -> str:
+def _distinct(name: str, axis: NamedAxis) -> str:
     # The trivial axis carries whatever names single-rank groups have; it never makes a name ambiguous.
     others = sum(1 for other in tuple(_axes_of.get(name, ())) if other.size() > 1)
     return f"{name}[{axis.layout}]" if others > 1 and axis.size() > 1 else name
 
 
-def _short_name(axis: MeshAxis) -> str | None:
-    entry = current_entry()
-    if entry is not None:
-        here = [name for name, named in entry.names.items() if named is axis]
-        if here:
-            return min(here)
+def _short_name(axis: NamedAxis) -> str | None:
+    here = [name for name, named in _local.named.items() if named is axis]
+    if here:
+        return min(here)
     names = _names_of.get(axis)
     if not names:
         return None
     return _distinct(min(names, key=lambda name: (name == DEFAULT_GROUP, name)), axis)
 
 
-def _flattened(axis: MeshAxis) -> str | None:
+def _flattened(axis: NamedAxis) -> str | None:
     """``{outer,inner}`` if named axes multiply to this one."""
-    entry = current_entry()
-    named = {other for other in tuple(_names_of) if other.size() > 1}
-    if entry is not None:
-        named |= set(entry.names.values())
+    named = {other for other in tuple(_names_of) if other.size() > 1} | set(_local.named.values())
     named.discard(axis)
     factors = _factors(axis.layout, _by_inner_stride(named), {})
     if factors is None:
@@ -98,16 +113,16 @@ def _flattened(axis: MeshAxis) -> str | None:
     return "{" + ",".join(str(_short_name(factor)) for factor in factors) + "}"
 
 
-def _by_inner_stride(axes: set[MeshAxis]) -> dict[int, list[MeshAxis]]:
-    table: dict[int, list[MeshAxis]] = {}
+def _by_inner_stride(axes: set[NamedAxis]) -> dict[int, list[NamedAxis]]:
+    table: dict[int, list[NamedAxis]] = {}
     for axis in sorted(axes, key=lambda axis: (-axis.size(), axis.sort_key)):
         table.setdefault(axis.layout.strides[-1], []).append(axis)
     return table
 
 
 def _factors(
-    layout: Layout, named: dict[int, list[MeshAxis]], known: dict[Layout, list[MeshAxis] | None]
-) -> list[MeshAxis] | None:
+    layout: Layout, named: dict[int, list[NamedAxis]], known: dict[Layout, list[NamedAxis] | None]
+) -> list[NamedAxis] | None:
     """Named axes that merge to ``layout``: from the inside outwards, the largest fitting axis first.
 
     What remains after taking a factor out is a layout again, so remembering the remainders bounds the work.

@@ -37,7 +37,6 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 from shardwise.worlds.receive_source import sent_by
-from shardwise.worlds.reduction_observer import set_observer
 
 from .c10d_calls import Reading, reader_of
 from .calls import TracedCall, TracedGroup, Wait
@@ -68,23 +67,6 @@ class Link(Protocol):
         """The program has made a device mesh of these sizes."""
 
 
-@contextlib.contextmanager
-def recorded(link: Link, rank: int) -> Iterator[CollectiveRecorder]:
-    """Everything that this thread asks of other ranks inside the block is told to ``link``."""
-    recorder = CollectiveRecorder(link, rank)
-    work = fake_work()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(patched(work, "wait", recorder.waiting(work.wait)))
-        stack.enter_context(groups_watched(recorder.new_group))
-        stack.enter_context(recording_objects(recorder))
-        stack.enter_context(set_observer(recorder.reduced_by_wrapper))
-        for module in (dist, device_mesh):
-            made = _telling_of_meshes(module.init_device_mesh, link)
-            stack.enter_context(patched(module, "init_device_mesh", made))
-        stack.enter_context(recorder)
-        yield recorder
-
-
 class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a ``Link`` of each collective that this thread issues."""
 
@@ -96,6 +78,20 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         self._groups: dict[int, tuple[Any, TracedGroup]] = {}
         self._works: _Begun = {}
         self._pending: _Begun = {}
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Everything that this thread asks of other ranks inside the block is told to ``link``."""
+        work = fake_work()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patched(work, "wait", self.waiting(work.wait)))
+            stack.enter_context(groups_watched(self.new_group))
+            stack.enter_context(recording_objects(self))
+            for module in (dist, device_mesh):
+                made = _telling_of_meshes(module.init_device_mesh, self.link)
+                stack.enter_context(patched(module, "init_device_mesh", made))
+            stack.enter_context(self)
+            yield
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
@@ -19,8 +19,19 @@ from shardwise.host.attribute_patch import patched
 
 from .calls import TracedCall, TracedGroup
 
-if TYPE_CHECKING:
-    from .collective_trace import CollectiveRecorder
+
+class CallRecorder(Protocol):
+    """What the calls are told to: ``collective_trace.CollectiveRecorder``."""
+
+    rank: int
+    paused: bool
+
+    def group(self, process_group: Any) -> TracedGroup:
+        """The group as traces know it."""
+
+    def issue(self, call: TracedCall, parcel: bytes | None, fetches: bool = True) -> Mapping[int, bytes] | None:
+        """Tell of ``call``; the parcels of the ranks that have met in it."""
+
 
 Given = dict[str, Any]
 Received = Mapping[int, Any]
@@ -28,7 +39,7 @@ Received = Mapping[int, Any]
 
 
 @contextlib.contextmanager
-def recording_objects(recorder: CollectiveRecorder) -> Iterator[None]:
+def recording_objects(recorder: CallRecorder) -> Iterator[None]:
     """The object collectives are told to ``recorder`` inside the block."""
     with contextlib.ExitStack() as stack:
         for name, (offer, take) in _COLLECTIVES.items():
@@ -42,7 +53,7 @@ Offer = Callable[[Given], Any]
 Take = Callable[[Given, Received, TracedCall, int], Any]
 
 
-def _recorded(recorder: CollectiveRecorder, name: str, original: Callable[..., Any], offer: Offer, take: Take) -> Any:
+def _recorded(recorder: CallRecorder, name: str, original: Callable[..., Any], offer: Offer, take: Take) -> Any:
     signature = inspect.signature(original)
 
     def collective(*args: Any, **options: Any) -> Any:

@@ -33,11 +33,12 @@ from shardwise.worlds.real_rank import real_world
 
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
+from .failure import Failure
 from .local_form import local_form
 from .numbers import ValueDisagreement
 from .record import RankRun, Recorder
 from .subject import Function, Subject
-from .verdict import Failure, Verdict
+from .verdict import Verdict
 from .warming import warm_up
 from .watch import UNSEEDED, watching
 

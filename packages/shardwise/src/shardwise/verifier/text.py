@@ -9,6 +9,7 @@ import linecache
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
 from shardwise.diagnostics.finding import SourceLocation
@@ -20,9 +21,31 @@ from shardwise.diagnostics.text import WIDTH, location_text
 from shardwise.diagnostics.text import render as render_finding
 
 from .difference import Difference
-from .numbers import Against, NotCompared, ValueDisagreement
+from .failure import Failure
+from .numbers import Against, NotCompared, Numbers, ValueDisagreement
 from .record import Key
-from .verdict import Failure, Verdict
+
+
+class ShownVerdict(Protocol):
+    """What is rendered: a ``verdict.Verdict``."""
+
+    @property
+    def program(self) -> str: ...
+    @property
+    def mesh(self) -> str: ...
+    @property
+    def types(self) -> RunResult: ...
+    @property
+    def numbers(self) -> Numbers: ...
+    @property
+    def failure(self) -> Failure | None: ...
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def exit_code(self) -> ExitCode: ...
+    @property
+    def ok(self) -> bool: ...
+
 
 LONGEST_NAME = 40
 FURTHER = 10
@@ -30,7 +53,7 @@ FURTHER = 10
 
 
 def render_verdict(
-    verdict: Verdict, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
+    verdict: ShownVerdict, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
 ) -> str:
     """The verdict as text without a final newline; paths under ``root`` (default: here) are shown relative to it."""
     root = os.path.abspath(root if root is not None else os.getcwd())
@@ -45,7 +68,7 @@ def render_verdict(
     return "\n\n".join(blocks)
 
 
-def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
+def _numbers(verdict: ShownVerdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
     numbers = verdict.numbers
     if verdict.failure is not None:
         yield _failed(verdict.failure, width, root)
@@ -201,7 +224,7 @@ def _where(key: Key, root: str) -> str:
     return "" if key.location is None else f" ({location_text(key.location, root)})"
 
 
-def _summary(verdict: Verdict) -> list[Line]:
+def _summary(verdict: ShownVerdict) -> list[Line]:
     if verdict.failure is not None:
         return [[("error", "no verdict"), ("", f"; {verdict.program} on mesh {verdict.mesh}")]]
     numbers = verdict.numbers

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.result import ExitCode, RunResult
 
+from .failure import Failure
 from .numbers import Numbers
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that did not come to its end.
-
-    ``where``    ``on the mesh`` or ``on one rank``.
-    ``text``     in one line: which rank, and what happened to it.
-    ``location``    where in the program; None if that is not known.
-    ``details``  the traceback, or where each rank hangs.
-    """
-
-    where: str
-    text: str
-    location: SourceLocation | None = None
-    details: str = ""
+from .text import render_verdict
 
 
 @dataclass(frozen=True)
@@ -58,6 +43,4 @@ class Verdict:
         return self.exit_code is ExitCode.CLEAN
 
     def __str__(self) -> str:
-        from .text import render_verdict
-
         return render_verdict(self)

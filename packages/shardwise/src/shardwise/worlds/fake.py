@@ -24,7 +24,6 @@ from shardwise.interop.torch_compat import default_backend_everywhere, default_g
 from shardwise.types.errors import SpmdTypeError
 
 from .receive_source import sources_assumed
-from .reduction_observer import reduction_left_out
 
 
 @contextlib.contextmanager
@@ -36,6 +35,7 @@ def fake_world(
     fake: bool = False,
     joined: bool = False,
     on_mesh: Callable[[], None] = lambda: None,
+    on_reduction: Callable[[torch.Tensor, Any], None] | None = None,
 ) -> Iterator[TorchrunJob]:
     """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
 
@@ -43,6 +43,7 @@ def fake_world(
     ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
     ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
     ``on_mesh``  called when the program has made a device mesh of its own.
+    ``on_reduction``  called with a buffer and its group where a wrapper's own reducer would sum it.
 
     Errors: SW903 for a rank outside the world, or if this process has a process group already.
     """
@@ -69,7 +70,7 @@ def fake_world(
                 stack.enter_context(patched(module, name, replacement))
         stack.enter_context(sources_assumed())
         parallel = torch.nn.parallel.DistributedDataParallel
-        stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__)))
+        stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__, on_reduction)))
         stack.enter_context(
             accelerator_redirected(Target(device, fake), world.rank % world.local_size, world.local_size)
         )
@@ -95,11 +96,12 @@ def _object_collective(world: TorchrunJob, name: str, original: Callable[..., No
     return receive
 
 
-def _reducing_nothing(original: Any) -> Any:
+def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, Any], None] | None) -> Any:
     """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
 
     def kept(group: Any, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        reduction_left_out(buffer, group)
+        if tell is not None:
+            tell(buffer, group)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(buffer)
         return future
