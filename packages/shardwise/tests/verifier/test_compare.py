@@ -11,13 +11,14 @@ import torch
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.diagnostics.finding import SourceLocation
 from shardwise.interop.annotating import asserted_type
+from shardwise.interop.recording import Draw, Key, Record
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.numbers import Against, Numbers
-from shardwise.verifier.record import Draw, Key, RankRun, Record
+from shardwise.verifier.record import RankRun
 
 GRID = Grid.of({"dp": 2, "tp": 2})
 NAMES = {axis: name for name, axis in GRID.axes.items()}

@@ -15,11 +15,12 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.host.program import Program
+from shardwise.interop.recording import Draw, Record
 from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.crash import crash_among, lost
 from shardwise.verifier.numbers import ValueDisagreement
-from shardwise.verifier.record import Draw, RankRun, Record
+from shardwise.verifier.record import RankRun
 from shardwise.verifier.run import VerifyOptions, run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.limits import counted
+from shardwise.interop.recording import Draw, Key, Record
 from shardwise.oracle.reassemble import Unequal, Unreadable, fold
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType
@@ -22,7 +23,7 @@ from .difference import difference
 from .hints import hint_for
 from .layouts import Layouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
-from .record import Draw, Key, RankRun, Record
+from .record import RankRun
 from .tolerance import Tolerance
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")

@@ -12,10 +12,10 @@ from typing import Any
 from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
+from shardwise.interop.recording import Key
 
 from .difference import Difference
 from .numbers import ValueDisagreement
-from .record import Key
 from .verdict import Verdict
 
 SCHEMA = "shardwise.verify/1"

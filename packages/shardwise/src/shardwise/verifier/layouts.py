@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.recording import Key
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
-
-from .record import Key
 
 
 def loose_axes(type: TensorType) -> tuple[Any, ...]:

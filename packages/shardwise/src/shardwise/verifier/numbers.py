@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from shardwise.interop.recording import Key
+
 from .difference import Difference
-from .record import Key
 
 
 class Against(enum.Enum):

@@ -1,88 +1,15 @@
-"""What is remembered of one rank's run? The tensors that say what they are, in program order, each under a key.
-
-The same program running on another rank, or alone, records the same tensors under the same keys: by the location in the
-source, or by the parameter's name, and by number where it happens several times.
-"""
+"""What came of one rank's run: what was recorded, what the types say, and how it ended."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.result import RunResult
-from shardwise.diagnostics.source import user_location
-from shardwise.interop.tagging import type_of, typed_shape
-from shardwise.interop.torch_compat import is_fake, is_transformed, no_torch_function
-from shardwise.types.tensor_type import TensorType
-
-KIND_OF = {
-    "declared": "{name}",
-    "value": "value {name}",
-    "result": "result of {name}",
-    "loss": "loss",
-    "gradient": "gradient of {name}",
-    "left": "gradient of {name} at the end",
-    "parameter": "parameter {name} before the first step",
-    "trained": "parameter {name} after the last step",
-    "output": "output{name}",
-}
-"""The kinds of records, and what a record is called in a report."""
-LIMIT_BYTES = 1 << 29
-"""How much one rank keeps; what comes later is listed as not comparable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What identifies a record in every run: ``nth`` counts from 1 among those of one kind, name and location."""
-
-    kind: str
-    name: str
-    location: SourceLocation | None
-    nth: int = 1
-
-    @property
-    def source(self) -> Key:
-        """The key without its number: what is repeated when the record is one of several."""
-        return Key(self.kind, self.name, self.location)
-
-    def __str__(self) -> str:
-        return KIND_OF[self.kind].format(name=self.name)
-
-
-@dataclass(slots=True)
-class Record:
-    """One tensor of one rank.
-
-    ``claim``    the typed shape as the rank prints it, with the axes' names.
-    ``value``    a copy; None if there was nothing to copy, and then ``missing`` says why.
-    ``owing``    the other type that it may have: of a gradient that may not have been summed yet.
-    ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
-    """
-
-    key: Key
-    type: TensorType
-    claim: str
-    value: torch.Tensor | None
-    missing: str = ""
-    owing: TensorType | None = None
-    size: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """Random numbers were drawn: equal draws have equal ``state`` of the generator before, and equal ``shape``.
-
-    ``seeded``  somebody has seeded the generator; else its numbers are equal on all ranks by accident.
-    """
-
-    key: Key
-    state: bytes
-    shape: tuple[int, ...]
-    seeded: bool = True
+from shardwise.interop.recording import Draw, Record
+from shardwise.types.aliases import Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,71 +37,7 @@ class RankRun:
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
-    axes: dict[Any, str] = field(default_factory=dict)
+    axes: dict[Axis, str] = field(default_factory=dict)
     dtypes: set[torch.dtype] = field(default_factory=set)
     types: RunResult = field(default_factory=RunResult)
     crash: Crash | None = None
-
-
-class Recorder:
-    """Takes copies of the tensors it hears of. Implements ``interop.recording.Listener``.
-
-    ``leaves``  those for which gradients may be computed, and where they were declared.
-    """
-
-    def __init__(self) -> None:
-        self.run = RankRun()
-        self.leaves: list[tuple[torch.Tensor, SourceLocation | None]] = []
-        self._counts: Counter[Key] = Counter()
-        self._bytes = 0
-
-    def hear(self, kind: str, name: str, x: Any) -> None:
-        if isinstance(x, torch.Tensor):
-            location = user_location(2)
-            self.add(kind, name, x, type_of(x), location)
-            with no_torch_function():
-                if x.is_leaf and x.requires_grad:
-                    self.leaves.append((x, location))
-
-    def add(
-        self,
-        kind: str,
-        name: str,
-        x: torch.Tensor,
-        type: TensorType,
-        location: SourceLocation | None,
-        *,
-        owing: TensorType | None = None,
-        size: float = 0.0,
-        keep: bool = True,
-    ) -> None:
-        """Record ``x`` as being of ``type``; with ``keep`` unset, only that there was such a tensor."""
-        key = self._numbered(Key(kind, name, location))
-        value, missing = self._copy(x) if keep else (None, "has no type")
-        for axis in type.axes:
-            self.run.axes.setdefault(axis, repr(axis))
-        self.run.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
-
-    def drawn(
-        self, location: SourceLocation | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool
-    ) -> None:
-        """``op`` has drawn random numbers from a generator that was in ``state``."""
-        self.run.entries.append(Draw(self._numbered(Key("drawn", op, location)), state, shape, seeded))
-
-    def _numbered(self, key: Key) -> Key:
-        self._counts[key] += 1
-        return Key(key.kind, key.name, key.location, self._counts[key])
-
-    def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
-        if not has_values(x):
-            return None, "is not a dense tensor of values"
-        self._bytes += x.numel() * x.element_size()
-        if self._bytes > LIMIT_BYTES:
-            return None, f"comes after the first {LIMIT_BYTES >> 20} MiB"
-        with no_torch_function(), torch.no_grad():
-            return x.detach().clone().resolve_conj().resolve_neg().cpu(), ""
-
-
-def has_values(x: torch.Tensor) -> bool:
-    """False for stand-ins of ``torch.func``, tensors without storage, and those that are not dense."""
-    return not (is_transformed(x) or x.is_meta or is_fake(x) or x.layout is not torch.strided or x.is_nested)

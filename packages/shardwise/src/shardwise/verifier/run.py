@@ -22,10 +22,12 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram, output_to_stderr
+from shardwise.interop.recording import Recorder
 from shardwise.interop.session import Partials
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
+from shardwise.types.aliases import Axis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
@@ -36,7 +38,7 @@ from .crash import crash_among, crash_caught, lost, unreadable
 from .failure import Failure
 from .local_form import local_form
 from .numbers import ValueDisagreement
-from .record import RankRun, Recorder
+from .record import RankRun
 from .subject import Function, Subject
 from .verdict import Verdict
 from .warming import warm_up
@@ -186,18 +188,19 @@ def _run_rank(
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()
+    came = RankRun(entries=recorder.entries)
     torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
     if options.double:
         torch.set_default_dtype(torch.float64)
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
         mesh = stack.enter_context(_current(sizes, port))
-        own_axes = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
+        own_axes: dict[Axis, str] = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
         with (
-            crash_caught(recorder.run, printed),
+            crash_caught(came, printed),
             watching(recorder, every=options.every, alone=dist.get_world_size() == 1),
         ):
             outputs = run(mesh)
@@ -205,9 +208,9 @@ def _run_rank(
             for at, leaf in enumerate(leaves):
                 local, type = local_form(leaf)
                 recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
-        recorder.run.axes = {**own_axes, **recorder.run.axes}
-    recorder.run.types = collector.result()
-    return recorder.run
+        came.axes = {**own_axes, **recorder.axes}
+    came.dtypes, came.types = recorder.dtypes, collector.result()
+    return came
 
 
 @contextlib.contextmanager

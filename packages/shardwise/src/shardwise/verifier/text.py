@@ -19,11 +19,11 @@ from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.text import WIDTH, location_text
 from shardwise.diagnostics.text import render as render_finding
+from shardwise.interop.recording import Key
 
 from .difference import Difference
 from .failure import Failure
 from .numbers import Against, NotCompared, Numbers, ValueDisagreement
-from .record import Key
 
 
 class ShownVerdict(Protocol):

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from shardwise.interop.recording import Key, Record
+
 from .difference import scale_of, tolerance_of
-from .record import Key, RankRun, Record
+from .record import RankRun
 
 GRADIENTS = ("gradient", "left")
 _FLOOR = 1e-2

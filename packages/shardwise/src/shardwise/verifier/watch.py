@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.op_names import op_name
-from shardwise.interop.recording import heard_by
+from shardwise.interop.recording import Recorder, has_values, heard_by
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.op_rules.registry import lookup
@@ -28,7 +28,6 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 from .difference import scale_of
 from .local_form import local_form, local_tensor
 from .naming import Names
-from .record import Recorder, has_values
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
@@ -72,7 +71,7 @@ class _Watch(TorchFunctionMode):
         if isinstance(result, torch.Tensor):
             with no_torch_function():
                 if result.requires_grad:
-                    self.recorder.run.dtypes.add(result.dtype)
+                    self.recorder.dtypes.add(result.dtype)
         if self.every:
             self._result(func, args, result)
         return result
