@@ -27,6 +27,7 @@ def test_the_job_uses_every_public_runtime_function():
     assert set(USES) - {"TYPE_CHECKING"} == _runtime_functions()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("erase", ["1", "0"])
 def test_a_training_job_never_loads_the_checker(erase):
     job = Path(__file__).with_name("training_job.py")
