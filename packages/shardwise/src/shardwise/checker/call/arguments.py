@@ -13,10 +13,9 @@ from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import sizes_of, type_of
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
-
-from .operand import Bound
 
 NUMBERS = (int, float, complex, Number)
 _ALIASES = {"self": "input", "x": "input", "tensor": "input"}

@@ -15,10 +15,10 @@ from shardwise.diagnostics.source import user_location
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
 
-from ..call.operand import Bound
 from ..diagnosis.sharding_report import assert_even, sharded_dim
 from ..state.session import CheckSession
 

@@ -21,7 +21,10 @@ from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.op_rules.propagation.call_types import propagate
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule
@@ -29,12 +32,9 @@ from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
-from ..call.operand import Bound
 from ..diagnosis.report import placement_text, refuse
 from ..diagnosis.sharding_report import sharded_dim
 from ..operators.ordinary import Handler
-from ..propagation.local import infer
-from ..propagation.sharded import Scope, scope_of
 from ..state.session import CheckSession
 from .mean_count import check_count, check_given
 from .partial_sources import check_sources
@@ -54,9 +54,9 @@ def partial_contraction(kind: str) -> Handler:
         lies = check_sources(session, kind, claims, bound, values)
         axes = [axis for claim in claims if (axis := normalize_axis(claim.axis)).size() > 1]
         mesh = current_entry()
-        scope = None if session.local else replace(scope_of(session, mesh), claimed=frozenset(axes))
+        scope = None if session.local else replace(session.scope(mesh), claimed=frozenset(axes))
         call = op.labelled(operands_args, {}, bound)
-        outcome = infer(rule, bound, mesh, session.strict, scope=scope, call=call)
+        outcome = propagate(rule, bound, mesh, session.strict, scope=scope, call=call)
         if outcome.refusals:
             refuse(session, op.name, rule, bound, values, outcome)
         type = outcome.type
@@ -172,7 +172,7 @@ def _combined(
         Bound("other", type_of(other), label=second, grad=grad, shape=own),
     )
     shapes = tuple(Shape(operand.shape, operand.param) for operand in operands if operand.shape is not None)
-    outcome = infer(rule, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
+    outcome = propagate(rule, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
     if outcome.refusals:
         refuse(session, kind, rule, operands, (first, other), outcome)
     return outcome.type

@@ -12,12 +12,12 @@ from shardwise.diagnostics.source import is_internal
 from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, provenance, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.types.placement import R, Shard
 from shardwise.types.spec import partition_spec_get_shard
 
 from ..call.arguments import Op
 from ..diagnosis.repair import repairs
-from ..propagation.local import AxisRefusal, Outcome
 from ..state.session import CheckSession
 
 BRANCHES = ("true_fn", "false_fn")

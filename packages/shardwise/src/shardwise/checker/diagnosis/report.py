@@ -17,13 +17,13 @@ from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.dim_labels import Call
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 
-from ..call.operand import Bound
-from ..propagation.local import AxisRefusal, Outcome
 from .repair import repairs
 from .sharding_report import SHARDING, sharding_advice, sharding_help, sharding_refused
 

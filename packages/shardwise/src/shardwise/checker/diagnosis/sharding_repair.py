@@ -14,13 +14,12 @@ from typing import Any
 
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.local import Refusal, Weak
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import R, Shard, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground
-
-from ..call.operand import Bound
 
 _MOST_OPERANDS = 4
 """A call with more tensors gets single moves only; the pairs would be many and the help line long."""

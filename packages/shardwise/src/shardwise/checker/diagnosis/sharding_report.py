@@ -7,14 +7,14 @@ from typing import Any
 
 from shardwise.interop.located_call import LocatedCall
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.placer import whole_shape
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from ..call.operand import Bound
-from ..propagation.local import AxisRefusal
-from ..propagation.sharded import whole_shape
 from .sharding_repair import shard_repairs
 
 SHARDING = frozenset(f"SW{number}" for number in (*range(401, 413), 417, 418))

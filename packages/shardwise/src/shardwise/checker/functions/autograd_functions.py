@@ -23,15 +23,14 @@ from shardwise.interop.session import paused
 from shardwise.interop.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import propagate
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
-from ..call.operand import Bound
 from ..diagnosis.report import refuse
 from ..operators.write_destination import settle, write
-from ..propagation.local import infer
-from ..propagation.sharded import scope_of
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from ..typing_rules.protocol import HookCall
@@ -150,8 +149,8 @@ def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Map
         for name, tensor in named
     ]
     mesh = current_entry()
-    scope = None if session.local else scope_of(session, mesh)
-    outcome = infer(rule, operands, mesh, session.strict, scope=scope)
+    scope = None if session.local else session.scope(mesh)
+    outcome = propagate(rule, operands, mesh, session.strict, scope=scope)
     if outcome.refusals:
         refuse(session, cls.__name__, rule, operands, values, outcome)
     session.checked += outcome.checked

@@ -14,6 +14,7 @@ import torch
 
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import R, V
@@ -21,7 +22,6 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Groun
 
 from ..call.arguments import Op, unwrap
 from ..diagnosis.report import refuse
-from ..propagation.local import AxisRefusal, Outcome
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge, run

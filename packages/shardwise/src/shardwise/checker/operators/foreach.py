@@ -15,13 +15,13 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import origin_after
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..diagnosis.report import refuse
-from ..propagation.local import Outcome
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge

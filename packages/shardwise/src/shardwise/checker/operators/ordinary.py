@@ -16,17 +16,16 @@ from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
 from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import Outcome, propagate
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.shape_templates import GIVES_SHAPE, shaped
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
-from ..call.operand import Bound
 from ..diagnosis.report import refuse
 from ..propagation.foreign_mesh import judged_elsewhere
-from ..propagation.local import Outcome, infer
 from ..propagation.results import origin_of_result, tag_results
-from ..propagation.shape_templates import GIVES_SHAPE, shaped
-from ..propagation.sharded import scope_of
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
@@ -199,10 +198,10 @@ def judge(
         blocked = guard(op.static(args, kwargs, operands, values))
     mesh, strict = current_entry(), session.strict
     if session.local:
-        outcome = infer(op.rule, operands, mesh, strict, blocked=blocked)
+        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked)
     else:
-        scope, call = scope_of(session, mesh), op.labelled(args, kwargs, operands)
-        outcome = infer(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+        scope, call = session.scope(mesh), op.labelled(args, kwargs, operands)
+        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
         if op.templates and op.name in GIVES_SHAPE and not op.in_place:
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):

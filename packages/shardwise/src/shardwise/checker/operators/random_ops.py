@@ -15,14 +15,14 @@ import torch
 from shardwise.interop.generators import promised
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import UNKNOWN, R, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..call.operand import Bound
 from ..diagnosis.report import refuse
-from ..propagation.local import AxisRefusal, Outcome
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge, run

@@ -16,12 +16,11 @@ import torch
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.mesh.regions import reinterpret
+from shardwise.op_rules.propagation.call_types import Outcome, propagate
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
-
-from ..call.operand import Bound
-from .local import Outcome, infer
 
 CODE = "SW133"
 
@@ -42,7 +41,7 @@ def judged_elsewhere(
     for type in dict.fromkeys(operands[at].type for refusal in outcome.refusals for at in refusal.refusal.culprits):
         moved = _on(type.axes, operands) if isinstance(type, TensorType) else None
         if moved is not None:
-            return replace(infer(rule, moved, None, strict), elsewhere=True)
+            return replace(propagate(rule, moved, None, strict), elsewhere=True)
     return Outcome(UNKNOWN_TYPE, checked=False, elsewhere=True) if update else outcome
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.session import Partials, Session
+from shardwise.mesh.entry import CurrentMesh
+from shardwise.op_rules.propagation.placer import Scope
 
 
 class CheckSession(Session):
@@ -35,6 +37,10 @@ class CheckSession(Session):
         self.mode: Any = None
         self.passes: list[Any] = []
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+    def scope(self, mesh: CurrentMesh | None) -> Scope:
+        """How far global typing reaches, if the session is in global mode."""
+        return Scope(mesh.local_axes if mesh is not None else frozenset(), self.partials != "explicit")
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

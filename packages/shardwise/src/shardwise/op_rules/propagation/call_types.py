@@ -12,16 +12,16 @@ from typing import Any
 
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
-from shardwise.op_rules.propagation.dim_labels import Call, Shape, pointwise
-from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule, local_rules
-from shardwise.op_rules.schema import Each, OpRule
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, Placement, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
-from ..call.operand import Bound, givens_along
-from .sharded import Placer, Scope, result_type
+from ..schema import Each, OpRule
+from .dim_labels import Call, Shape, pointwise
+from .local import Given, Refusal, Weak, local_rule, local_rules
+from .operand import Bound, givens_along
+from .placer import Placer, Scope, result_type
 
 NO_CALL = Call((), {})
 
@@ -70,7 +70,7 @@ class Outcome:
     elsewhere: bool = False
 
 
-def infer(
+def propagate(
     rule: OpRule,
     operands: Sequence[Bound],
     mesh: CurrentMesh | None,
@@ -165,7 +165,8 @@ def _apart(
 ) -> Outcome:
     """One call per operand; what is refused counts operands as the call with all of them does."""
     outcomes = [
-        infer(rule, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand)) for operand in operands
+        propagate(rule, [operand], mesh, strict, blocked=blocked, scope=scope, call=_alone(operand))
+        for operand in operands
     ]
     return Outcome(
         outcomes[0].type,

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardwise.op_rules.propagation.local import Refusal
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..call.operand import Bound
-from .local import AxisRefusal, Outcome
+from .call_types import AxisRefusal, Outcome
+from .local import Refusal
+from .operand import Bound
 
 _BROADCASTS = {"expand_as", "fill", "copy"}
 """The first operand is broadcast into the shape."""

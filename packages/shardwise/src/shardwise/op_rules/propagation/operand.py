@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise.op_rules.propagation.local import Given, Weak
 from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
+
+from .local import Given, Weak
 
 
 @dataclass(frozen=True, slots=True)

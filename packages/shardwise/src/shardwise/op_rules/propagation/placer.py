@@ -12,18 +12,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.mesh.entry import CurrentMesh
-from shardwise.op_rules.propagation.dim_labels import Call, Labelling
-from shardwise.op_rules.propagation.global_sizes import Fit, fit
-from shardwise.op_rules.propagation.local import Refusal, Weak, products
-from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
-from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..call.operand import Bound, givens_along
-from ..state.session import CheckSession
+from ..schema import OpRule
+from .dim_labels import Call, Labelling
+from .global_sizes import Fit, fit
+from .local import Refusal, Weak, products
+from .operand import Bound, givens_along
+from .sharded import Sharded, sharded_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +196,3 @@ def result_type(base: TensorType, spec: PartitionSpec | None, uneven: Collection
     """
     made = base if spec is None else base.with_spec(spec)
     return made.with_uneven(uneven) if uneven else made
-
-
-def scope_of(session: CheckSession, mesh: CurrentMesh | None) -> Scope:
-    """How far global typing reaches in a session that is in global mode."""
-    return Scope(mesh.local_axes if mesh is not None else frozenset(), session.partials != "explicit")
