@@ -241,6 +241,8 @@ SEVERAL_AXES: list[Case] = [
     ("the inner one missing", torch.add, [_BOTH, "f32[8@dp, 6] {tp: R}"], "SW402"),
     ("batch and columns", F.linear, ["f32[8@dp, 6] {tp: R}", "f32[5@tp, 6] {dp: R}"], "f32[8@dp, 5@tp]"),
     ("batch and contracted", F.linear, ["f32[8@dp, 6@tp]", "f32[5, 6@tp] {dp: R}"], "f32[8@dp, 5] {tp: P}"),
+    ("contracted in one order", F.linear, ["f32[5, 8@(dp,tp)]", "f32[4, 8@(dp,tp)]"], "f32[5, 4] {dp: P, tp: P}"),
+    ("contracted in another order", F.linear, ["f32[5, 8@(dp,tp)]", "f32[4, 8@(tp,dp)]"], "SW409"),
     ("both contracted", lambda x: x.sum(0), [_BOTH], "f32[6] {dp: P, tp: P}"),
     ("one contracted", lambda x: x.sum(0), ["f32[8@dp, 6@tp]"], "f32[6@tp] {dp: P}"),
     ("a sum and a pending one", torch.add, ["f32[8@dp, 6] {tp: P}", "f32[8@dp, 6] {tp: P}"], "f32[8@dp, 6] {tp: P}"),

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from shardwise.checker.propagation import sharded as globally_module
 from shardwise.checker.scopes.activation import typecheck
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
+from shardwise.op_rules.propagation import placer as globally_module
 from shardwise.op_rules.propagation.dim_labels import Labelling
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule

@@ -66,7 +66,7 @@ def sharding_refused(
             return f"{op} takes {first}, a number that differs over {axis}, into a global computation", [fact]
         return f"{first} varies over {axis}, but nothing says which of its dims is sharded, in {op}", []
     if code == "SW409":
-        return f"{op} cannot tell in which order mesh axes shard one dim of its result", [reason]
+        return f"{op} cannot tell in which order mesh axes shard one dim", [reason]
     if code == "SW411":
         fact = "in a local region nobody asks: with local(): around it, and assert_type says what comes out"
         return f"what {op} does to the sharded dim of {listed} over {axis} is not said by its op rule", [fact]

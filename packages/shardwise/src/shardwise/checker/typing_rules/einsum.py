@@ -1,9 +1,9 @@
-"""What is the type of a contraction that a rule describes by an equation? ``rules.einsum``, for tensors and stand-ins.
+"""``rules.einsum``: the type of a contraction that a typing rule describes by an equation, of tensors and stand-ins.
 
-Along a global axis the equation decides: a label is sharded wherever it appears, its axis shards no other label, an
-operand without the label does not vary over it, and a label that the result does not carry leaves a pending sum.
-Along every other axis the operands follow the local rule, with the linearity that ``linear_in`` declares.
-Source: docs/semantics.md sections 3 and 7, Law 7.2.
+Propagation is asked as for an operator. Along a global axis the equation decides: a label is sharded wherever it
+appears, its axis shards no other label, an operand without the label does not vary over it, and a label that the result
+does not carry leaves a pending sum. Along every other axis the operands follow the local rule, with the linearity that
+``linear_in`` declares. Source: docs/semantics.md sections 3 and 7, Law 7.2.
 """
 
 from __future__ import annotations
@@ -17,18 +17,33 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, set_type
-from shardwise.mesh.entry import current_entry
+from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rule
+from shardwise.op_rules.propagation.call_types import AxisRefusal, propagate
+from shardwise.op_rules.propagation.dim_labels import Fate, Labelling
+from shardwise.op_rules.propagation.einsum_equation import PLAIN, Labels, read
+from shardwise.op_rules.propagation.local import Given, Refusal, local_rule
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
-from shardwise.types.placement import UNKNOWN, I, P, Placement, V
-from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.placement import P
+from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from .equation import PLAIN, label_dims, parse
 from .ndim import NdimWithSpmdType
-from .operands import can_receive_gradient, check_operand, is_global, is_strict, name_of, owner, sorted_axes, type_here
+from .operands import (
+    can_receive_gradient,
+    check_operand,
+    is_global,
+    is_local_mode,
+    is_strict,
+    name_of,
+    owner,
+    sorted_axes,
+    type_here,
+    without_local_axes,
+)
 
 
 @dataclass(frozen=True)
@@ -39,17 +54,19 @@ class EinsumOperand:
     """
 
     name: str
-    labels: tuple[str, ...]
+    labels: Labels
     type: TensorType
     grad: bool
     summable: frozenset[Any]
 
+    def entries(self) -> Sequence[Any]:
+        """How every dim is sharded over global axes."""
+        return without_local_axes(self.type.spec) or (None,) * len(self.labels)
+
     def label_over(self, axis: Any) -> str | None:
         """The label of the dim that ``axis`` shards, or None."""
-        for label, entry in zip(self.labels, self.type.spec or (), strict=False):
-            if axis in entry_axes(entry):
-                return label
-        return None
+        entries = zip(self.labels, self.type.spec or (), strict=False)
+        return next((label for label, entry in entries if axis in entry_axes(entry)), None)
 
 
 def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: Any = None) -> Any:
@@ -60,19 +77,21 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     Errors: TypeError for a malformed equation or operand, SW304 for a wrong number of dims, SW305 for operand types
     that the equation does not admit.
     """
-    parsed = parse(equation)
+    parsed = read(equation, explicit=True)
     for operand in operands:
         check_operand(operand, "einsum")
-    labels, output = label_dims(parsed, [operand.ndim for operand in operands])
-    rule = _rule(linear_in, len(operands))
-    entry = current_entry()
+    labels, output = parsed.labels([operand.ndim for operand in operands])
+    linear = _linear_law(linear_in, len(operands))
+    mesh = current_entry()
     bound = []
     for at, (operand, its_labels) in enumerate(zip(operands, labels, strict=True)):
         name = name_of(operand, f"operand {at}")
         summable: frozenset[Any] = getattr(operand, "summable", frozenset())
-        type = type_here(operand, name, entry)
+        type = type_here(operand, name, mesh)
         bound.append(EinsumOperand(name, its_labels, type, can_receive_gradient(operand), summable))
-    type, sums = _result(parsed.text, bound, output, rule)
+    rule = _rule(linear, bound, output)
+    type = _result(parsed.text, bound, rule, mesh)
+    sums = frozenset(axis for axis in type.axes if type.is_varying(axis) and _is_sum(axis, bound, output, rule))
     if out is None:
         return NdimWithSpmdType.of(len(output), type, described=f"einsum({parsed.text!r})", summable=sums)
     if out.ndim != len(output):
@@ -84,8 +103,8 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     return out
 
 
-def _rule(linear_in: Sequence[Any], count: int) -> OpRule:
-    """The declared linearity as an op rule over the parameters x0, x1, ..; a group is a sum, groups are factors."""
+def _linear_law(linear_in: Sequence[Any], count: int) -> str:
+    """The declared linearity as a polynomial over the parameters x0, x1, ..; a group is a sum, groups are factors."""
     groups = [(group,) if isinstance(group, int) else tuple(group) for group in linear_in]
     flat = [position for group in groups for position in group]
     if not all(isinstance(position, int) and 0 <= position < count for position in flat):
@@ -95,144 +114,53 @@ def _rule(linear_in: Sequence[Any], count: int) -> OpRule:
     if len(set(flat)) != len(flat):
         raise SpmdArgumentError(f"linear_in={tuple(linear_in)!r} names an operand twice", code="SW304")
     products = [" ".join(f"x{position}" for position in choice) for choice in itertools.product(*groups)]
-    return OpRule(
-        "einsum",
-        " ".join(f"x{position}" for position in range(count)),
-        linear=" + ".join(product for product in products if product),
-        law="declared by linear_in",
+    return " + ".join(product for product in products if product)
+
+
+def _rule(linear: str, operands: Sequence[EinsumOperand], output: Labels) -> OpRule:
+    """The op rule of the described function. What it contracts is summed, whatever it is said to be linear in."""
+    plain = {f"{PLAIN}{at}.{dim}" for at, one in enumerate(operands) for dim in range(len(one.labels))}
+    rows = tuple(
+        tuple(f"{PLAIN}{at}.{dim}" if label == PLAIN else label for dim, label in enumerate(one.labels))
+        for at, one in enumerate(operands)
     )
+    result = tuple(f"{PLAIN}.{dim}" if label == PLAIN else label for dim, label in enumerate(output))
+    contracted = {label for row in rows for label in row} - set(result) - plain
+    fates = {**dict.fromkeys(contracted, Fate.TOTAL), **dict.fromkeys(plain, Fate.OPAQUE)}
+    labelling = Labelling(rows, (result,), fates, dict.fromkeys(plain, PLAIN))
+    params = " ".join(f"x{at}" for at in range(len(operands)))
+    return OpRule("einsum", params, linear=linear, law="declared by linear_in", labels=lambda call: labelling)
 
 
-def _result(
-    text: str, operands: Sequence[EinsumOperand], output: tuple[str, ...], rule: OpRule
-) -> tuple[TensorType, frozenset[Any]]:
-    """The result's type, and the axes along which it varies and may be read as a partial sum."""
+def _result(text: str, operands: Sequence[EinsumOperand], rule: OpRule, mesh: CurrentMesh | None) -> TensorType:
+    """The result's type. Errors: SW103, SW305, SW408 for the first thing that is wrong."""
     if any(operand.type.ground is Ground.UNKNOWN for operand in operands):
-        return UNKNOWN_TYPE, frozenset()
-    sharded = _shared_entries(text, operands)
-    entry = current_entry()
-    axes = {axis for operand in operands for axis in operand.type.axes}
-    if entry is not None and is_strict():
-        axes |= entry.axes
-    placements: dict[Any, Placement] = {}
-    summable = set()
-    for axis in sorted_axes(axes):
-        if is_global(axis) and any(operand.type.is_varying(axis) for operand in operands):
-            place: Placement | None = _along_global(text, axis, operands, output)
-        else:
-            place = _along_local(text, axis, operands, rule)
-            if place is V and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, rule)):
-                summable.add(axis)
-        if place is not None:
-            placements[axis] = place
-    entries = [sharded.get(label) for label in output]
-    spec = PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
-    return TensorType.of(placements, spec), frozenset(summable)
+        return UNKNOWN_TYPE
+    if is_strict():
+        axes = {axis for operand in operands for axis in operand.type.axes} | (mesh.axes if mesh is not None else set())
+        for axis in sorted_axes(axes):
+            for operand in operands:
+                if axis not in operand.type and (operand.grad or not operand.type.ground.is_constant):
+                    raise _missing(text, axis, operand)
+    scope = None if is_local_mode() else Scope(mesh.local_axes if mesh is not None else frozenset())
+    bound = [_bound(at, operand) for at, operand in enumerate(operands)]
+    outcome = propagate(rule, bound, mesh, is_strict(), scope=scope)
+    if outcome.refusals:
+        raise _refused(text, operands, outcome.refusals[0])
+    return outcome.type.with_ground(Ground.ABSENT)
 
 
-def _shared_entries(text: str, operands: Sequence[EinsumOperand]) -> dict[str, Any]:
-    """Label -> how it is sharded over global axes; every operand with the label must agree."""
-    found: dict[str, tuple[Any, str]] = {}
-    for operand in operands:
-        spec = operand.type.spec
-        entries = spec.without({a for a in spec.axes_with_partition_spec() if not is_global(a)}) if spec else None
-        for label, entry in zip(operand.labels, entries or (None,) * len(operand.labels), strict=True):
-            if label == PLAIN:
-                if entry is not None:
-                    raise SpmdTypeError(
-                        f"{operand.name} is sharded over {_axes(entry)} on a dim that {text!r} writes '_', which must "
-                        f"not be sharded",
-                        code="SW305",
-                    )
-                continue
-            known, first = found.setdefault(label, (entry, operand.name))
-            if known != entry:
-                raise SpmdTypeError(
-                    f"label {label!r} of {text!r} is {_sharding(known)} in {first} but {_sharding(entry)} in "
-                    f"{operand.name}; a label is sharded the same way wherever it appears",
-                    code="SW305",
-                )
-    return {label: entry for label, (entry, _) in found.items() if entry is not None}
+def _bound(at: int, operand: EinsumOperand) -> Bound:
+    shape = (-1,) * len(operand.labels)  # no law here asks for sizes
+    return Bound(f"x{at}", operand.type, None, operand.grad, operand.name, shape)
 
 
-def _axes(entry: Any) -> str:
-    axes = entry_axes(entry)
-    return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"
+def _is_sum(axis: Any, operands: Sequence[EinsumOperand], output: Labels, rule: OpRule) -> bool:
+    """True if a result that varies over a local axis may be read as a partial sum."""
+    return not is_global(axis) and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, rule))
 
 
-def _sharding(entry: Any) -> str:
-    return "not sharded" if entry is None else f"sharded over {_axes(entry)}"
-
-
-def _along_global(text: str, axis: Any, operands: Sequence[EinsumOperand], output: tuple[str, ...]) -> Placement:
-    """Some operand varies over the global ``axis``: which label does it shard, and does the result carry it?"""
-    if any(operand.type.get(axis) is UNKNOWN for operand in operands):
-        return UNKNOWN
-    used: dict[str, str] = {}
-    for operand in operands:
-        if operand.type.is_varying(axis):
-            label = operand.label_over(axis)
-            if label is None:
-                raise SpmdTypeError(
-                    f"{operand.name} varies over {axis!r}, but no dim of it is sharded over {axis!r}",
-                    code="SW408",
-                    help=(
-                        f"assert_type({operand.name}, {{{axis_argument(axis)}: S(0)}}) with its dim, where it is made",
-                    ),
-                )
-            used.setdefault(label, operand.name)
-    if len(used) > 1:
-        (one, here), (other, there), *_ = used.items()
-        raise SpmdTypeError(
-            f"{axis!r} shards label {one!r} in {here} and label {other!r} in {there} of {text!r}; an axis shards one "
-            f"label only",
-            code="SW305",
-        )
-    (label,) = used
-    for operand in operands:
-        place = operand.type.get(axis)
-        if label not in operand.labels and place is not None and place is not V:
-            _refuse_beside_shard(text, axis, label, operand, place)
-        if place is None and is_strict() and not operand.type.ground.is_constant:
-            raise _missing(text, axis, operand)
-    return V if label in output else P
-
-
-def _refuse_beside_shard(text: str, axis: Any, label: str, operand: EinsumOperand, place: Placement) -> None:
-    """An operand without the sharded label must be the same on every rank, and used differently by each."""
-    if place.is_partial or (place is I and operand.grad):
-        raise SpmdTypeError(
-            f"label {label!r} of {text!r} is sharded over {axis!r}, but {operand.name}, which does not carry it, is "
-            f"{place!r} over {axis!r}; it must be R",
-            code="SW305",
-        )
-
-
-def _along_local(text: str, axis: Any, operands: Sequence[EinsumOperand], rule: OpRule) -> Placement | None:
-    """The local rule; None if no operand says anything about ``axis``."""
-    givens: list[Given] = []
-    present: list[EinsumOperand] = []
-    for at, operand in enumerate(operands):
-        place: Placement | Weak | None = operand.type.get(axis)
-        if operand.type.ground.is_constant and not operand.grad:
-            place = Weak.ZERO if operand.type.ground is Ground.ZERO else Weak.CONSTANT
-        if place is None:
-            if is_strict():
-                raise _missing(text, axis, operand)
-            continue
-        givens.append(Given(f"x{at}", place, None, operand.grad))
-        present.append(operand)
-    if not givens:
-        return None
-    verdict = local_rule(rule, givens)
-    if isinstance(verdict, Refusal):
-        raise _refused(text, axis, present, givens, verdict)
-    if isinstance(verdict, Weak):
-        return present[0].type.get(axis) if axis in present[0].type else None
-    return verdict
-
-
-def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: tuple[str, ...]) -> bool:
+def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: Labels) -> bool:
     """True if some label may be sharded over ``axis`` and summed: the operands that vary are those that carry it."""
     contracted = {label for operand in operands for label in operand.labels if label != PLAIN} - set(output)
     return any(
@@ -258,22 +186,85 @@ def _missing(text: str, axis: Any, operand: EinsumOperand) -> SpmdTypeError:
     )
 
 
-def _refused(
-    text: str, axis: Any, operands: Sequence[EinsumOperand], givens: Sequence[Given], refusal: Refusal
+def _refused(text: str, operands: Sequence[EinsumOperand], found: AxisRefusal) -> SpmdTypeError:
+    """What to say of a refusal."""
+    axis, refusal = found.axis, found.refusal
+    # The local rule counts the operands that say something about the axis.
+    places = found.positions or range(len(operands))
+    culprits, others = ([operands[places[at]] for at in each] for each in (refusal.culprits, refusal.others))
+    if refusal.code == "SW408":
+        name = culprits[0].name
+        return SpmdTypeError(
+            f"{name} varies over {axis!r}, but no dim of it is sharded over {axis!r}",
+            code="SW408",
+            help=(f"assert_type({name}, {{{axis_argument(axis)}: S(0)}}) with its dim, where it is made",),
+        )
+    if found.givens and not (is_global(axis) and any(operand.type.is_varying(axis) for operand in operands)):
+        return _refused_locally(text, axis, culprits, others, found)
+    said = _unlike(text, operands) or _beside_shard(text, axis, operands, culprits[0])
+    return SpmdTypeError(said, code="SW305")
+
+
+def _unlike(text: str, operands: Sequence[EinsumOperand]) -> str:
+    """What is sharded in one operand and otherwise in another, or must not be sharded at all; empty if nothing is."""
+    first: dict[str, EinsumOperand] = {}
+    for operand in operands:
+        for label, entry in zip(operand.labels, operand.entries(), strict=True):
+            if label == PLAIN and entry is not None:
+                return (
+                    f"{operand.name} is sharded over {_axes(entry)} on a dim that {text!r} writes '_', which must not "
+                    f"be sharded"
+                )
+            other = first.setdefault(label, operand)
+            known = other.entries()[other.labels.index(label)]
+            if label != PLAIN and known != entry:
+                return (
+                    f"label {label!r} of {text!r} is {_sharding(known)} in {other.name} but {_sharding(entry)} in "
+                    f"{operand.name}; a label is sharded the same way wherever it appears"
+                )
+    return ""
+
+
+def _axes(entry: Any) -> str:
+    axes = entry_axes(entry)
+    return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"
+
+
+def _sharding(entry: Any) -> str:
+    return "not sharded" if entry is None else f"sharded over {_axes(entry)}"
+
+
+def _beside_shard(text: str, axis: Any, operands: Sequence[EinsumOperand], culprit: EinsumOperand) -> str:
+    """Why the axis cannot shard what it does; an operand without the label must be used differently by each rank."""
+    over = [(label, one.name) for one in operands if (label := one.label_over(axis)) is not None]
+    for label, name in over[1:]:
+        if label != over[0][0]:
+            return (
+                f"{axis!r} shards label {over[0][0]!r} in {over[0][1]} and label {label!r} in {name} of {text!r}; an "
+                f"axis shards one label only"
+            )
+    return (
+        f"label {over[0][0]!r} of {text!r} is sharded over {axis!r}, but {culprit.name}, which does not carry it, is "
+        f"{culprit.type.get(axis)!r} over {axis!r}; it must be R"
+    )
+
+
+def _refused_locally(
+    text: str, axis: Any, culprits: Sequence[EinsumOperand], others: Sequence[EinsumOperand], found: AxisRefusal
 ) -> SpmdTypeError:
-    culprits = " and ".join(operands[position].name for position in refusal.culprits)
-    others = ", ".join(f"{operands[at].name} ({givens[at].place!r})" for at in refusal.others)
-    if refusal.code == "SW101":
-        said = f"{culprits}, invariant over {axis!r}, is mixed with {others} in {text!r}"
-    elif refusal.code == "SW110":
-        said = f"{culprits}, partial over {axis!r}, is combined with {others}, varying, in {text!r}"
-    elif refusal.code == "SW111":
-        said = f"{culprits} are both partial over {axis!r} and {text!r} multiplies them"
-    elif refusal.code == "SW113":
-        said = f"{others} is partial over {axis!r} and {culprits} is not, but linear_in says they are added in {text!r}"
-    else:
-        said = f"{culprits} is partial over {axis!r}, and {text!r} is not declared to be linear in it"
-    return SpmdTypeError(f"{owner()}: {said}", code="SW305", help=_linear_help(givens, refusal))
+    named = " and ".join(one.name for one in culprits)
+    beside = ", ".join(f"{one.name} ({one.type.get(axis)!r})" for one in others)
+    said = _LOCALLY.get(found.refusal.code, _LOCALLY["SW112"]).format(named, beside, repr(axis), repr(text))
+    return SpmdTypeError(f"{owner()}: {said}", code="SW305", help=_linear_help(found.givens, found.refusal))
+
+
+_LOCALLY = {
+    "SW101": "{0}, invariant over {2}, is mixed with {1} in {3}",
+    "SW110": "{0}, partial over {2}, is combined with {1}, varying, in {3}",
+    "SW111": "{0} are both partial over {2} and {3} multiplies them",
+    "SW112": "{0} is partial over {2}, and {3} is not declared to be linear in it",
+    "SW113": "{1} is partial over {2} and {0} is not, but linear_in says they are added in {3}",
+}
 
 
 def _linear_help(givens: Sequence[Given], refusal: Refusal) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def propagate(
     specs = placer.specs()
     if isinstance(specs, Refusal):
         refusals.append(AxisRefusal(None, specs))
-        found |= dict.fromkeys(placer.dims, (UNKNOWN,))
+        found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
         specs = []
     made = _results(found, specs, placer.uneven, mesh)
     first = made[0]

@@ -51,6 +51,8 @@ class Placer:
         """For every axis that shards a result: the dim of each result."""
         self.uneven: set[Any] = set()
         """Those of them whose shards may differ in length."""
+        self.summed: set[Any] = set()
+        """The axes over which a dim is sharded that is contracted."""
 
     @functools.cached_property
     def labelling(self) -> Labelling | None:
@@ -83,6 +85,7 @@ class Placer:
                 tuple(self.tensors[at] for at in placed.others),
             )
         if placed.place is not V:
+            self.summed.add(axis)
             refusal = None if placed.total else self._pending(axis, sharded)
             return refusal or tuple(placed.place if place is V else place for place in places)
         self.dims[axis] = placed.dims
@@ -146,7 +149,11 @@ class Placer:
 
     def specs(self) -> list[PartitionSpec | None] | Refusal:
         """One spec per result, with the axes of one dim in the order that the operands have them in."""
-        if not self.dims or self.labelling is None:
+        if (len(self.summed) < 2 and not self.dims) or self.labelling is None:
+            return []
+        if crossed := self._crossed(self.labelling):
+            return Refusal("SW409", "one rank has different parts of the dim that is contracted", crossed)
+        if not self.dims:
             return []
         made: list[PartitionSpec | None] = []
         for number, labels in enumerate(self.labelling.results):
@@ -159,6 +166,17 @@ class Placer:
                 entries.append(make_entry(ordered))
             made.append(PartitionSpec(*entries) if any(entry is not None for entry in entries) else None)
         return made
+
+    def _crossed(self, labelling: Labelling) -> tuple[int, ...]:
+        """Operands in which a contracted dim is sharded over the same axes in different orders."""
+        orders: dict[str, dict[tuple[Any, ...], int]] = {}
+        for at, labels in zip(self.tensors, labelling.operands, strict=True):
+            type = self.types[at]
+            for label, entry in zip(labels, (type.spec or ()) if isinstance(type, TensorType) else (), strict=False):
+                found = tuple(axis for axis in entry_axes(entry) if axis in self.summed)
+                if label is not None and len(found) > 1:
+                    orders.setdefault(label, {}).setdefault(found, at)
+        return next((tuple(one.values()) for one in orders.values() if len(one) > 1), ())
 
     def _in_order(self, axes: Sequence[Any]) -> list[Any] | Refusal:
         if len(axes) < 2:
