@@ -35,7 +35,7 @@ CHECKER_ORDER = (
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 KNOWN_CIRCLES = ({f"shardwise.diagnostics.{name}" for name in ("excerpt", "finding", "result", "source", "text")},)
 """Values that print themselves by what renders them. This list only gets shorter."""
-TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "report")
+TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 

@@ -27,6 +27,11 @@ def axis_text(axis: Any) -> str:
     return repr(axis)
 
 
+def placement_text(place: Any) -> str:
+    """``R (replicate)`` for messages."""
+    return f"{place!r} ({place.word})"
+
+
 def group_text(axis: Any) -> str:
     """The process group of an axis as a program may spell it; in words where only a layout is known."""
     argument = axis_argument(axis)

@@ -15,11 +15,11 @@ from shardwise.diagnostics.source import user_location
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.sharding_report import assert_even, sharded_dim
+from ..diagnosis.sharding_refusals import assert_even
 from ..state.session import CheckSession
 
 

@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -23,7 +23,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.propagation.call_types import propagate
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
-from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
@@ -32,8 +32,7 @@ from shardwise.types.placement import UNKNOWN, P, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
-from ..diagnosis.report import placement_text, refuse
-from ..diagnosis.sharding_report import sharded_dim
+from ..diagnosis.reporter import refuse
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
 from .mean_count import check_count, check_given

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.op_rules.propagation.operand import Bound
@@ -19,7 +19,6 @@ from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin, origin_after
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
 from shardwise.interop.tracing import is_tracing
@@ -27,8 +27,7 @@ from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from ..diagnosis.gradient_report import gradient_sum_not_owed
-from ..diagnosis.report import placement_text
+from ..diagnosis.gradient_findings import gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_raw_shapes

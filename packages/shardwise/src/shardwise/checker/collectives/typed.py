@@ -14,7 +14,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.entry import current_entry
@@ -37,7 +37,6 @@ from shardwise.types.placement import UNKNOWN, P, Shard, V, resolve_dim, to_loca
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..diagnosis.report import placement_text
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape

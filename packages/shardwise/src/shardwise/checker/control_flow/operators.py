@@ -23,7 +23,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..collectives.divergence import diverging, pending_axes
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..operators.ordinary import Handler, judge
 from ..operators.value_reads import report_read
 from ..propagation.results import origin_of_result

@@ -13,11 +13,11 @@ from shardwise.interop.located_call import LocatedCall, axis_text, describe_valu
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
+from shardwise.planner.repairs import local_repairs
 from shardwise.types.placement import R, Shard
 from shardwise.types.spec import partition_spec_get_shard
 
 from ..call.arguments import Op
-from ..diagnosis.repair import repairs
 from ..state.session import CheckSession
 
 BRANCHES = ("true_fn", "false_fn")
@@ -78,12 +78,10 @@ def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: Axis
     for mine, other, function in ((0, 1, functions[1]), (1, 0, functions[0])):
         if shards[mine] is not None and type_of(results[other]).get(at.axis) is R:
             lines.append(f"convert(..., {axis_argument(at.axis)}, src=R, dst={shards[mine]!r}) in {function}")
-    for repair in repairs(op.rule, at.givens):
-        step = repair.transition
-        given = [functions[at.positions[position]] for position in repair.positions]
-        where = " and in ".join(given)
+    for plan in local_repairs(op.rule, at.givens):
+        step, where = plan.steps[0], " and in ".join(functions[at.positions[one.position]] for one in plan.steps)
         lines.append(
-            f"{step.call}(..., {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) in {where} ({step.cost})"
+            f"{step.op}(..., {axis_argument(at.axis)}, src={step.src!r}, dst={step.dst!r}) in {where} ({step.effect})"
         )
     return lines
 

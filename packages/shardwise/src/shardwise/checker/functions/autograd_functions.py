@@ -29,7 +29,7 @@ from shardwise.op_rules.schema import OpRule
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..operators.write_destination import settle, write
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call

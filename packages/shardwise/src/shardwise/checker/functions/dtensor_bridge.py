@@ -15,7 +15,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -25,7 +25,6 @@ from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, P
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 
 LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"

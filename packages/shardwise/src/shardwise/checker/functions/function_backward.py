@@ -23,7 +23,7 @@ from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from ..diagnosis.gradient_report import wrong_backward
+from ..diagnosis.gradient_findings import wrong_backward
 from ..gradients.gradient_hooks import checked_call, telling
 from ..gradients.gradient_types import dual, is_gradient_of
 from ..state.session import CheckSession

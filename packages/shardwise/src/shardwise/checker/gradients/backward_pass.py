@@ -19,7 +19,7 @@ from shardwise.interop.torch_compat import same_memory
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
-from ..diagnosis.gradient_report import accumulation_conflict
+from ..diagnosis.gradient_findings import accumulation_conflict
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt

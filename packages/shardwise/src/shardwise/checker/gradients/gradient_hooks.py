@@ -22,7 +22,7 @@ from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from ..diagnosis.gradient_report import not_dual
+from ..diagnosis.gradient_findings import not_dual
 from ..state.session import CheckSession
 from .gradient_types import arrive, dual, is_gradient_of
 

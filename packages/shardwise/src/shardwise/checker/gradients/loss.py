@@ -14,14 +14,13 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
-from ..diagnosis.report import placement_text
 from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 

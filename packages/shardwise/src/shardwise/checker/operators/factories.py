@@ -21,7 +21,7 @@ from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
 from ..call.arguments import Op, unwrap
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge, run

@@ -21,7 +21,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge

@@ -23,7 +23,7 @@ from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape

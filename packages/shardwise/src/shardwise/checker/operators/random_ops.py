@@ -22,7 +22,7 @@ from shardwise.types.placement import UNKNOWN, R, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..diagnosis.report import refuse
+from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .ordinary import Handler, judge, run

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.types.placement import Placement, V
+from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .local import Given, Weak
@@ -27,6 +28,12 @@ class Bound:
     label: str = ""
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+
+
+def sharded_dim(type: TensorType | Weak, axis: Any) -> int | None:
+    """The dim on which an operand of this type is sharded over ``axis``."""
+    shard = partition_spec_get_shard(type.spec, axis) if isinstance(type, TensorType) else None
+    return None if shard is None else shard.dim
 
 
 def givens_along(

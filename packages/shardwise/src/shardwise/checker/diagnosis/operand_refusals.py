@@ -1,0 +1,123 @@
+"""What is said of refused operand types, per code: SW1xx, and SW620 of random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.types.tensor_type import TensorType
+
+from .refused_call import RefusedCall
+
+
+def invariant_mixed(refused: RefusedCall) -> Diagnosis:
+    name, mixed = refused.first, ", ".join(map(refused.placed, refused.others))
+    return Diagnosis(
+        "SW101",
+        f"{refused.op} mixes {name}, invariant over {refused.axis}, with {mixed}",
+        (
+            f"the gradient of {name} would be a different addend on each of the {refused.size} ranks, "
+            "not the invariant one",
+        ),
+    )
+
+
+def missing_annotation(refused: RefusedCall) -> Diagnosis:
+    other = refused.name(refused.others[0]) if refused.others else "the other operands"
+    message = f"{refused.first} has no type and meets {other}, which has one, in {refused.op}"
+    axes = _axes_of([refused.operands[position] for position in refused.others])
+    return Diagnosis("SW102", message, help=(_annotate(refused, axes),))
+
+
+def missing_axis(refused: RefusedCall) -> Diagnosis:
+    message = f"the type of {refused.first} says nothing about {refused.axis}, which is in play in {refused.op}"
+    return Diagnosis("SW103", message, help=(_annotate(refused, [refused.at.axis]),))
+
+
+def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
+    other = refused.name(refused.others[0])
+    return Diagnosis(
+        "SW110",
+        f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
+        (f"the sum over {refused.axis} is still pending, and a term that differs per rank does not commute with it",),
+    )
+
+
+def product_of_partials(refused: RefusedCall) -> Diagnosis:
+    first, second = map(refused.name, refused.culprits[:2])
+    return Diagnosis(
+        "SW111",
+        f"{refused.op} multiplies two partial sums over {refused.axis}, {first} and {second}",
+        ("(a0 + a1) * (b0 + b1) is not a0*b0 + a1*b1",),
+    )
+
+
+def partial_in_nonlinear(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis(
+        "SW112",
+        f"{refused.op} needs complete values, but {refused.first} is still a partial sum over {refused.axis}",
+        () if refused.reason == "nonlinear" else (refused.reason,),
+    )
+
+
+def term_added_per_rank(refused: RefusedCall) -> Diagnosis:
+    partial = refused.operands[refused.others[0]].type
+    pending = isinstance(partial, TensorType) and partial.is_partial(refused.at.axis)
+    told = " and ".join(map(refused.name, refused.others))
+    why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
+    return Diagnosis(
+        "SW113",
+        f"{refused.op} adds {refused.first} once per rank: {why} over {refused.axis}, {refused.first} is not",
+        (f"after the sum over {refused.axis} it would have been counted {refused.size} times",),
+    )
+
+
+def partial_in_argument(refused: RefusedCall) -> Diagnosis:
+    where = refused.operands[refused.culprits[0]].label
+    return Diagnosis(
+        "SW114",
+        f"{refused.first} is a partial sum over {refused.axis} and stands where {refused.op} is not linear ({where})",
+    )
+
+
+def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
+    ways = (
+        f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
+        f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
+    )
+    return Diagnosis(
+        "SW121",
+        f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
+        "which must be equal there",
+        help=() if refused.repairs else ways,
+    )
+
+
+def incompatible_meshes(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis("SW133", f"{refused.op}: {refused.reason}")
+
+
+def repeated_random(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis(
+        "SW620",
+        f"{refused.op} draws the same random numbers on every rank of {refused.axis} for {refused.first}, "
+        "which varies there",
+        ("the stream in use is synchronised there, so every rank's piece gets the same noise",),
+        (f"with shardwise.rng(seed, distinct={refused.argument}): for what differs per rank",),
+    )
+
+
+def _annotate(refused: RefusedCall, axes: Sequence[Any]) -> str:
+    types = ", ".join(f"{axis_argument(one)}: R" for one in axes)
+    names = list(map(refused.name, refused.culprits))
+    what, where = (names[0], "it is") if len(names) == 1 else (f"[{', '.join(names)}]", "they are")
+    return f"assert_type({what}, {{{types}}}) where {where} made (or I, V, P, S(i))"
+
+
+def _axes_of(operands: Sequence[Bound]) -> list[Any]:
+    """The axes that typed operands mention, in the order of the mesh."""
+    axes = {axis for operand in operands if isinstance(operand.type, TensorType) for axis in operand.type.axes}
+    return sorted(axes, key=lambda axis: axis.sort_key)

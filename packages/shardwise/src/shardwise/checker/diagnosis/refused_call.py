@@ -1,0 +1,97 @@
+"""A call that was refused along one axis, as the words about it need it: names, sizes, what was tried."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.interop.located_call import LocatedCall, axis_text
+from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.call_types import AxisRefusal
+from shardwise.op_rules.propagation.dim_labels import Call
+from shardwise.op_rules.propagation.operand import Bound, sharded_dim
+from shardwise.op_rules.schema import OpRule
+from shardwise.planner.repairs import local_repairs
+from shardwise.planner.search import Repair
+from shardwise.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class RefusedCall:
+    """One refusal of a call.
+
+    ``operands``  the operands of the call, and ``located`` how the program writes them.
+    ``at``        the axis and the refusal on it.
+    ``blocked``   why the rule's linear law does not hold for this call, or None.
+    ``call``      the call as its labels see it, in global mode.
+    """
+
+    op: str
+    rule: OpRule
+    operands: Sequence[Bound]
+    located: LocatedCall
+    at: AxisRefusal
+    blocked: str | None = None
+    call: Call | None = None
+
+    @property
+    def spots(self) -> Sequence[int]:
+        """For each position that the refusal counts, that of the call's operand: those on the axis may be fewer."""
+        return self.at.positions or range(len(self.operands))
+
+    @functools.cached_property
+    def culprits(self) -> list[int]:
+        return [self.spots[position] for position in self.at.refusal.culprits]
+
+    @functools.cached_property
+    def others(self) -> list[int]:
+        return [self.spots[position] for position in self.at.refusal.others]
+
+    @property
+    def reason(self) -> str:
+        return self.at.refusal.reason
+
+    @property
+    def axis(self) -> str:
+        """The axis as messages name it; empty if the refusal is about none."""
+        return "" if self.at.axis is None else axis_text(self.at.axis)
+
+    @property
+    def argument(self) -> str:
+        """The axis as a program may spell it."""
+        return axis_argument(self.at.axis)
+
+    @property
+    def size(self) -> int:
+        return 0 if self.at.axis is None else self.at.axis.size()
+
+    @property
+    def first(self) -> str:
+        """The name of the first operand at fault."""
+        return self.name(self.culprits[0]) if self.culprits else "an operand"
+
+    def name(self, position: int) -> str:
+        return self.located.name(position)
+
+    def placed(self, position: int) -> str:
+        """``h (V)``."""
+        type = self.operands[position].type
+        place = type.get(self.at.axis) if isinstance(type, TensorType) else None
+        return f"{self.name(position)} ({place!r})" if place is not None else self.name(position)
+
+    def cut(self, position: int) -> str:
+        """``h (dim 1)``."""
+        dim = sharded_dim(self.operands[position].type, self.at.axis)
+        return self.name(position) if dim is None else f"{self.name(position)} (dim {dim})"
+
+    @property
+    def listed(self) -> str:
+        """The operands at fault, with the dims on which they are sharded."""
+        return " and ".join(self.cut(position) for position in self.culprits)
+
+    @functools.cached_property
+    def repairs(self) -> list[Repair[Any]]:
+        """What mends the call along the axis by the local rule alone."""
+        return local_repairs(self.rule, self.at.givens, blocked=self.blocked) if self.at.givens else []

@@ -1,0 +1,125 @@
+"""The reporter of refused calls: one table from code to what is said, and the finding that it becomes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source import is_internal
+from shardwise.interop.gradient_origin import gradient_origin
+from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.session import Session
+from shardwise.interop.tagging import tag_of
+from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.schema import OpRule
+from shardwise.types.tensor_type import TensorType
+
+from . import operand_refusals as operand
+from . import sharding_refusals as sharding
+from .refused_call import RefusedCall
+
+TABLE: dict[str, Callable[[RefusedCall], Diagnosis]] = {
+    "SW101": operand.invariant_mixed,
+    "SW102": operand.missing_annotation,
+    "SW103": operand.missing_axis,
+    "SW110": operand.partial_meets_varying,
+    "SW111": operand.product_of_partials,
+    "SW112": operand.partial_in_nonlinear,
+    "SW113": operand.term_added_per_rank,
+    "SW114": operand.partial_in_argument,
+    "SW121": operand.unsynchronised_random,
+    "SW133": operand.incompatible_meshes,
+    "SW401": sharding.shardings_disagree,
+    "SW402": sharding.whole_meets_shard,
+    "SW403": sharding.mean_over_shard,
+    "SW404": sharding.extremum_over_shard,
+    "SW405": sharding.dim_needed_whole,
+    "SW406": sharding.position_over_shard,
+    "SW407": sharding.unasked_partial,
+    "SW408": sharding.varying_without_spec,
+    "SW409": sharding.axis_order_conflict,
+    "SW411": sharding.no_global_rule,
+    "SW417": sharding.uneven_shards,
+    "SW418": sharding.whole_size_for_shard,
+    "SW620": operand.repeated_random,
+}
+"""What is said of a refused call: message, facts and help of each code that propagation gives."""
+
+_COMPARING = torch.testing.assert_close.__code__.co_filename
+
+
+def refuse(
+    session: Session,
+    op: str,
+    rule: OpRule,
+    operands: Sequence[Bound],
+    values: Sequence[Any],
+    outcome: Outcome,
+    *,
+    blocked: str | None = None,
+) -> None:
+    """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
+    if _only_compares():
+        return
+    located = LocatedCall(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
+    for at in outcome.refusals:
+        refused = RefusedCall(op, rule, operands, located, at, blocked, outcome.call)
+        shown = [located.operand(one, at.axis) for one in dict.fromkeys([*refused.culprits, *refused.others])]
+        context = _context(op, operands, values)
+        report(session, located, diagnosis(refused), at.axis, operands=shown, context=context)
+
+
+def diagnosis(refused: RefusedCall) -> Diagnosis:
+    """What is said of a refused call, with the repairs that any code may have: they stand before its own."""
+    said = TABLE[refused.at.refusal.code](refused)
+    gradient = _pending_gradient(refused)
+    if gradient is not None:
+        fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
+        way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
+        return replace(said, facts=(*said.facts, fact), help=(way, *said.help))
+    ways = []
+    for plan in refused.repairs:
+        calls = [
+            f"{step.op}({refused.name(refused.spots[step.position])}, {refused.argument}, "
+            f"src={step.src!r}, dst={step.dst!r})"
+            for step in plan.steps
+        ]
+        ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
+    return replace(said, help=(*ways, *said.help))
+
+
+def _pending_gradient(refused: RefusedCall) -> str | None:
+    """The first of the operands at issue that is a gradient whose sum over the axis is pending, by name."""
+    for position in (*refused.culprits, *refused.others):
+        type = refused.operands[position].type
+        pending = isinstance(type, TensorType) and type.is_partial(refused.at.axis)
+        if pending and gradient_origin(tag_of(refused.located.values[position])) is not None:
+            name, location = refused.located.names[position]
+            return name if location is not None else "p.grad"  # read inside of torch, from a list of parameters
+    return None
+
+
+def _only_compares() -> bool:
+    """True inside ``assert_close``: comparing local tensors is how a type error is hunted down."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_internal(frame.f_code):
+        if frame.f_code.co_filename == _COMPARING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _context(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:
+    """The offending call with its operands, one per line, and the mesh it ran under."""
+    lines = [f"    {operand.label}: {describe_value(value)}," for operand, value in zip(operands, values, strict=True)]
+    entry = current_entry()
+    mesh = "" if entry is None else f" under mesh {{{', '.join(map(axis_text, entry.ordered_axes))}}}"
+    return "\n".join([f"  In {op}(", *lines, f"  ){mesh}"])

@@ -1,0 +1,161 @@
+"""What is said of refused shardings, per code: SW4xx, with the cheapest repairs that the planner finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.gradient_origin import gradient_origin
+from shardwise.interop.tagging import tag_of
+from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.propagation.local import Weak
+from shardwise.op_rules.propagation.operand import Bound, sharded_dim
+from shardwise.op_rules.propagation.placer import whole_shape
+from shardwise.op_rules.propagation.sharded import Sharded
+from shardwise.planner.repairs import sharding_repairs
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import Ground, TensorType
+
+from .refused_call import RefusedCall
+
+_MOST_REPAIRS = 2
+
+
+def shardings_disagree(refused: RefusedCall) -> Diagnosis:
+    message = f"{refused.op} gets operands sharded on different dims over {refused.axis}: {refused.listed}"
+    return Diagnosis("SW401", message, help=_moves(refused))
+
+
+def whole_meets_shard(refused: RefusedCall) -> Diagnosis:
+    partners = " and ".join(map(refused.cut, refused.others))
+    fact = f"{refused.first} is not sharded over {refused.axis}, {partners} is" if partners else refused.reason
+    message = f"{refused.op} needs {refused.first} sharded over {refused.axis} like the others"
+    return Diagnosis("SW402", message, (fact,), _moves(refused))
+
+
+def mean_over_shard(refused: RefusedCall) -> Diagnosis:
+    ways: tuple[str, ...] = ()
+    if refused.rule.op == "mean":
+        ways = (
+            f"shardwise.mean({refused.first}, ..., out_partial_axes={refused.argument}), "
+            "which counts the elements of all ranks",
+        )
+    elif "reduction" in refused.rule.parameters:
+        ways = (f'{refused.op}(..., reduction="sum") / n, with n the count of all ranks',)
+    return Diagnosis("SW403", _cannot(refused), (refused.reason,), ways + _moves(refused))
+
+
+def extremum_over_shard(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis("SW404", _cannot(refused), (refused.reason,), _moves(refused))
+
+
+def dim_needed_whole(refused: RefusedCall) -> Diagnosis:
+    if "norm" in refused.op and gradient_origin(tag_of(refused.located.values[refused.culprits[0]])) is not None:
+        way = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
+        return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,))
+    return Diagnosis("SW405", _cannot(refused), (refused.reason,), _moves(refused))
+
+
+def position_over_shard(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis("SW406", _cannot(refused), (refused.reason,), _moves(refused))
+
+
+def unasked_partial(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis(
+        "SW407",
+        f"{refused.op} contracts {refused.listed}, which is sharded over {refused.axis}, and leaves a pending sum",
+        ('with partials="explicit" the caller names the axes of a pending sum: out_partial_axes',),
+        _moves(refused),
+    )
+
+
+def varying_without_spec(refused: RefusedCall) -> Diagnosis:
+    if refused.operands[refused.culprits[0]].shape is None:
+        return Diagnosis(
+            "SW408",
+            f"{refused.op} takes {refused.first}, a number that differs over {refused.axis}, into a global computation",
+            ("the same program on one device has no such number: state the result's type at a local_map boundary",),
+        )
+    return Diagnosis(
+        "SW408",
+        f"{refused.first} varies over {refused.axis}, but nothing says which of its dims is sharded, in {refused.op}",
+        help=(
+            f"assert_type({refused.first}, {{{refused.argument}: S(i)}}) where it is made, "
+            "with i the dim of which each rank has a piece",
+        ),
+    )
+
+
+def axis_order_conflict(refused: RefusedCall) -> Diagnosis:
+    message = f"{refused.op} cannot tell in which order mesh axes shard one dim"
+    return Diagnosis("SW409", message, (refused.reason,), _moves(refused))
+
+
+def no_global_rule(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis(
+        "SW411",
+        f"what {refused.op} does to the sharded dim of {refused.listed} over {refused.axis} is not said by its op rule",
+        ("in a local region nobody asks: with local(): around it, and assert_type says what comes out",),
+        _moves(refused),
+    )
+
+
+def uneven_shards(refused: RefusedCall) -> Diagnosis:
+    dim = sharded_dim(refused.operands[refused.culprits[0]].type, refused.at.axis)
+    return Diagnosis(
+        "SW417",
+        f"{refused.op} needs shards of one length, but those of {refused.listed} over {refused.axis} may differ",
+        (refused.reason,),
+        (assert_even(refused.first, refused.at.axis, dim), *_moves(refused)),
+    )
+
+
+def whole_size_for_shard(refused: RefusedCall) -> Diagnosis:
+    operand = refused.operands[refused.culprits[0]]
+    assert isinstance(operand.type, TensorType), "only what is sharded has another shape on one rank"
+    here = operand.shape or ()
+    shown, whole = (" x ".join(map(str, each)) for each in (here, whole_shape(operand.type, here)))
+    return Diagnosis(
+        "SW418",
+        f"{refused.op} is given sizes of the whole {whole} of {refused.first}, of which one rank has {shown}",
+        (refused.reason,),
+        (f"-1 in place of the size of a dim that is cut, or {refused.first}.shape[i], which is this rank's",),
+    )
+
+
+def assert_even(name: str, axis: Any, dim: int | None) -> str:
+    """The help for shards whose lengths may differ: the claim that they do not."""
+    return f"assert_type({name}, {{{axis_argument(axis)}: S({dim})}}, even=True) if every rank has as many elements"
+
+
+def _cannot(refused: RefusedCall) -> str:
+    return f"{refused.op} cannot work on {refused.listed}, which is sharded over {refused.axis}"
+
+
+def _moves(refused: RefusedCall) -> tuple[str, ...]:
+    """The cheapest repairs as calls that can be pasted, each with what it moves."""
+    axis, call = refused.at.axis, refused.call
+    if axis is None or call is None:
+        return ()
+    tensors = [at for at, operand in enumerate(refused.operands) if operand.shape is not None]
+    sharded = [_sharded(refused.operands[at], axis) for at in tensors]
+    lines = []
+    for plan in sharding_repairs(refused.rule, call, sharded, axis.size())[:_MOST_REPAIRS]:
+        calls = []
+        for step in plan.steps:
+            name, uneven = refused.name(tensors[step.position]), sharded[step.position].uneven
+            sizes = ", split_sizes=[...]" if uneven else ""
+            calls.append(f"{step.op}({name}, {refused.argument}, src={step.src!r}, dst={step.dst!r}{sizes})")
+        moved = plan.cost.elements
+        cost = f"moves {moved} elements per rank" if moved else "no communication in forward"
+        lines.append(f"{' and '.join(calls)} before {refused.op} ({cost})")
+    return tuple(lines)
+
+
+def _sharded(operand: Bound, axis: Any) -> Sharded:
+    if isinstance(operand.type, Weak):
+        return Sharded(None)
+    uniform = operand.type.ground in (Ground.ZERO, Ground.UNIFORM)
+    shard = partition_spec_get_shard(operand.type.spec, axis)
+    uneven = axis in operand.type.uneven
+    return Sharded(operand.type.get(axis), None if shard is None else shard.dim, uniform, uneven)

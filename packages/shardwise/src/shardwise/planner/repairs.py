@@ -1,0 +1,131 @@
+"""What would mend a refused call along one mesh axis: the steps of its operands after which propagation admits it.
+
+A repair is offered only if the call type-checks after it, so every line of help has been tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
+from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rules
+from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
+from shardwise.op_rules.schema import OpRule
+from shardwise.types.placement import I, P, Placement, R, Shard, V, to_local_type
+
+from .search import Repair, Step, cheapest, combinations, search, step
+
+_OFFERED = (
+    Step(0, "convert", I, R, effect="no communication in forward, all-reduce of the gradient in backward"),
+    Step(0, "convert", I, P, effect="zeroes all ranks but the first, nothing in backward"),
+    Step(0, "all_reduce", P, R, effect="all-reduce in forward and in backward"),
+    Step(0, "all_reduce", P, I, effect="all-reduce in forward, nothing in backward"),
+    Step(0, "convert", R, P, effect="zeroes all ranks but the first, in forward and in backward"),
+)
+"""In the order in which they are tried: first what costs nothing in forward.
+
+R -> I and V -> P are never offered, because they assert something that only the author can know.
+"""
+_MOST_OPERANDS = 4
+"""A call with more tensors gets single steps only; the pairs would be many and the help line long."""
+
+
+def local_repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None = None) -> list[Repair[Placement]]:
+    """Steps after which the local rule admits the operands, best first: of one operand if that is enough."""
+
+    def admits(steps: Sequence[Step]) -> Placement | None:
+        return _after_local(rule, givens, steps, blocked)
+
+    at = [[replace(one, position=at) for at, given in enumerate(givens) if given.place is one.src] for one in _OFFERED]
+    found: list[Repair[Placement]] = []
+    for steps in at:
+        found += itertools.islice(search(((one,) for one in steps), admits), 1)
+    return found or list(search((tuple(steps) for steps in at if len(steps) > 1), admits))
+
+
+def _after_local(rule: OpRule, givens: Sequence[Given], steps: Sequence[Step], blocked: str | None) -> Placement | None:
+    moved = {one.position: to_local_type(one.dst) for one in steps}
+    changed = [replace(given, place=moved.get(at, given.place)) for at, given in enumerate(givens)]
+    result = local_rules(rule, changed, blocked=blocked)
+    if isinstance(result, Refusal) or isinstance(result[0], Weak):
+        return None
+    others = [other for at, other in enumerate(givens) if at not in moved]
+    alone = local_rules(rule, others, blocked=blocked) if others else result
+    # A repair must not turn a sum that the others complete into a pending one.
+    completed = not isinstance(alone, Refusal) and not isinstance(alone[0], Weak) and alone[0] is not result[0]
+    return None if completed and P in moved.values() else result[0]
+
+
+def sharding_repairs(
+    rule: OpRule, call: Call, sharded: Sequence[Sharded], size: int, *, partials: bool = True
+) -> list[Repair[Placement]]:
+    """Steps of at most two operands after which the global rule admits the call, cheapest first.
+
+    ``sharded``   what each of the call's tensors is along the axis, which has ``size`` ranks.
+    ``partials``  a contraction over a sharded dim may leave a pending sum without being asked.
+    """
+    if rule.labels is None or not call.tensors:
+        return []
+    tensors = zip(call.tensors, sharded, strict=True)
+    options = [list(_moves(at, shape, one, size)) for at, (shape, one) in enumerate(tensors)]
+
+    def admits(steps: Sequence[Step]) -> Placement | None:
+        return _after_moves(rule, call, sharded, steps, size, partials)
+
+    return cheapest(search(combinations(options, 2 if len(options) <= _MOST_OPERANDS else 1), admits))
+
+
+def _moves(at: int, shape: Shape, now: Sharded, size: int) -> Iterator[Step]:
+    """What can be done with one operand along the axis: gather it, cut another of its dims, or cut it."""
+    elements = math.prod(shape.shape)
+    even = [Shard(dim) for dim, extent in enumerate(shape.shape) if extent % size == 0]
+    if now.dim is not None:
+        src = Shard(now.dim)
+        yield step(at, src, R, elements, size, shape.dtype)
+        if not now.uneven:
+            yield from (step(at, src, dst, elements, size, shape.dtype) for dst in even if dst != src)
+    elif now.place is R:
+        yield from (step(at, R, dst, elements, size, shape.dtype) for dst in even)
+
+
+def _after_moves(
+    rule: OpRule, call: Call, now: Sequence[Sharded], steps: Sequence[Step], size: int, partials: bool
+) -> Placement | None:
+    """The result's placement after ``steps``; None if the call is still refused."""
+    shapes, after = list(call.tensors), list(now)
+    for one in steps:
+        shapes[one.position] = _reshaped(shapes[one.position], one, size)
+        cut = one.dst.dim if isinstance(one.dst, Shard) else None
+        after[one.position] = Sharded(R) if cut is None else Sharded(V, cut, now[one.position].uniform)
+    labelling = rule.labels(replace(call, tensors=tuple(shapes))) if rule.labels is not None else None
+    if labelling is None or not _agree(labelling, shapes):
+        return None
+    if all(one.dim is None for one in after):
+        return None if any(one.place.is_partial for one in after if one.place is not None) else R
+    placed = sharded_rule(labelling, after, partials=partials)
+    return None if isinstance(placed, Refusal) else placed.place
+
+
+def _reshaped(shape: Shape, step: Step, size: int) -> Shape:
+    extents = list(shape.shape)
+    if isinstance(step.src, Shard):
+        extents[step.src.dim] *= size
+    if isinstance(step.dst, Shard):
+        extents[step.dst.dim] //= size
+    return replace(shape, shape=tuple(extents))
+
+
+def _agree(labelling: Labelling, shapes: Sequence[Shape]) -> bool:
+    """True if every label has one extent, so that the operator would accept the repaired shapes."""
+    extents: dict[str, int] = {}
+    return all(extents.setdefault(label, extent) == extent for label, extent in _labelled(labelling, shapes))
+
+
+def _labelled(labelling: Labelling, shapes: Sequence[Shape]) -> Iterator[tuple[str, int]]:
+    for dims, shape in zip(labelling.operands, shapes, strict=False):
+        for label, extent in zip(dims, shape.shape, strict=False):
+            if label is not None:
+                yield label, extent
