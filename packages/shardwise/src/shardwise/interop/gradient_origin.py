@@ -17,10 +17,6 @@ from .dtensors import local_part
 from .tagging import Origin, Tag, tag_of
 from .torch_compat import no_torch_function, same_memory
 
-_DEPTH = 16
-"""How many steps of a history are followed; longer ones come from loops that repeat themselves."""
-
-
 class GradientOrigin(Origin):
     """The history of a gradient starts here; ``parameter`` is what it is the gradient of, while that is alive."""
 
@@ -29,6 +25,7 @@ class GradientOrigin(Origin):
     def __init__(self, site: Site | None, parameter: torch.Tensor, parent: Origin | None = None) -> None:
         super().__init__(site, "the gradient that arrived by this call", parent)
         self._parameter = weakref.ref(parameter)
+        self.gradient = self
 
     @property
     def parameter(self) -> torch.Tensor | None:
@@ -42,15 +39,9 @@ def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
 
 def beginning(origin: Any) -> GradientOrigin | None:
     """The same for an origin, or a tuple of them."""
-    for start in origin if isinstance(origin, tuple) else (origin,):
-        step = start
-        for _ in range(_DEPTH):
-            if step is None:
-                break
-            if isinstance(step, GradientOrigin):
-                return step
-            step = step.parent
-    return None
+    if not isinstance(origin, tuple):
+        return None if origin is None else origin.gradient  # type: ignore[no-any-return]
+    return next((one.gradient for one in origin if one is not None and one.gradient is not None), None)
 
 
 def inherit(tensor: Any, origin: Any) -> Any:

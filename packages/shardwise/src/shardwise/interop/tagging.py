@@ -23,14 +23,18 @@ ATTRIBUTE = "_shardwise"
 
 
 class Origin:
-    """Where a placement came from: ``text`` at ``site``, and the origin it was derived from, if any."""
+    """Where a placement came from: ``text`` at ``site``, and the origin it was derived from, if any.
 
-    __slots__ = ("parent", "site", "text")
+    ``gradient``  the origin in this history at which a gradient arrived by backward (``gradient_origin.py``), or None.
+    """
+
+    __slots__ = ("gradient", "parent", "site", "text")
 
     def __init__(self, site: Site | None, text: str, parent: Origin | None = None) -> None:
         self.site = site
         self.text = text
         self.parent = parent
+        self.gradient: Any = None if parent is None else parent.gradient
 
 
 _WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT: 3}

@@ -194,7 +194,7 @@ def owners_of(
         for axis in (
             (wrapping.axis,) if wrapping.axis in pieces.places else axes_inside(wrapping.axis, pieces.places) or ()
         ):
-            if pieces.places[axis] is V:
+            if pieces.places[axis].is_varying:
                 _refuse_needless(names[0], axis, wrapping.name, V)
             if pieces.places[axis] is R:
                 owners[axis] = WRAPPER

@@ -36,7 +36,7 @@ class ParameterPieces:
     @property
     def split(self) -> frozenset[MeshAxis]:
         """The axes along which every rank has a piece of its own."""
-        return frozenset(axis for axis, place in self.places.items() if place is V)
+        return frozenset(axis for axis, place in self.places.items() if place.is_varying)
 
     def undeclared(self, axes: Iterable[MeshAxis]) -> list[MeshAxis]:
         """Those of ``axes`` that nothing is declared along, neither as they are nor under another cut of the ranks."""

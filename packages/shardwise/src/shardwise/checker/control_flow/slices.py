@@ -122,7 +122,7 @@ class Slices:
                 changes[axis] = V
                 continue
             changes[axis] = UNKNOWN
-            if place is not UNKNOWN:
+            if not place.is_unknown:
                 text = f"{self.op} gives {place!r} over {axis_text(axis)}, along which the mapped dim is sharded"
                 facts = ("a stack of one rank's results is a piece of the result, so they vary",)
                 report(self.session, LocatedCall(self.op, [("f", leaf)]), Diagnosis("SW405", text, facts), axis)

@@ -30,14 +30,14 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
         return False
     place = type.get(axis)
     parameter = owner if owner is not None else origin.parameter
-    if place is V and (owner is None or not type_of(owner).is_varying(axis)):
+    if type.is_varying(axis) and (owner is None or not type_of(owner).is_varying(axis)):
         return False
     if owner is None and (parameter is None or tensor.numel() < parameter.numel()):
         return False
     located = LocatedCall(op, [("tensor", tensor)])
     where, size = axis_text(axis), axis.size()
     what = f"the gradient of {names_of([owner])[0]}" if owner is not None else f"{located.name(0)}, made of gradients,"
-    if place is V:
+    if type.is_varying(axis):
         why = "which holds a different piece of the parameter on each rank"
         fact = f"the gradients of {size} different pieces would be added up"
     else:
