@@ -17,6 +17,7 @@ from .dtensors import local_part
 from .tagging import Origin, Tag, tag_of
 from .torch_compat import no_torch_function, same_memory
 
+
 class GradientOrigin(Origin):
     """The history of a gradient starts here; ``parameter`` is what it is the gradient of, while that is alive."""
 
@@ -40,7 +41,7 @@ def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
 def beginning(origin: Any) -> GradientOrigin | None:
     """The same for an origin, or a tuple of them."""
     if not isinstance(origin, tuple):
-        return None if origin is None else origin.gradient  # type: ignore[no-any-return]
+        return None if origin is None else origin.gradient
     return next((one.gradient for one in origin if one is not None and one.gradient is not None), None)
 
 

@@ -1,8 +1,9 @@
-"""What does a verdict depend on? Turns a call's arguments into the key of the verdicts' dictionary.
+"""The keys of known verdicts: everything that the verdict on a call depends on.
 
-In local mode that is the operands' interned types and which numbers are zero; global verdicts also depend on shapes,
-dtypes and every plain argument, but for fractions, which no rule reads. What cannot be put into a key sends the call
-the slow path.
+With local types that is the mesh, the operands' interned types and which numbers are zero (``local_key``); global
+verdicts, and those on random numbers, also depend on shapes, dtypes and every plain argument, but for fractions, which
+no rule reads (``full_key``). Which operands can receive a gradient is added where an answer depends on it
+(``gradient_bits``), and by every call that writes. What cannot be put into a key sends the call the slow path.
 """
 
 from __future__ import annotations
@@ -14,12 +15,55 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, Tag
+from shardwise.interop.torch_compat import count_function_modes, no_torch_function
+from shardwise.mesh.entry import current_entry
 from shardwise.types.tensor_type import UNTYPED
 
+from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS
 
 _BOUNDS = (int, type(None))
 _GRADIENT = object()
+
+
+def key_of(
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], list[Tag | None]] | None:
+    """The key of an ordinary call and the tags of its tensors; None if something cannot be a key."""
+    return local_key(session, args, kwargs) if session.local else full_key(session, args, kwargs)
+
+
+def local_key(
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], list[Tag | None]] | None:
+    """The key by types alone. ``ordinary`` has the same loop written out, because most calls go through it."""
+    mesh = current_entry()
+    key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
+    tags: list[Tag | None] = []
+    for value in args:
+        cls = value.__class__
+        if cls in NUMBERS:
+            key.append(value == 0)
+        elif cls in PLAIN:
+            key.append(None)
+        elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
+            return None
+    return (key, tags) if extend_named(kwargs, key, tags) else None
+
+
+def full_key(
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], list[Tag | None]] | None:
+    """The key by types, shapes, dtypes and plain arguments."""
+    mesh = current_entry()
+    key: list[Any] = [session.strict, session.local, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
+    tags: list[Tag | None] = []
+    if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape
+        with no_torch_function():
+            usual = extend_fully((*args, *kwargs.items()), key, tags)
+    else:
+        usual = extend_fully((*args, *kwargs.items()), key, tags)
+    return (key, tags) if usual else None
 
 
 def gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -64,7 +108,9 @@ def extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
         elif cls in NUMBERS:
             key.append(item == 0)
         elif cls is slice:
-            if item.start.__class__ not in _BOUNDS or item.stop.__class__ not in _BOUNDS or item.step is not None:
+            if not (
+                item.start.__class__ in _BOUNDS and item.stop.__class__ in _BOUNDS and item.step.__class__ in _BOUNDS
+            ):
                 return False
         elif cls not in PLAIN:
             return False

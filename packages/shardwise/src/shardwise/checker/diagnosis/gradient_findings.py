@@ -15,7 +15,7 @@ from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.placement import Placement, V
+from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import Ground, TensorType
 
 

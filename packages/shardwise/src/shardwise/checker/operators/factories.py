@@ -1,4 +1,4 @@
-"""What is the type of a tensor that a factory makes? Under a mesh a constant, which any partner may read as it needs.
+"""The handler of factories: under a mesh they make a constant, which any partner may read as it needs.
 
 Zeros may also be read as a pending sum, one value everywhere may be cut anywhere, uninitialised memory takes the type
 of what is written into it; a typed number (``full``) gives its own type.
@@ -20,13 +20,16 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
-from ..call.arguments import Op, unwrap
+from ..call.arguments import Op, has_scalar, unwrap
+from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call
+from ..state.tensor_classes import is_dtensor_call, learn
+from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, judge, run
 from .varying_lengths import same_shape
 
+_UNKNOWN: Any = object()
 _ONE_VALUE = ("ones", "full", "scalar_tensor")
 
 
@@ -36,12 +39,44 @@ def factory(op: Op) -> Handler:
     if ground is Ground.CONSTANT and op.name.removeprefix("new_").removesuffix("_like") in _ONE_VALUE:
         ground = Ground.UNIFORM
 
+    constants: dict[tuple[Any, ...], Tag | None] = {}
+    """What a call that makes a constant tags it with."""
+    writes = KnownWrites(op)
+
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if op.in_place or kwargs.get("out") is not None:
+            key = writes.key(session, args, kwargs)
+            known, result = writes.run(session, func, args, kwargs, key)
+            return result if known else slow(session, func, args, kwargs, key)
+        keyed = key_of(session, args, kwargs)
+        if keyed is None:
+            return slow(session, func, args, kwargs, None)
+        key = (*keyed[0], *gradient_bits(args, kwargs))
+        tag = constants.get(key, _UNKNOWN)
+        if tag is _UNKNOWN:
+            return slow(session, func, args, kwargs, key)
+        made = func(*args, **kwargs)
+        if tag is not None:
+            made._shardwise = tag
+        return made
+
+    def slow(
+        session: CheckSession,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: tuple[Any, ...] | None,
+    ) -> Any:
+        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         if op.in_place or kwargs.get("out") is not None:
-            written = UNTYPED if ground is Ground.EMPTY else _constant(ground)
-            return run(session, op, func, args, kwargs, [], Outcome(written, checked=False))
+            outcome = Outcome(UNTYPED if ground is Ground.EMPTY else _constant(ground), checked=False)
+            keeps = key is not None and writes.keeps_types(outcome, args, kwargs)
+            result = run(session, op, func, args, kwargs, [], outcome)
+            if keeps and key is not None:
+                writes.remember(key, 0, 1)
+            return result
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if any(isinstance(operand.type, TensorType) for operand in operands):
@@ -56,10 +91,15 @@ def factory(op: Op) -> Handler:
             type = _like(template, kind) if template.axes else _constant(kind)
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
                 type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
-            if type is not UNTYPED:
-                set_tag(made, Tag(type))
+            tag = None if type is UNTYPED else Tag(type)
+            if tag is not None:
+                set_tag(made, tag)
             if template.axes:
                 same_shape(made, args[0])
+            if key is not None and made.__class__ is torch.Tensor and not has_scalar(args, kwargs):
+                if len(constants) >= LIMIT:
+                    constants.clear()
+                constants[key] = tag
         return made
 
     return handle

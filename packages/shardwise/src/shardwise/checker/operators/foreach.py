@@ -1,4 +1,4 @@
-"""How is an operator over lists of tensors checked? Element by element, as the operator that it repeats.
+"""The handler of an operator over lists of tensors: element by element it is the operator that it repeats.
 
 ``torch._foreach_lerp_(ema, weights, 0.1)`` is ``lerp_`` of each pair. An element of which some tensor has no type is
 passed over: optimizers keep state that nobody annotates.
@@ -15,15 +15,18 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import origin_after
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.tracing import anywhere
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
+from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call
+from ..state.tensor_classes import is_dtensor_call, learn
+from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
 from .ordinary import Handler, judge
 from .write_destination import settle, write
 
@@ -39,24 +42,83 @@ def foreach(name: str) -> Handler | None:
     if rule is None or rule.kind is not Kind.PURE:
         return None
     op = Op(OpName((repeated,), in_place=repeated.endswith("_")), rule)
+    writes = KnownWrites(op)
+    writes.fills = False
+    verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
+    text = f"written by {name} here"
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if op.in_place:
+            key = writes.key(session, args, kwargs)
+            known, result = writes.run(session, func, args, kwargs, key)
+            return result if known else slow(session, func, args, kwargs, key)
+        keyed = key_of(session, args, kwargs)
+        key = None if keyed is None else (*keyed[0], *gradient_bits(args, kwargs))
+        outcomes = None if key is None or anywhere.blocks else verdicts.get(key)
+        if outcomes is None:
+            return slow(session, func, args, kwargs, key)
+        results = func(*args, **kwargs)
+        checked = sum(outcome.checked for outcome in outcomes)
+        session.checked += checked
+        session.unchecked += len(outcomes) - checked
+        _hand_on(results, outcomes, args[0], text)
+        return results
+
+    def slow(
+        session: CheckSession,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: tuple[Any, ...] | None,
+    ) -> Any:
+        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
         outcomes = [_judge(session, op, *call) for call in calls]
         settled = []
+        known = key is not None and all(
+            may_be_known(op, outcome, *call) for outcome, call in zip(outcomes, calls, strict=True)
+        )
         if op.in_place:
+            known &= not any(outcome.results for outcome in outcomes) and all(
+                leaves(call[0][0], outcome.type) for call, outcome in zip(calls, outcomes, strict=True)
+            )
             for (first, *others), outcome in zip((call[0] for call in calls), outcomes, strict=True):
                 settled += settle(session, op.name, first, outcome.type, [("other", value) for value in others[:1]])
         results = func(*args, **kwargs)
-        site, text = user_site(), f"written by {name} here"
-        write(settled, Origin(site, text))
-        for call, result, outcome in zip(calls, results or (), outcomes, strict=False):
-            _tag(result, outcome, origin_after(call[0][0], site, text))
+        if known and key is not None:
+            _remember(op, writes, verdicts, key, outcomes)
+        write(settled, Origin(user_site(), text))
+        _hand_on(results, outcomes, args[0], text)
         return results
 
     return handle
+
+
+def _remember(
+    op: Op,
+    writes: KnownWrites,
+    verdicts: dict[tuple[Any, ...], list[Outcome]],
+    key: tuple[Any, ...],
+    outcomes: list[Outcome],
+) -> None:
+    if op.in_place:
+        checked = sum(outcome.checked for outcome in outcomes)
+        writes.remember(key, checked, len(outcomes) - checked)
+        return
+    if len(verdicts) >= LIMIT:
+        verdicts.clear()
+    verdicts[key] = outcomes
+
+
+def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[Any], text: str) -> None:
+    """Give each result the type of its element; its history begins here, or with the gradient that it is made of."""
+    if not results:
+        return
+    site = user_site()
+    for first, result, outcome in zip(firsts, results, outcomes, strict=False):
+        _tag(result, outcome, origin_after(first, site, text))
 
 
 def _element(args: Sequence[Any], kwargs: Mapping[str, Any], position: int) -> tuple[list[Any], dict[str, Any]]:
@@ -77,6 +139,7 @@ def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[s
     if outcome.refusals:
         refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
     session.checked += outcome.checked
+    session.unchecked += not outcome.checked
     return outcome
 
 

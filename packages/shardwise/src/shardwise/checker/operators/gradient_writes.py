@@ -17,13 +17,13 @@ from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-_OVERWRITING = ("copy_", "zero_", "fill_")
+OVERWRITING = ("copy_", "zero_", "fill_")
 
 
 def overwritten(op: str, tensor: torch.Tensor, result: TensorType) -> TensorType | None:
     """The type of ``tensor``, a gradient, after ``op`` has written ``result`` over all of it; None for other writes."""
     tag = tag_of(tensor)
-    if op not in _OVERWRITING or tag is None or tensor.requires_grad or gradient_origin(tag) is None:
+    if op not in OVERWRITING or tag is None or tensor.requires_grad or gradient_origin(tag) is None:
         return None
     if not _is_whole(tensor):
         return None

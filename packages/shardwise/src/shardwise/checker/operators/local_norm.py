@@ -25,7 +25,7 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
 
-_SCALING = ("mul_", "div_", "true_divide_")
+SCALING = ("mul_", "div_", "true_divide_")
 _CLIPPING = torch.nn.utils.clip_grad.__file__
 
 
@@ -33,7 +33,7 @@ def scaled_by_local_norm(
     session: Session, op: str, gradient: torch.Tensor, factors: Sequence[tuple[str, Any]]
 ) -> TensorType | None:
     """The type of ``gradient`` after SW609 has been reported; None if ``op`` does not scale by such a norm."""
-    if op not in _SCALING or (parameter := owner_of(gradient)) is None:
+    if op not in SCALING or (parameter := owner_of(gradient)) is None:
         return None
     before = type_of(gradient)
     for label, factor in factors:

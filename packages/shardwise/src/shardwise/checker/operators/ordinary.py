@@ -1,8 +1,8 @@
-"""How is a call of an ordinary operator checked? The hot path of the checker, and the slow one behind it.
+"""The handler of an ordinary operator: the hot path of the checker, and the slow one behind it.
 
-The hot path builds a key from the operands' interned types, finds the verdict in the operator's own dictionary, runs
-the operator and hands the type on. Whatever it does not understand (typed scalars, nested containers, new tensor
-classes, ``out=``, refusals) goes the slow path, which also fills the dictionary.
+The hot path builds a key from the operands' interned types, finds the verdict in the operator's own dictionary
+(``known_calls.py``), runs the operator and hands the type on. Whatever it does not understand (typed scalars, nested
+containers, new tensor classes, ``out=``, refusals) goes the slow path, which also fills the dictionary.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
-from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
@@ -22,7 +21,7 @@ from shardwise.op_rules.propagation.shape_templates import GIVES_SHAPE, shaped
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..call.cache_key import extend, extend_fully, extend_named, flat_arguments, gradient_bits, has_gradient_bits
+from ..call.cache_key import extend, extend_named, full_key, gradient_bits
 from ..diagnosis.reporter import refuse
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..propagation.results import origin_of_result, tag_results
@@ -30,45 +29,17 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
 from . import buffer_filling as filling
+from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .varying_lengths import carry
 from .write_destination import settle, write
 
 Handler = Callable[[CheckSession, Any, Sequence[Any], Mapping[str, Any]], Any]
-Tags = Sequence[Tag | None]
-
-
-class CachedVerdict:
-    """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
-    tag the result can carry on as it is. ``results`` and ``origins``: types and sources of each result, if they differ.
-    """
-
-    __slots__ = ("checked", "origins", "results", "reuse", "sources", "type")
-
-    def __init__(
-        self,
-        type: TensorType,
-        sources: tuple[int | None, ...],
-        checked: bool,
-        results: tuple[TensorType, ...] = (),
-        origins: tuple[tuple[int | None, ...], ...] = (),
-    ) -> None:
-        self.checked = checked
-        self.origins = origins
-        self.type = type
-        self.results = results
-        self.sources = sources
-        self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
-
-
-_LIMIT = 4096
-"""Verdicts kept per operator; global ones depend on shapes and indices, which a program may vary without end."""
-SPLIT = CachedVerdict(UNTYPED, (), False)
-"""Marks a key whose answer also depends on which operands can receive a gradient."""
 
 
 def ordinary(op: Op) -> Handler:
     """The handler for operator ``op``."""
     verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
+    writes = KnownWrites(op)
     is_view = op.rule.view
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -93,9 +64,11 @@ def ordinary(op: Op) -> Handler:
                 key.append(value == 0)
             elif cls in PLAIN:
                 key.append(None)
-            elif not (cls is tuple or cls is list) or not extend(value, key, tags):
+            elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
                 return slow(session, func, args, kwargs)
-        if kwargs and (_writes(kwargs) or not extend_named(kwargs, key, tags)):
+        if kwargs and writes_by_name(kwargs):
+            return handle_write(session, func, args, kwargs)
+        if kwargs and not extend_named(kwargs, key, tags):
             return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
@@ -105,15 +78,14 @@ def ordinary(op: Op) -> Handler:
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
         result = func(*args, **kwargs)
-        type = verdict.type
-        if verdict.checked:
-            session.checked += 1
-        else:
-            session.unchecked += 1
-            if type is UNTYPED:
-                return result
         if result.__class__ is torch.Tensor and not is_view:
-            reuse = verdict.reuse
+            type, reuse = verdict.type, verdict.reuse
+            if verdict.checked:
+                session.checked += 1
+            else:
+                session.unchecked += 1
+                if type is UNTYPED:
+                    return result
             if reuse is None:
                 result._shardwise = Tag(type, origin_of_result(verdict.sources, tags))  # type: ignore[attr-defined]
                 return result
@@ -123,23 +95,17 @@ def ordinary(op: Op) -> Handler:
             else:
                 result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
             return result
-        _hand_on(result, args, verdict, tags, is_view)
+        verdict.hand_on(session, result, args, tags, is_view)
         return result
 
     def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The same with global types, whose answer also depends on shapes and on every plain argument."""
-        mesh = current_entry()
-        key: list[Any] = [session.strict, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
-        tags: list[Tag | None] = []
-        if _writes(kwargs):
+        if kwargs and writes_by_name(kwargs):
+            return handle_write(session, func, args, kwargs)
+        keyed = full_key(session, args, kwargs)
+        if keyed is None:
             return slow(session, func, args, kwargs)
-        if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape
-            with no_torch_function():
-                usual = extend_fully((*args, *kwargs.items()), key, tags)
-        else:
-            usual = extend_fully((*args, *kwargs.items()), key, tags)
-        if not usual:
-            return slow(session, func, args, kwargs)
+        key, tags = keyed
         found = tuple(key)
         verdict = verdicts.get(found)
         if verdict is SPLIT:
@@ -148,17 +114,21 @@ def ordinary(op: Op) -> Handler:
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
         result = func(*args, **kwargs)
-        if verdict.checked:
-            session.checked += 1
-        else:
-            session.unchecked += 1
         type, reuse = verdict.type, verdict.reuse
         tag = tags[reuse] if reuse is not None else None
         if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
+            session.checked += verdict.checked
+            session.unchecked += not verdict.checked
             result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
         else:
-            _hand_on(result, args, verdict, tags, is_view)
+            verdict.hand_on(session, result, args, tags, is_view)
         return result
+
+    def handle_write(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call that writes into its first operand."""
+        key = writes.key(session, args, kwargs)
+        known, result = writes.run(session, func, args, kwargs, key)
+        return result if known else slow(session, func, args, kwargs, key, writing=True)
 
     def slow(
         session: CheckSession,
@@ -166,6 +136,8 @@ def ordinary(op: Op) -> Handler:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         key: tuple[Any, ...] | None = None,
+        *,
+        writing: bool = False,
     ) -> Any:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
@@ -173,18 +145,15 @@ def ordinary(op: Op) -> Handler:
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if outcome.refusals:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
-        elif key is not None:
-            _remember(verdicts, key, op, operands, values, outcome, args, kwargs)
-        return run(session, op, func, args, kwargs, values, outcome)
+        elif key is not None and not writing:
+            remember(verdicts, key, op, operands, values, outcome, args, kwargs)
+        keeps = writing and key is not None and writes.keeps_types(outcome, args, kwargs)
+        result = run(session, op, func, args, kwargs, values, outcome)
+        if keeps and key is not None:
+            writes.remember(key, outcome.checked, not outcome.checked)
+        return result
 
-    return slow if op.in_place else handle
-
-
-def _hand_on(result: Any, args: Sequence[Any], verdict: CachedVerdict, tags: Tags, is_view: bool) -> None:
-    """Give the results of a known call their types."""
-    origin = origin_of_result(verdict.sources, tags)
-    origins = [origin_of_result(sources, tags) for sources in verdict.origins] if verdict.origins else ()
-    tag_results(result, args, verdict.type, origin, is_view, verdict.results, origins)
+    return handle_write if op.in_place else handle
 
 
 def judge(
@@ -258,47 +227,7 @@ def run(
     return result
 
 
-def _remember(
-    verdicts: dict[tuple[Any, ...], CachedVerdict],
-    key: tuple[Any, ...],
-    op: Op,
-    operands: Sequence[Bound],
-    values: Sequence[Any],
-    outcome: Outcome,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Cache an outcome without refusals, unless it depends on more than the key can say."""
-    if (
-        outcome.elsewhere
-        or is_tracing()
-        or has_scalar(args, kwargs)
-        or (outcome.blockable and op.rule.guard is not None)
-    ):
-        return
-    # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
-    by_gradient = outcome.grad_matters or any(
-        isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in operands
-    )
-    if by_gradient and not has_gradient_bits(key):
-        verdicts[key] = SPLIT
-        key = (*key, *gradient_bits(args, kwargs))
-    if len(verdicts) >= _LIMIT:
-        verdicts.clear()
-    tensors = [value for value in flat_arguments(args, kwargs) if value.__class__ in TENSORS]
-
-    def counted(sources: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Operands as the tensors that they are among the arguments."""
-        return tuple(
-            None if at is None else next((n for n, tensor in enumerate(tensors) if tensor is values[at]), None)
-            for at in sources
-        )
-
-    origins = tuple(map(counted, outcome.origins))
-    verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
-
-
-def _writes(kwargs: Mapping[str, Any]) -> bool:
+def writes_by_name(kwargs: Mapping[str, Any]) -> bool:
     """True if a keyword names a destination; activations pass ``inplace=False`` on every call."""
     return kwargs.get("out") is not None or bool(kwargs.get("inplace"))
 

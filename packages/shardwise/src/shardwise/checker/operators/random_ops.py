@@ -1,4 +1,4 @@
-"""How is a call checked that draws random numbers? Values that must be equal on all ranks need equal numbers.
+"""The handler of calls that draw random numbers: values that must be equal on all ranks need equal numbers.
 
 That the generators give them, only somebody's word says: a declaration (``collectives/randomness.py``), or a stream
 that seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from shardwise.interop.generators import promised
-from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.tagging import type_of
+from shardwise.interop.tracing import anywhere
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
@@ -21,17 +20,47 @@ from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import UNKNOWN, R, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
-from ..call.arguments import Op, has_scalar, unwrap
+from ..call.arguments import Op
+from ..call.cache_key import full_key, gradient_bits
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call
-from .ordinary import Handler, judge, run
+from ..state.tensor_classes import is_dtensor_call, learn
+from .known_calls import CachedVerdict, KnownWrites, remember
+from .ordinary import Handler, judge, run, writes_by_name
 
 
 def random_op(op: Op) -> Handler:
     """The handler for what draws random numbers."""
+    verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
+    writes = KnownWrites(op)
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs)
+        # A generator is no key: what it promises is.
+        plain = {name: kwargs[name] for name in kwargs if name != "generator"} if "generator" in kwargs else kwargs
+        if op.in_place or writes_by_name(kwargs):
+            key = writes.key(session, args, plain, context)
+            known, result = writes.run(session, func, args, kwargs, key)
+            return result if known else slow(session, func, args, kwargs, key)
+        keyed = full_key(session, args, plain)
+        if keyed is None:
+            return slow(session, func, args, kwargs, None)
+        key = (*keyed[0], *context, *gradient_bits(args, plain))
+        verdict = verdicts.get(key)
+        if verdict is None or anywhere.blocks:
+            return slow(session, func, args, kwargs, key)
+        result = func(*args, **kwargs)
+        verdict.hand_on(session, result, args, keyed[1], False)
+        return result
+
+    def slow(
+        session: CheckSession,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: tuple[Any, ...] | None,
+    ) -> Any:
+        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
@@ -42,12 +71,19 @@ def random_op(op: Op) -> Handler:
             values = [args[0]]
             outcome = _like_numbers(_draws(session, kwargs), template, overwrites=op.in_place)
         elif draws and not operands and not op.in_place:
-            return _numbers(session, func, args, kwargs)
+            outcome = _numbers(_draws(session, kwargs))
         elif draws:
             outcome = _drawn(_draws(session, kwargs), outcome, operands)
         if outcome.refusals:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
-        return run(session, op, func, args, kwargs, values, outcome)
+        writing = op.in_place or writes_by_name(kwargs)
+        if key is not None and not writing:
+            remember(verdicts, key, op, operands, values, outcome, args, kwargs)
+        keeps = writing and key is not None and writes.keeps_types(outcome, args, kwargs)
+        result = run(session, op, func, args, kwargs, values, outcome)
+        if keeps and key is not None:
+            writes.remember(key, outcome.checked, not outcome.checked)
+        return result
 
     return handle
 
@@ -69,16 +105,12 @@ def _draws(session: CheckSession, kwargs: Mapping[str, Any]) -> _Draws:
     return _Draws(declared | promise.synchronised, promise.synchronised)
 
 
-def _numbers(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _numbers(draws: _Draws) -> Outcome:
     """Random numbers out of nothing: unannotated, unless the generator is synchronised over the whole mesh."""
-    if has_scalar(args, kwargs):
-        args, kwargs = [unwrap(value) for value in args], {name: unwrap(value) for name, value in kwargs.items()}
-    made = func(*args, **kwargs)
     mesh = current_entry()
-    if isinstance(made, torch.Tensor) and mesh is not None and mesh.axes and mesh.axes <= _draws(session, kwargs).equal:
-        set_tag(made, Tag(TensorType.of(dict.fromkeys(mesh.axes, R))))
-    session.unchecked += 1
-    return made
+    equal = mesh is not None and mesh.axes and mesh.axes <= draws.equal
+    type = TensorType.of(dict.fromkeys(mesh.axes, R)) if mesh is not None and equal else UNTYPED
+    return Outcome(type, checked=False)
 
 
 def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> Outcome:

@@ -1,4 +1,4 @@
-"""What happens to the running statistics of a batch norm? In training they are written from the batch, as by hand.
+"""The running statistics of a batch norm: in training they are written from the batch, as by hand.
 
 So over an axis where the batch varies they vary from then on, whatever they were: each rank keeps its own.
 """
@@ -18,6 +18,7 @@ from shardwise.types.tensor_type import TensorType
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
+from .known_calls import leaves
 from .ordinary import Handler, ordinary
 from .write_destination import settle, write
 
@@ -35,16 +36,24 @@ def with_statistics(op: Op) -> Handler:
     """The handler for a norm that keeps running statistics."""
     plain = ordinary(op)
     switch = next(name for name in _BY_DEFAULT if name in op.params)
+    steady: set[tuple[Any, ...]] = set()
+    """Types of the batch, the result and the buffers, where the buffers keep theirs."""
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = plain(session, func, args, kwargs)
         given = dict(op.arguments(args, kwargs))
         buffers = [given[name] for name in _BUFFERS if isinstance(given.get(name), torch.Tensor)]
         if given.get(switch, _BY_DEFAULT[switch]) and buffers and isinstance(result, torch.Tensor):
+            batch, made = type_of(given[op.params[0]]), type_of(result)
+            types = (batch, made, *[(type_of(buffer), buffer.requires_grad) for buffer in buffers])
+            if types in steady:
+                return result
             origin = Origin(user_site(), f"updated by {op.name} here")
-            batch = type_of(given[op.params[0]])
-            kept = batch if batch.axes else type_of(result)  # weight and bias have no part in the statistics
-            write(settle(session, op.name, buffers, _of_channels(kept, type_of(result)), ()), origin)
+            # Weight and bias have no part in the statistics.
+            written = _of_channels(batch if batch.axes else made, made)
+            if all(leaves(buffer, written) for buffer in buffers):
+                steady.add(types)
+            write(settle(session, op.name, buffers, written, ()), origin)
         return result
 
     return handle

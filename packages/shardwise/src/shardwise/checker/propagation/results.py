@@ -1,4 +1,4 @@
-"""What do a call's results carry on? Their types, the provenance of every placement, and the memory they share."""
+"""What a call's results carry on: their types, the provenance of every placement, and the memory they share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import Tag, alias, set_tag
+from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag
 from shardwise.interop.torch_compat import same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
@@ -51,13 +51,17 @@ def tag_results(
     if type is UNTYPED:
         return
     base = args[0] if args else None
-    for number, tensor in enumerate(_tensors_in(result)):
+    for number, tensor in enumerate((result,) if result.__class__ is torch.Tensor else _tensors_in(result)):
         if tensor is base:
             continue
         own = types[number] if number < len(types) else type
         whence = origins[number] if number < len(origins) else origin
         if is_view and isinstance(base, torch.Tensor) and _is_view_of(tensor, base):
-            alias(tensor, base, own, whence)
+            tag = getattr(base, ATTRIBUTE, None)
+            if tag.__class__ is Tag and tag.cell is not None:
+                tensor._shardwise = Tag(own, whence, tag.cell)  # type: ignore[attr-defined]
+            else:
+                alias(tensor, base, own, whence)
         else:
             set_tag(tensor, Tag(own, whence))
 

@@ -1,0 +1,194 @@
+"""Verdicts that are known, by the key of the call: the one cache of all operator handlers, and what may enter it.
+
+What a verdict depends on is in its key (``call/cache_key.py``). A refused call is judged again every time, so that it
+is reported wherever it stands. A call that writes is known if it leaves its destination's type as it was; where a write
+also depends on histories, because a gradient takes part in it as ``gradient_writes`` or ``local_norm`` describe, it is
+judged every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.gradient_origin import gradient_origin
+from shardwise.interop.tagging import Tag, type_of
+from shardwise.interop.tracing import anywhere, is_tracing
+from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+
+from ..call.arguments import Op, has_scalar
+from ..call.cache_key import flat_arguments, gradient_bits, has_gradient_bits, key_of
+from ..propagation.results import origin_of_result, tag_results
+from ..state.session import CheckSession
+from ..state.tensor_classes import TENSORS
+from . import buffer_filling as filling
+from .gradient_writes import OVERWRITING
+from .local_norm import SCALING
+from .write_destination import merge
+
+Tags = Sequence[Tag | None]
+Key = tuple[Any, ...]
+
+LIMIT = 4096
+"""Calls kept per operator; global keys hold shapes and indices, which a program may vary without end."""
+
+
+class CachedVerdict:
+    """A cached answer. ``sources`` and ``reuse`` count the call's tensors: where each placement came from, and whose
+    tag the result can carry on as it is. ``results`` and ``origins``: types and sources of each result, if they differ.
+    """
+
+    __slots__ = ("checked", "origins", "results", "reuse", "sources", "type")
+
+    def __init__(
+        self,
+        type: TensorType,
+        sources: tuple[int | None, ...],
+        checked: bool,
+        results: tuple[TensorType, ...] = (),
+        origins: tuple[tuple[int | None, ...], ...] = (),
+    ) -> None:
+        self.checked = checked
+        self.origins = origins
+        self.type = type
+        self.results = results
+        self.sources = sources
+        self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
+
+    def hand_on(self, session: CheckSession, result: Any, args: Sequence[Any], tags: Tags, is_view: bool) -> None:
+        """Count the call and give its results their types; ``tags`` are those of the call's tensors."""
+        if self.checked:
+            session.checked += 1
+        else:
+            session.unchecked += 1
+        origin = origin_of_result(self.sources, tags)
+        origins = [origin_of_result(sources, tags) for sources in self.origins] if self.origins else ()
+        tag_results(result, args, self.type, origin, is_view, self.results, origins)
+
+
+SPLIT = CachedVerdict(UNTYPED, (), False)
+"""Marks a key whose answer also depends on which operands can receive a gradient."""
+
+
+def may_be_known(op: Op, outcome: Outcome, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if the outcome depends on nothing but the key of the call."""
+    guarded = outcome.blockable and op.rule.guard is not None
+    return not (outcome.refusals or outcome.elsewhere or guarded or is_tracing() or has_scalar(args, kwargs))
+
+
+def remember(
+    verdicts: dict[Key, CachedVerdict],
+    key: Key,
+    op: Op,
+    operands: Sequence[Bound],
+    values: Sequence[Any],
+    outcome: Outcome,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Put an outcome under its key, if it may be known."""
+    if not may_be_known(op, outcome, args, kwargs):
+        return
+    # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
+    by_gradient = outcome.grad_matters or any(
+        isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in operands
+    )
+    if by_gradient and not has_gradient_bits(key):
+        verdicts[key] = SPLIT
+        key = (*key, *gradient_bits(args, kwargs))
+    if len(verdicts) >= LIMIT:
+        verdicts.clear()
+    tensors = [value for value in flat_arguments(args, kwargs) if value.__class__ in TENSORS]
+
+    def counted(sources: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Operands as the tensors that they are among the arguments."""
+        return tuple(
+            None if at is None else next((n for n, tensor in enumerate(tensors) if tensor is values[at]), None)
+            for at in sources
+        )
+
+    origins = tuple(map(counted, outcome.origins))
+    verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
+
+
+class KnownWrites:
+    """The calls of one operator that are known to leave the type of what they write into as it is.
+
+    The destination is the first argument: a tensor, or a list of them.
+    """
+
+    __slots__ = ("_counts", "fills", "op", "overwrites", "scales")
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.fills = op.name in filling.WRITES
+        self.overwrites = op.name in OVERWRITING
+        self.scales = op.name in SCALING
+        self._counts: dict[Key, tuple[int, int]] = {}
+
+    def key(
+        self, session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], context: Key = ()
+    ) -> Key | None:
+        """The key of the call, with ``context``; None if it has to be judged."""
+        if not args or kwargs.get("out") is not None:
+            return None
+        keyed = key_of(session, args, kwargs)
+        if keyed is None:
+            return None
+        first, (key, tags) = args[0], keyed
+        many = first if first.__class__ is list or first.__class__ is tuple else (first,)
+        if any(tensor.__class__ not in TENSORS for tensor in many) or self._asks_histories(tags, len(many)):
+            return None
+        # A destination that requires grad keeps its type whether or not gradients are being recorded now.
+        return (*key, *context, *[tensor.requires_grad for tensor in many], *gradient_bits(args, kwargs))
+
+    def _asks_histories(self, tags: Tags, count: int) -> bool:
+        """True if the types that are left depend on gradients that take part (``gradient_writes``, ``local_norm``)."""
+        gradients = [gradient_origin(tag) is not None for tag in tags]
+        if True not in gradients:
+            return False
+        if self.overwrites and True in gradients[:count]:
+            return True
+        if any(tag is not None and tag.cell is not None for tag in tags[:count]):
+            return True
+        return self.scales and any(
+            tag is not None and is_gradient and tag.current().varying_axes
+            for tag, is_gradient in zip(tags[count:], gradients[count:], strict=True)
+        )
+
+    def run(
+        self, session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: Key | None
+    ) -> tuple[bool, Any]:
+        """True and the result, if the call is known."""
+        counts = None if key is None else self._counts.get(key)
+        if counts is None or anywhere.blocks:
+            return False, None
+        if self.fills:
+            filling.note(self.op.name, args[0], args)
+        result = func(*args, **kwargs)
+        session.checked += counts[0]
+        session.unchecked += counts[1]
+        return True, result
+
+    def keeps_types(self, outcome: Outcome, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """True if the write, which has been judged and not made, leaves the type of the destination as it is."""
+        if outcome.results or self.op.rule.view or not may_be_known(self.op, outcome, args, kwargs):
+            return False
+        return leaves(args[0], outcome.type)
+
+    def remember(self, key: Key, checked: int, unchecked: int) -> None:
+        """The call of this key, which keeps all types, counts as so many checked and unchecked ones."""
+        if len(self._counts) >= LIMIT:
+            self._counts.clear()
+        self._counts[key] = checked, unchecked
+
+
+def leaves(destination: torch.Tensor, result: TensorType) -> bool:
+    """True if a write of ``result`` leaves the type of ``destination`` as it is."""
+    before = type_of(destination)
+    after, conflicts = merge(before, result, requires_grad=destination.requires_grad)
+    return after is before and not conflicts and after is not UNKNOWN_TYPE
