@@ -129,13 +129,13 @@ def fold(
     values = dict(pieces)
     for axis in type.axes:
         if type.is_equal(axis):
-            values = _collapse(values, axis, _equal(type, axis, tolerance) if check else _first)
+            values = collapse(values, axis, _equal(type, axis, tolerance) if check else _first)
     for axis in type.axes:
         if type.is_pending_sum(axis, "the oracle"):
-            values = _collapse(values, axis, _sum)
+            values = collapse(values, axis, _sum)
     for dim, entry in enumerate(type.spec or ()):
         for axis in reversed(entry_axes(entry)):
-            values = _collapse(values, axis, functools.partial(_join, dim))
+            values = collapse(values, axis, functools.partial(_join, dim))
     return values
 
 
@@ -186,7 +186,7 @@ def differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return difference.masked_fill(same, 0.0).nan_to_num(math.inf, math.inf)
 
 
-def _collapse(
+def collapse(
     values: Mapping[int, torch.Tensor], axis: MeshAxis, combine: Callable[[Parts], torch.Tensor]
 ) -> dict[int, torch.Tensor]:
     """Combine the tensors along ``axis``; the lowest rank of each fiber stands for it."""

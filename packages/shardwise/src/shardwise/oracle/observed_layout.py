@@ -1,0 +1,194 @@
+"""Layouts that are true of values: every way in which the ranks' local tensors combine to the tensor of one rank.
+
+Nobody has to say how a tensor lies on a mesh if a run on one rank shows the whole. Per axis the local tensors are
+equal, or pieces along a dim, or addends, or the terms of a mean:
+
+    ranks of tp=2 hold [[1, 2]] and [[3, 4]], one rank holds [[1, 2], [3, 4]]      shard of dim 0 over tp
+    ranks of dp=2 hold 3.0 and 5.0, one rank holds 4.0                              mean over dp
+
+Shapes decide first (a dim that is k times as long is cut over axes of k ranks together), values then.
+Source: docs/semantics.md section 2; merged and interleaved weights as in Megatron and in torch's samplers.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from shardwise.mesh.axis import MeshAxis
+
+from .reassemble import Unreadable, collapse, differences
+
+MERGED = (2, 3, 4)
+"""Into how many equal parts a merged weight may be divided: gate and up, query key and value, an LSTM's gates."""
+
+
+class Way(enum.Enum):
+    """How the tensors along one axis combine."""
+
+    EQUAL = "equal"
+    SHARD = "shard"
+    """Pieces along a dim, in the order of the ranks."""
+    STRIDED = "strided"
+    """Every n-th element along a dim, as samplers deal out a data set and vocabularies are interleaved."""
+    MERGED = "merged"
+    """A piece holds one piece of every part of the whole: of query, key and value, say."""
+    SUM = "sum"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Along:
+    """How the local tensors combine along ``axis``.
+
+    ``dim``    the tensor dim, where pieces lie along one.
+    ``parts``  for MERGED, the sizes of the parts within one rank's piece.
+    """
+
+    axis: MeshAxis
+    way: Way
+    dim: int = 0
+    parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObservedLayout:
+    """How the local tensors of all ranks combine to one tensor.
+
+    ``steps``   one per axis, in the order in which they are combined: innermost axis of a dim first.
+    ``padding`` elements at the end of a dim that only the mesh has, by dim.
+    """
+
+    steps: tuple[Along, ...]
+    padding: Mapping[int, int] = field(default_factory=dict)
+
+    def combined(self, pieces: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The one tensor, without padding. Errors: Unreadable if the tensors do not fit together."""
+        values = dict(pieces)
+        for step in self.steps:
+            values = collapse(values, step.axis, functools.partial(_combine, step))
+        if len(values) != 1:
+            raise Unreadable(f"{len(values)} tensors are left: an axis of the mesh has no step")
+        (whole,) = values.values()
+        for dim, length in self.padding.items():
+            whole = whole.narrow(dim, 0, whole.shape[dim] - length)
+        return whole
+
+
+def observed_layouts(
+    pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor, apart: float
+) -> Iterator[ObservedLayout]:
+    """The layouts under which ``pieces``, by rank, are ``whole``, the plainest first.
+
+    ``axes``   all axes of the mesh with more than one rank, outermost first.
+    ``apart``  how far two elements may be apart; what is claimed equal is compared bit by bit all the same.
+    """
+    for layout in _of_fitting_shape(pieces, axes, whole):
+        try:
+            value = layout.combined(pieces)
+        except Unreadable:
+            continue
+        if value.shape == whole.shape and not bool((differences(value, whole) > apart).any()):
+            yield layout
+
+
+def _of_fitting_shape(
+    pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor
+) -> Iterator[ObservedLayout]:
+    """Layouts whose result has the shape of ``whole``, padding aside."""
+    piece = pieces[min(pieces)]
+    if piece.ndim != whole.ndim:
+        return
+    uneven = len({one.shape for one in pieces.values()}) > 1
+    for dims in itertools.product((None, *range(whole.ndim)), repeat=len(axes)):
+        cut = {axis: dim for axis, dim in zip(axes, dims, strict=True) if dim is not None}
+        padding = {} if uneven else _padding(piece, cut, whole)
+        if padding is None:
+            continue
+        others = [axis for axis in axes if axis not in cut]
+        for order in _orders(axes, cut):
+            ways = [_ways(axis, cut, piece, whole, pieces) for axis in (*others, *order)]
+            for steps in itertools.product(*ways):
+                yield ObservedLayout(steps, padding)
+
+
+def _padding(piece: torch.Tensor, cut: Mapping[MeshAxis, int], whole: torch.Tensor) -> dict[int, int] | None:
+    """How much longer each dim is than that of the whole; None if it is shorter, or longer by a rank's piece."""
+    padding = {}
+    for dim in range(whole.ndim):
+        ranks = math.prod(axis.size() for axis, at in cut.items() if at == dim)
+        extra = piece.shape[dim] * ranks - whole.shape[dim]
+        if extra < 0 or (extra and (ranks == 1 or extra >= piece.shape[dim])):
+            return None
+        if extra:
+            padding[dim] = extra
+    return padding
+
+
+def _orders(axes: Sequence[MeshAxis], cut: Mapping[MeshAxis, int]) -> Iterator[tuple[MeshAxis, ...]]:
+    """Orders of combining the axes that cut: any two that share a dim in either order, innermost axis first."""
+    cutting = [axis for axis in reversed(axes) if axis in cut]
+    seen = set()
+    for order in itertools.permutations(cutting):
+        key = tuple(tuple(axis for axis in order if cut[axis] == dim) for dim in sorted(set(cut.values())))
+        if key not in seen:
+            seen.add(key)
+            yield order
+
+
+def _ways(
+    axis: MeshAxis,
+    cut: Mapping[MeshAxis, int],
+    piece: torch.Tensor,
+    whole: torch.Tensor,
+    pieces: Mapping[int, torch.Tensor],
+) -> list[Along]:
+    dim = cut.get(axis)
+    if dim is None:
+        adds = whole.is_floating_point() or whole.is_complex()
+        return [Along(axis, Way.EQUAL), *([Along(axis, Way.SUM), Along(axis, Way.MEAN)] if adds else [])]
+    ways = [Along(axis, Way.SHARD, dim), Along(axis, Way.STRIDED, dim)]
+    if list(cut.values()).count(dim) == 1:
+        ways += [Along(axis, Way.MERGED, dim, parts) for parts in _merged(piece.shape[dim])]
+    return ways
+
+
+def _merged(length: int) -> Iterator[tuple[int, ...]]:
+    """The parts that a piece of ``length`` may have: equal ones, and a query that is a multiple of key and value."""
+    for count in MERGED:
+        if length and length % count == 0:
+            yield (length // count,) * count
+    for groups in (2, 4, 8):
+        if length and length % (groups + 2) == 0:
+            share = length // (groups + 2)
+            yield (groups * share, share, share)
+
+
+def _combine(step: Along, along: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    parts = list(along.values())
+    first = parts[0]
+    match step.way:
+        case Way.EQUAL:
+            for other in parts[1:]:
+                if other.shape != first.shape or bool(differences(first, other).any()):
+                    raise Unreadable(f"the ranks' tensors differ over {step.axis!r}")
+            return first
+        case Way.SUM:
+            return torch.stack(parts).sum(0)
+        case Way.MEAN:
+            if all(torch.equal(first, other) for other in parts[1:]):
+                raise Unreadable(f"the ranks' tensors are equal over {step.axis!r}, which says more than their mean")
+            return torch.stack(parts).mean(0)
+        case Way.SHARD:
+            return torch.cat(parts, step.dim)
+        case Way.STRIDED:
+            return torch.stack(parts, step.dim + 1).flatten(step.dim, step.dim + 1)
+        case Way.MERGED:
+            split = [torch.split(part, list(step.parts), step.dim) for part in parts]
+            return torch.cat([piece for pieces in zip(*split, strict=True) for piece in pieces], step.dim)
