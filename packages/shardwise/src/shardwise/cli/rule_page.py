@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
-from shardwise.op_rules.propagation.local import Given, Refusal, local_rules, products
-from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
+from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
+from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded_rule
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
@@ -208,12 +208,12 @@ def _pending(example: Example) -> Places:
 
 def _not_pending(rule: OpRule, example: Example, operands: Places) -> str:
     """Why a sum over the shards does not pass through the operator; empty if it does."""
-    if not rule.terms:
-        return "SW405: not linear, so the sum over the shards does not commute with it"
-    cut = {at for at, place in enumerate(operands) if isinstance(place, Shard)}
-    givens = [Given(_parameter(rule, name), R) for name in example.names]
-    whole = next((product for product in products(rule, givens) if not cut & set(product)), None)
-    return "" if whole is None else f"SW113: {example.names[whole[0]]} would be added once per rank"
+    cut = [at for at, place in enumerate(operands) if isinstance(place, Shard)]
+    found = not_pending(rule, [Given(_parameter(rule, name), R) for name in example.names], cut)
+    if found is None:
+        return ""
+    whole = example.names[found.culprits[0]]
+    return f"{found.code}: {f'{whole} would be added once per rank' if found.others else found.reason}"
 
 
 def _locally(rule: OpRule, example: Example, places: Sequence[PerMeshAxisSpmdType]) -> Places:

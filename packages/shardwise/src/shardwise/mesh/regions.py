@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, Placement
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import TensorType
 
 from .axis import MeshAxis, flatten_axes
@@ -174,7 +174,7 @@ def _remap(
                 code="SW133",
             )
         entries.append(make_entry(kept))
-    return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+    return spec_of(entries)
 
 
 def _remap_axes(

@@ -14,7 +14,7 @@ from typing import Any
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, P, Placement, Shard, V, resolve_dim, to_local_type
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .transitions import REDUCTIONS, find_transition
@@ -85,7 +85,7 @@ def spec_after(step: TransitionCall, spec: PartitionSpec | None, *, cuts: bool =
     change = 0 if row is None else row.ndim_change
     if after is None or change == 0:
         return after
-    return PartitionSpec(None, *after) if change > 0 else _unless_whole(after[1:])
+    return PartitionSpec(None, *after) if change > 0 else spec_of(after[1:])
 
 
 def landed(spec: PartitionSpec | None, ndim: int, axes: Collection[Any], dst: Any) -> PartitionSpec | None:
@@ -93,12 +93,7 @@ def landed(spec: PartitionSpec | None, ndim: int, axes: Collection[Any], dst: An
     entries = [[axis for axis in entry_axes(entry) if axis not in axes] for entry in spec or (None,) * ndim]
     if isinstance(dst, Shard):
         entries[resolve_dim(dst, ndim)].extend(axes)
-    return _unless_whole(map(make_entry, entries))
-
-
-def _unless_whole(entries: Iterable[Any]) -> PartitionSpec | None:
-    made = PartitionSpec(*entries)
-    return made if any(entry is not None for entry in made) else None
+    return spec_of(map(make_entry, entries))
 
 
 def _refusal(step: TransitionCall, before: TensorType, local: Collection[Any], sized: bool) -> Diagnosis | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import SpmdValueError
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
-from .spec import PartitionSpec, entry_axes, make_entry
+from .spec import entry_axes, make_entry, spec_of
 from .tensor_type import Ground, TensorType
 
 _ABBREVIATIONS = {
@@ -139,7 +139,7 @@ class _Reader:
             ground = Ground(self.match("constant|uniform|zero|empty|unknown", _GROUNDS_OR_END))
         if self.rest():
             raise self.error("the end")
-        spec = PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+        spec = spec_of(entries)
         return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven)))
 
     def entry(self) -> Any:

@@ -6,7 +6,7 @@ dim 0 is first cut over dp and every piece then over tp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from .aliases import Axis, DeviceMeshAxis, PartitionSpecEntry
@@ -44,8 +44,13 @@ class PartitionSpec(tuple[Any, ...]):
         """This (normalised) spec with some axes taken out; None when nothing is sharded any more."""
         if not axes:
             return self
-        entries = [make_entry([axis for axis in entry_axes(entry) if axis not in axes]) for entry in self]
-        return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+        return spec_of(make_entry([axis for axis in entry_axes(entry) if axis not in axes]) for entry in self)
+
+
+def spec_of(entries: Iterable[PartitionSpecEntry]) -> PartitionSpec | None:
+    """The (normalised) spec with these entries; None if nothing is sharded."""
+    made = PartitionSpec(*entries)
+    return made if any(entry is not None for entry in made) else None
 
 
 def _format_entry(entry: PartitionSpecEntry) -> str:

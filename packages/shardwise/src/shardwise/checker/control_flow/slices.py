@@ -21,7 +21,7 @@ from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, Placement, R, V
-from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.spec import entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
@@ -48,7 +48,7 @@ class Slices:
         if tag is None:
             return None
         type = tag.current()
-        spec = None if type.spec is None else _spec(list(type.spec)[1:])
+        spec = None if type.spec is None else spec_of(list(type.spec)[1:])
         return Tag(type.with_spec(spec), tag.origin)
 
     def in_order(self, lab: Laboratory) -> list[Any]:
@@ -137,8 +137,4 @@ def _widened(type: TensorType, entry: Any, ndim: int) -> TensorType:
     if type.spec is None and entry is None:
         return type
     rest = list(type.spec) if type.spec is not None else [None] * ndim
-    return type.with_spec(_spec([entry, *rest]))
-
-
-def _spec(entries: list[Any]) -> PartitionSpec | None:
-    return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+    return type.with_spec(spec_of([entry, *rest]))

@@ -17,7 +17,7 @@ import torch
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry
-from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.spec import PartitionSpec, entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
 
 
@@ -79,7 +79,7 @@ def type_outputs(inner: Any, out_dims: Any, made: Any) -> None:
 def _without(spec: PartitionSpec, dim: int) -> PartitionSpec | None:
     entries = list(spec)
     del entries[dim]
-    return _spec(entries)
+    return spec_of(entries)
 
 
 def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | None:
@@ -87,8 +87,4 @@ def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | 
     entries = list(type.spec or [None] * ndim)
     kept = entry if all(type.is_varying(axis) for axis in entry_axes(entry)) else None
     entries.insert(dim if dim >= 0 else ndim + 1 + dim, kept)
-    return _spec(entries)
-
-
-def _spec(entries: list[Any]) -> PartitionSpec | None:
-    return PartitionSpec(*entries) if any(entry is not None for entry in entries) else None
+    return spec_of(entries)

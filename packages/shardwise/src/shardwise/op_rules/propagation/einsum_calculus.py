@@ -1,4 +1,4 @@
-"""Which sharding does an einsum have, forward and backward, and why? The mental arithmetic of sharding, by machine.
+"""The sharding of an einsum, forward and backward, and why: the mental arithmetic of sharding, by machine.
 
 Per mesh axis, from labels alone (Law 7.2): a kept label that is sharded must be sharded in every operand
 that carries it and the others are replicate; a contracted one that is sharded in all its carriers leaves a pending sum;
@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
 
 from ..schema import OpRule
+from .call_types import propagate
 from .dim_labels import Labelling
-from .einsum_equation import parse
-from .local import Given, Refusal, local_rule
-from .sharded import Sharded, sharded_rule
+from .einsum_equation import read
+from .local import Refusal
+from .operand import Bound
+from .placer import Scope
 
 _PRODUCT = OpRule("einsum", "equation *operands", "^operands", law="a product is linear in each factor")
 
@@ -66,14 +71,16 @@ class Einsum:
     """An einsum equation with one letter per dim, and what its operands are along every axis."""
 
     def __init__(self, equation: str) -> None:
-        terms = "".join(equation.split()).partition("->")[0].split(",")
-        parsed = None if "." in equation else parse(equation, [len(term) for term in terms])
-        if not equation or parsed is None or not all(label.isalpha() for term in terms for label in term):
+        try:
+            parsed = read(equation) if "." not in equation else None
+        except SpmdTypeError:
+            parsed = None
+        if parsed is None or not all(parsed.inputs):
             raise SpmdValueError(
                 f"{equation!r} is not an einsum equation with one letter per dim",
                 help=('shardwise einsum "sbi,io->sbo" "s@dp" "o@tp"',),
             )
-        self.operands, self.result = parsed
+        self.operands, self.result = parsed.labels([len(term) for term in parsed.inputs])
         repeated = [term for term in self.operands if len(set(term)) < len(term)]
         if repeated:
             raise SpmdValueError(f"the term {''.join(repeated[0])!r} repeats a label, so it takes a diagonal")
@@ -136,28 +143,34 @@ def _moves(labels: Sequence[str], placing: Placing) -> list[tuple[int, str, Plac
     return [(0, "convert", Placing(V, label)) for label in labels]
 
 
+_AXIS = MeshAxis.of(2, 1)
+"""The mesh axis of every question: what it comes to is the same along all."""
+
+
+def _type(labels: Sequence[str], placing: Placing) -> TensorType:
+    spec = PartitionSpec(*(_AXIS if label == placing.label else None for label in labels)) if placing.label else None
+    return TensorType.of({_AXIS: placing.place}, spec)
+
+
 def _derive(
     operands: Sequence[Sequence[str]], result: Sequence[str], placings: Sequence[Placing]
 ) -> tuple[Placing, str] | Refusal:
     """The result's placement and the reason, or why there is none."""
-    givens = [Given("operands", placing.place, at, grad=True) for at, placing in enumerate(placings)]
-    place = local_rule(_PRODUCT, givens)
-    if isinstance(place, Refusal):
-        return place
-    if place is not V:
-        assert isinstance(place, PerMeshAxisLocalSpmdType), "all placements are known"
-        return Placing(place), _LOCAL_REASONS[place]
-    sharded = [
-        Sharded(placing.place, operands[at].index(placing.label) if placing.label else None)
-        for at, placing in enumerate(placings)
-    ]
     labelling = Labelling(tuple(tuple(labels) for labels in operands), (tuple(result),))
-    placed = sharded_rule(labelling, sharded, partials=True)
-    if isinstance(placed, Refusal):
-        return placed
-    label = next(placing.label for placing in placings if placing.label)
-    if placed.place.is_partial:
-        return Placing(P), f"{label} is contracted and sharded: every rank has the sum over its own {label}"
+    rule = replace(_PRODUCT, labels=lambda call: labelling)
+    bound = [
+        Bound("operands", _type(labels, placing), at, grad=True, shape=(-1,) * len(labels))
+        for at, (labels, placing) in enumerate(zip(operands, placings, strict=True))
+    ]
+    outcome = propagate(rule, bound, None, True, scope=Scope())
+    if outcome.refusals:
+        return outcome.refusals[0].refusal
+    place, shard = outcome.type.get(_AXIS), partition_spec_get_shard(outcome.type.spec, _AXIS)
+    label = next((placing.label for placing in placings if placing.label), "")
+    if not label:
+        return Placing(place), _LOCAL_REASONS[place]
+    if shard is None:
+        return Placing(place), f"{label} is contracted and sharded: every rank has the sum over its own {label}"
     carriers = sum(label in labels for labels in operands)
     kind = "in all operands that carry it" if carriers > 1 else "and only one operand carries it"
     return Placing(V, label), f"{label} is kept, sharded {kind}"

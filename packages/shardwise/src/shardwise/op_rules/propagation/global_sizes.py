@@ -29,10 +29,14 @@ _STRETCHES = ("expand",)
 _SPLITS = ("unflatten",)
 
 
+SIZED = frozenset((*_VIEWS, *_STRETCHES, *_SPLITS))
+"""Operators that are given sizes."""
+
+
 def fit(op: str, call: Call, whole: Sequence[int]) -> Fit:
     """What the sizes of this call fit, ``whole`` being the first operand's shape on all ranks together."""
     sizes = listed(call, "sizes") if op in _SPLITS else listed(call, "shape", "size")
-    if op not in (*_VIEWS, *_STRETCHES, *_SPLITS) or not sizes:  # a view as another dtype has none
+    if op not in SIZED or not sizes:  # a view as another dtype has none
         return Fit.SHARD
     shard: Sequence[int] = call.first.shape
     if op in _SPLITS:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.types.placement import UNKNOWN, Placement, V
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..schema import OpRule
 from .dim_labels import Call, Labelling
-from .global_sizes import Fit, fit
-from .local import Refusal, Weak, products
+from .global_sizes import SIZED, Fit, fit
+from .local import Refusal, Weak
 from .operand import Bound, givens_along
-from .sharded import Sharded, sharded_rule
+from .sharded import Sharded, not_pending, sharded_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Placer:
     @functools.cached_property
     def fit(self) -> Fit:
         """What the sizes in the call fit."""
-        if not self.tensors:
+        if not self.tensors or self.rule.op not in SIZED:
             return Fit.SHARD
         first = self.tensors[0]
         type, shape = self.types[first], self.operands[first].shape or ()
@@ -115,17 +115,8 @@ class Placer:
     def _pending(self, axis: Any, sharded: Sequence[Sharded]) -> Refusal | None:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
-        alike = self._cut_alike(sharded)
-        givens, positions = givens_along(axis, self.operands, self.types)
-        if not self.rule.terms:
-            return Refusal(
-                "SW405", "not linear, so the sum over the shards does not commute with it", tuple(sorted(cut))
-            )
-        for product in products(self.rule, givens):
-            at = {positions[position] for position in product}
-            if not at & (cut | alike) and not any(givens[position].place is Weak.ZERO for position in product):
-                return Refusal("SW113", "added per rank", tuple(sorted(at)), tuple(sorted(cut)))
-        return None
+        givens, _ = givens_along(axis, self.operands, self.types)  # of all operands, or nobody would ask
+        return not_pending(self.rule, givens, cut, self._cut_alike(sharded))
 
     def _cut_alike(self, sharded: Sequence[Sharded]) -> set[int]:
         """Operands of one value everywhere that have the sharded dim: a shard of ones is ones."""
@@ -164,7 +155,7 @@ class Placer:
                 if isinstance(ordered, Refusal):
                     return ordered
                 entries.append(make_entry(ordered))
-            made.append(PartitionSpec(*entries) if any(entry is not None for entry in entries) else None)
+            made.append(spec_of(entries))
         return made
 
     def _crossed(self, labelling: Labelling) -> tuple[int, ...]:

@@ -7,13 +7,14 @@ request; nothing else is valid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, Placement, V
 
+from ..schema import OpRule
 from .dim_labels import Fate, Label, Labelling
-from .local import Refusal
+from .local import Given, Refusal, Weak, products
 
 _REASONS = {
     Fate.MEAN: "a mean over a sharded dim is the mean of this rank's elements only",
@@ -92,6 +93,24 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
         return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
+
+
+def not_pending(
+    rule: OpRule, operands: Sequence[Given], cut: Collection[int], alike: Collection[int] = ()
+) -> Refusal | None:
+    """Why a contraction over the dim that ``cut`` have sharded leaves no pending sum; None if it does.
+
+    It is pending in every term that has the dim, and no other term may be added.
+    ``alike``  operands of one value everywhere that have the dim: a shard of ones is ones.
+    """
+    culprits = tuple(sorted(cut))
+    if not rule.terms:
+        return Refusal("SW405", "not linear, so the sum over the shards does not commute with it", culprits)
+    for product in products(rule, operands):
+        has_dim = any(at in cut or at in alike for at in product)
+        if not has_dim and not any(operands[at].place is Weak.ZERO for at in product):
+            return Refusal("SW113", "added per rank", tuple(sorted(set(product))), culprits)
+    return None
 
 
 def _is_opaque(labelling: Labelling, label: Label | None) -> bool:
