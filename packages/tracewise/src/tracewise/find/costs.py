@@ -52,13 +52,16 @@ def find_costs(run: Run, dearest: int = 10) -> Costs:
     known: dict[str, str | None] = {}
     for rank in run.ranks:
         of_span: dict[int, str] = {}
+        has_compilations = bool(rank.compilations)
         for span in rank.spans:
             if span.name not in known:
                 known[span.name] = phase_of_name(span.name)
             phase = known[span.name] or (of_span.get(id(span.parent), "other") if span.parent else "other")
             of_span[id(span)] = phase
             _count(names, span)
-            phases[phase] += span.self_us or 0.0
+            # What has no compile id runs beside a compilation, which waits for it.
+            if not (span.id.is_empty and has_compilations):
+                phases[phase] += span.self_us or 0.0
     units = sorted(run.compilations, key=lambda unit: -(unit.duration_us or 0.0))
     return Costs(phases, sorted(names.values(), key=lambda cost: -cost.self_us), units[:dearest])
 

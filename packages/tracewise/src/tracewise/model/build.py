@@ -309,14 +309,15 @@ class FileBuilder:
 
     def _cache(self, log: LogRecord, record: Record, unit: Compilation, cache: str, state: str) -> None:
         fields = Fields(self._payload_json(log), self._on_bad_field)
-        saved = fields.get("time_taken_ns")
+        # What the entry took to make: a hit saves it, a miss has just paid it.
+        saved = fields.number("time_taken_ns")
         unit.caches.append(
             CacheEvent(
                 cache,
                 state,
                 fields.text("key"),
                 fields.shown("cache_bypass_reason") or fields.shown("cache_bypass_exception_type"),
-                saved / 1000 if isinstance(saved, int | float) and not isinstance(saved, bool) else None,
+                saved / 1000 if state == "hit" and saved is not None else None,
                 record,
             )
         )

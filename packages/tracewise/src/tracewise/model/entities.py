@@ -349,6 +349,11 @@ class Run:
         return sum(file.size for file in self.files)
 
     @cached_property
+    def first_with_configs(self) -> Compilation | None:
+        """The compilation that others' configs are compared with."""
+        return next((unit for unit in self.compilations if unit.configs), None)
+
+    @cached_property
     def by_key(self) -> dict[tuple[str, CompileId], Compilation]:
         """Compilations by process (``Rank.label``) and id."""
         return {(c.process, c.id): c for c in self.compilations}
