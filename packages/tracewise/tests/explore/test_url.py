@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote_plus, urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import RedirectResponse
 
 from tracewise.explore.query import (
     COMPARISONS,
     COUNT,
+    DEFAULT_LIMIT,
     MAX_LIMIT,
     Aggregate,
     Derived,
@@ -45,7 +48,7 @@ def filters(draw):
 def queries(draw):
     views = draw(st.lists(st.sampled_from(View), unique=True))
     view = draw(st.sampled_from(View))
-    limits = [(one, draw(st.integers(1, MAX_LIMIT[one]))) for one in views]
+    limits = [(one, draw(st.integers(1, MAX_LIMIT[one]).filter(DEFAULT_LIMIT[one].__ne__))) for one in views]
     stripped = NAME.map(str.strip).filter(bool)
     return Query(
         view=view,
@@ -88,6 +91,13 @@ def test_a_link_says_the_whole_query(query):
     again, issues = parse_query(query_string(query))
     assert issues == ()
     assert again == query
+
+
+@given(queries())
+def test_neither_a_browser_nor_a_server_spells_a_link_anew(query):
+    link = query_string(query)
+    assert not re.search(r"""[\s"'#<>`{}|\\^\[\]]""", link)
+    assert str(RedirectResponse(f"/?{link}").headers["location"]) == f"/?{link}"
 
 
 @given(filters())

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote_plus
 
 from tracewise.explore.query import (
     COMPARISONS,
+    DEFAULT_LIMIT,
     MAX_LIMIT,
     Aggregate,
     Derived,
@@ -34,7 +35,9 @@ from tracewise.explore.query import (
 
 VERSION = "1"
 CASED_SUFFIX = "!"  # f=name:eq!:Adam compares with case
-_SAFE = "/()*-._~'!$@;{}[]|^ "
+# Characters that neither browsers nor servers encode on their own, so that an address stays as it was written.
+_SAFE = "/()*!$@; "
+_SAFE_IN_WHOLE = _SAFE + ":,"
 _TEXT_FIELDS = {
     "from": "start",
     "to": "end",
@@ -91,21 +94,21 @@ def query_string(query: Query) -> str:
         parts.append(("view", query.view.value))
     for name, field in _TEXT_FIELDS.items():
         if getattr(query, field) != getattr(default, field):
-            parts.append((name, _encode(getattr(query, field))))
+            parts.append((name, _whole(getattr(query, field))))
     for name, (field, _) in _ENUM_FIELDS.items():
         if getattr(query, field) is not getattr(default, field):
             parts.append((name, getattr(query, field).value))
     parts += [("f", _filter_link(condition)) for condition in query.filters]
-    parts += [("g", _encode(group)) for group in query.groups]
-    parts += [("m", _encode(str(measure))) for measure in query.measures]
-    parts += [("d", f"{_encode(derived.name)}:{_encode(derived.text)}") for derived in query.derived]
-    parts += [("h", f"{_encode(str(one.measure))}:{one.op.value}:{_encode(one.value)}") for one in query.having]
+    parts += [("g", _whole(group)) for group in query.groups]
+    parts += [("m", _whole(str(measure))) for measure in query.measures]
+    parts += [("d", f"{_whole(derived.name)}:{_whole(derived.text)}") for derived in query.derived]
+    parts += [("h", f"{_whole(str(one.measure))}:{one.op.value}:{_whole(one.value)}") for one in query.having]
     if query.order:
-        parts.append(("o", f"{_encode(query.order.key)}:{'desc' if query.order.descending else 'asc'}"))
+        parts.append(("o", f"{_whole(query.order.key)}:{'desc' if query.order.descending else 'asc'}"))
     parts += [("n" if view is query.view else f"n.{view.value}", str(limit)) for view, limit in query.limits]
     if not query.other:
         parts.append(("other", "0"))
-    parts += [("c", _encode(column)) for column in query.columns]
+    parts += [("c", _whole(column)) for column in query.columns]
     parts += [(quote(name, safe=""), quote(value, safe="")) for name, value in query.unknown]
     return "&".join(f"{name}={value}" for name, value in parts)
 
@@ -237,14 +240,15 @@ def _filter(column: str, op_text: str, values: Iterable[str]) -> Filter:
 
 def _filter_link(condition: Filter) -> str:
     op = condition.op.value + (CASED_SUFFIX if condition.cased else "")
-    head = f"{_encode(condition.column)}:{op}"
-    return f"{head}:{','.join(map(_encode, condition.values))}" if condition.op.takes_values else head
+    head = f"{_part(condition.column)}:{op}"
+    return f"{head}:{','.join(map(_part, condition.values))}" if condition.op.takes_values else head
 
 
 def _with_limit(limits: tuple[tuple[View, int], ...], view: View, text: str) -> tuple[tuple[View, int], ...]:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_LIMIT[view]):
         raise ValueError(f"the limit of {view} is a whole number from 1 to {MAX_LIMIT[view]}")
-    return (*((other, limit) for other, limit in limits if other is not view), (view, int(text)))
+    others = tuple((other, limit) for other, limit in limits if other is not view)
+    return others if int(text) == DEFAULT_LIMIT[view] else (*others, (view, int(text)))
 
 
 def _split_quoted(text: str, separator: str, most: int = -1) -> list[str]:
@@ -264,5 +268,11 @@ def _pair(part: str) -> tuple[str, str]:
     return unquote_plus(name), value
 
 
-def _encode(text: str) -> str:
+def _part(text: str) -> str:
+    """A part of a parameter whose separators stand as they are."""
     return quote(text, safe=_SAFE).replace(" ", "+")
+
+
+def _whole(text: str) -> str:
+    """A parameter without separators of its own."""
+    return quote(text, safe=_SAFE_IN_WHOLE).replace(" ", "+")

@@ -37,10 +37,13 @@ class Database:
         self.connection.execute("SET error_on_division_by_zero = false")
         self.connection.execute("SET TimeZone = 'UTC'")
         self.connection.execute(f"CREATE SCHEMA {LOADED_SCHEMA}")
+        # Readers are made from a connection that never runs anything, beside the one that writes.
+        self._readers = self.connection.cursor()
         self.tables: dict[str, Table] = {}
         self._readable: list[str] = []
 
     def close(self) -> None:
+        self._readers.close()
         self.connection.close()
         self._temporary.cleanup()
 
@@ -67,10 +70,7 @@ class Database:
     def add_view(self, name: str, select: str, files: Iterable[Path] = (), time: TimeColumn | None = None) -> Table:
         """Make a table of ``select``, SQL of ours that gives all columns, and the key under the name ``{row_key}``."""
         self._readable += [str(file.resolve()) for file in files]
-        names = [row[0] for row in self.connection.execute(f"DESCRIBE {select.format(row_key='row_key')}").fetchall()]
-        key = "row_key"
-        while names.count(key) > (key == "row_key"):
-            key += "_"
+        key = self._free_key(select)
         self.connection.execute(
             f"CREATE OR REPLACE VIEW main.{identifier(name)} AS {select.format(row_key=identifier(key))}"
         )
@@ -82,6 +82,16 @@ class Database:
         self.tables[name] = table
         self.refresh(name)
         return self.tables[name]
+
+    def _free_key(self, select: str) -> str:
+        """A name for the row key that no column has; DuckDB's names are the same in upper and lower case."""
+        described = self.connection.execute(f"DESCRIBE {select.format(row_key='row_key')}").fetchall()
+        names = [row[0].lower() for row in described]
+        names.remove("row_key")  # the key itself
+        key = "row_key"
+        while key in names:
+            key += "_"
+        return key
 
     def refresh(self, name: str) -> None:
         """Count the rows and look up the span of a table again, after rows were added."""
@@ -102,7 +112,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own in a transaction that can only read; safe beside others in other threads."""
-        cursor = self.connection.cursor()
+        cursor = self._readers.cursor()
         try:
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             yield cursor

@@ -5,7 +5,6 @@ Parquet and DuckDB are read where they lie; the others are copied, since a scan 
 
 from __future__ import annotations
 
-import glob
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -13,11 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from tracewise.store.database import Database, identifier, literal
 
-BATCH_ROWS = 50_000
 ROW_BITS = 40  # of a row key in many files: the row in its file; the file's number stands above
 
 
@@ -33,8 +32,11 @@ class UnreadableTable(ValueError):
     """A file that holds no table that can be read; the message names it."""
 
 
-def format_of(path: Path) -> Format | None:
-    """What a file holds by its first bytes; CSV only where its name says so, None of anything else."""
+def format_of(path: Path, name: str = "") -> Format | None:
+    """What a file holds by its first bytes; CSV only where its name says so, None of anything else.
+
+    ``name`` is the one that the file is shown by, where it was unpacked.
+    """
     with path.open("rb") as file:
         head = file.read(4096)
     if head.startswith(b"PAR1"):
@@ -43,31 +45,27 @@ def format_of(path: Path) -> Format | None:
         return Format.SQLITE
     if head[8:12] == b"DUCK":
         return Format.DUCKDB
-    if head.lstrip().startswith(b"{"):
+    if _is_json_line(head.lstrip()):
         return Format.JSON_LINES
-    return Format.CSV if path.suffix.lower() in (".csv", ".tsv") or path.name.lower().endswith(".csv.gz") else None
+    plain = (name or path.name).lower().removesuffix(".gz")
+    return Format.CSV if plain.endswith((".csv", ".tsv")) else None
 
 
-def expand(text: str) -> list[Path]:
-    """The files that a path, a folder or a glob names, in order; a folder stands for the Parquet files under it."""
-    path = Path(text)
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*.parquet") if file.is_file())
-    if path.exists():
-        return [path]
-    return sorted(file for name in glob.glob(text, recursive=True) if (file := Path(name)).is_file())
-
-
-def add_files(database: Database, name: str, paths: Sequence[Path]) -> list[str]:
-    """Add the tables of files of one format; returns their names. UnreadableTable names a file that cannot be read."""
-    formats = {format_of(path) for path in paths}
-    if len(formats) != 1 or None in formats:
-        listed = ", ".join(sorted(found or "none that is known" for found in formats))
-        raise UnreadableTable(
-            f"{paths[0]}: expected files of one format (Parquet, CSV, JSON lines, SQLite, DuckDB), found {listed}"
-        )
+def _is_json_line(head: bytes) -> bool:
+    """Whether a text begins with a line that is an object; a longer line than was read is believed."""
+    line, end, _ = head.partition(b"\n")
+    if not line.startswith(b"{"):
+        return False
     try:
-        match formats.pop():
+        return isinstance(orjson.loads(line), dict)
+    except orjson.JSONDecodeError:
+        return not end
+
+
+def add_files(database: Database, name: str, kind: Format, paths: Sequence[Path]) -> list[str]:
+    """Add the tables of files of a format; returns their names. UnreadableTable names a file that cannot be read."""
+    try:
+        match kind:
             case Format.PARQUET:
                 return [_add_parquet(database, name, paths)]
             case Format.DUCKDB:
@@ -76,7 +74,7 @@ def add_files(database: Database, name: str, paths: Sequence[Path]) -> list[str]
                 return [table for path in paths for table in _add_sqlite(database, path)]
             case Format.JSON_LINES:
                 return [_copy(database, name, f"read_json({_path_list(paths)}, union_by_name = true)")]
-            case _:
+            case Format.CSV:
                 return [_copy(database, name, f"read_csv({_path_list(paths)}, union_by_name = true)")]
     except (duckdb.Error, sqlite3.Error, pa.ArrowException) as error:
         raise UnreadableTable(f"{paths[0]}: {str(error).splitlines()[0]}") from error

@@ -1,24 +1,34 @@
-"""`tracewise table`: the tables of a run as CSV or JSON lines."""
+"""`tracewise table`: the tables of a run as CSV, JSON lines or a folder of Parquet files."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import click
 
-from tracewise.cli.inputs import opened_run, path_arguments, run_options
+from tracewise.cli.inputs import chosen, opened_run, parse_ranks, path_arguments, run_options
+from tracewise.model.runs import find_runs
+from tracewise.read.archive import InputError
 from tracewise.read.json_text import to_json
+from tracewise.read.source import open_sources
 from tracewise.tables.rows import Row, rows
 from tracewise.tables.schema import SCHEMA_VERSION, TABLES, Table
 
 
 @click.command()
 @path_arguments
-@click.option("--table", "name", type=click.Choice(list(TABLES)), default="events", show_default=True)
-@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True)
-@click.option("-o", "--output", metavar="FILE", default="-", help="Where to; standard output by default.")
+@click.option("--table", "name", type=click.Choice([*TABLES, "all"]), default="events", show_default=True)
+@click.option("--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), default="csv", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    default="-",
+    help="Where to; standard output by default. Parquet needs a new folder.",
+)
 @click.option("--columns", is_flag=True, help="Say what the columns mean, and stop.")
 @run_options
 def command(
@@ -30,7 +40,12 @@ def command(
     run_number: int | None,
     ranks: str | None,
 ) -> None:
-    """Write one table of a run: a row a record, span, compilation, ..."""
+    """Write one table of a run: a row a record, span, compilation, ... As Parquet also all tables, and all runs."""
+    if form == "parquet" and not columns:
+        write_parquet_folder(paths, name, output, run_number, ranks)
+        return
+    if name == "all":
+        raise click.UsageError("--table all needs --format parquet: a file of text holds one table")
     table = TABLES[name]
     if columns:
         click.echo(f"{name}, schema version {SCHEMA_VERSION}: {table.meaning}")
@@ -44,6 +59,31 @@ def command(
         WRITERS[form](file, table, rows(run, name))
         if output != "-":
             click.echo(f"{name} of {run.folder} written to {output}", err=True)
+
+
+def write_parquet_folder(paths: tuple[str, ...], name: str, output: str, number: int | None, ranks: str | None) -> None:
+    """All runs, unless one is named; each log is read in a process of its own."""
+    if output == "-":
+        raise click.UsageError("--format parquet needs -o FOLDER")
+    try:
+        from tracewise.store.load import logs_of, read_batches
+        from tracewise.store.parquet import write_parquet
+    except ImportError as error:
+        raise InputError(f"Parquet needs {error.name}; install it with: pip install 'tracewise[explore]'") from None
+    wanted = parse_ranks(ranks) if ranks else None
+    with open_sources(paths) as sources:
+        found = find_runs(sources)
+        logs = [
+            log
+            for log in logs_of(found)
+            if (number is None or log.run == chosen(found, number))
+            and (wanted is None or log.span.rank is None or log.span.rank in wanted)
+        ]
+        if not logs:
+            raise InputError(f"--ranks {ranks}: no log of these ranks")
+        names = list(TABLES) if name == "all" else [name]
+        rows_of = write_parquet(Path(output), read_batches(logs, names), names)
+    click.echo(f"{', '.join(f'{count:,} {table}' for table, count in rows_of.items())} written to {output}", err=True)
 
 
 def write_csv(file: IO[str], table: Table, lines: Iterator[Row]) -> None:

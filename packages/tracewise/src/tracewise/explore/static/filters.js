@@ -70,8 +70,8 @@ class FilterBox {
     this.op.append(...data.ops.map((op) => new Option(op.label, op.name)));
     this.caseButton = element("button", { type: "button", className: "quiet case", textContent: "Aa", title: "Compare upper and lower case", ariaLabel: "With case" });
     this.remove = element("button", { type: "button", className: "quiet", textContent: "×", ariaLabel: "Remove this filter" });
-    this.chips = element("div", { className: "chips" });
     this.value = element("input", { ariaLabel: "Value", placeholder: "value, or a pasted list", id: `${input.id}-value`, role: "combobox" });
+    this.chips = element("div", { className: "chips" }, this.value);
     this.list = element("ul", { className: "suggestions", role: "listbox", hidden: true, id: `${input.id}-list` });
     this.value.setAttribute("aria-controls", this.list.id);
     this.value.setAttribute("aria-expanded", "false");
@@ -81,7 +81,7 @@ class FilterBox {
   }
 
   listen() {
-    this.column.addEventListener("change", () => { this.filter.column = this.column.value; this.draw(); this.value.focus(); });
+    this.column.addEventListener("change", () => { this.filter.column = this.column.value; this.draw(); });
     this.op.addEventListener("change", () => { this.filter.op = this.op.value; if (!this.takesValues()) this.filter.values = []; this.draw(); });
     this.caseButton.addEventListener("click", () => { this.filter.cased = !this.filter.cased; this.draw(); });
     this.remove.addEventListener("click", () => { this.filter = { column: "", op: "eq", cased: false, values: [] }; if (!this.isFresh) this.box.remove(); else this.draw(); });
@@ -111,7 +111,9 @@ class FilterBox {
     this.caseButton.hidden = !isChosen || !["text", "nested"].includes(this.data.columns[filter.column]);
     this.caseButton.setAttribute("aria-pressed", String(filter.cased));
     this.chips.hidden = !isChosen || !this.takesValues();
-    this.chips.replaceChildren(...filter.values.map((value, at) => this.chip(value, at)), this.value);
+    // The value's field stays where it is: moved, it would lose the focus and the Enter that sends the form.
+    for (const chip of this.chips.querySelectorAll(".chip")) chip.remove();
+    this.value.before(...filter.values.map((value, at) => this.chip(value, at)));
     const isWhole = isChosen && (filter.values.length > 0 || !this.takesValues());
     this.input.value = isWhole ? filterText(filter) : "";
   }
