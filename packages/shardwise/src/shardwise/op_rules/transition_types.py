@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import CurrentMesh
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.placement import UNKNOWN, P, Placement, Shard, V, resolve_dim, to_local_type
+from shardwise.mesh.regions import axes_inside, reinterpret
+from shardwise.types.errors import SpmdTypeError
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Placement, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -31,15 +34,15 @@ class TransitionCall:
     """
 
     op: str
-    axis: Any
-    axes: tuple[Any, ...]
-    src: Any
-    dst: Any
+    axis: MeshAxis
+    axes: tuple[MeshAxis, ...]
+    src: PerMeshAxisSpmdType
+    dst: PerMeshAxisSpmdType
     ndim: int
     called: str
 
     @property
-    def ordered_axes(self) -> list[Any]:
+    def ordered_axes(self) -> list[MeshAxis]:
         """The axes, outermost first."""
         return sorted(self.axes, key=lambda axis: axis.sort_key)
 
@@ -52,10 +55,27 @@ class TypeAfter:
     refusal: Diagnosis | None = None
 
 
+def parts_of(axis: MeshAxis, type: TensorType) -> tuple[MeshAxis, ...]:
+    """The axes of ``type`` that make up ``axis``: itself, or those that flatten to it; none if it says nothing."""
+    return (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+
+
+def resolved(axis: MeshAxis, type: TensorType, mesh: CurrentMesh | None) -> tuple[TensorType, tuple[MeshAxis, ...]]:
+    """``type``, said on ``mesh`` where that is what it takes, and its parts of ``axis``."""
+    parts = parts_of(axis, type)
+    if parts or mesh is None or not type.axes or all(one in mesh.axes for one in type.axes):
+        return type, parts
+    try:
+        type = reinterpret(type, mesh.axes)
+    except SpmdTypeError:
+        return type, ()
+    return type, parts_of(axis, type)
+
+
 def type_after(
     step: TransitionCall,
     before: TensorType,
-    local_axes: Collection[Any] = (),
+    local_axes: Collection[MeshAxis] = (),
     *,
     sized: bool = False,
     sure: bool = True,
@@ -88,7 +108,9 @@ def spec_after(step: TransitionCall, spec: PartitionSpec | None, *, cuts: bool =
     return PartitionSpec(None, *after) if change > 0 else spec_of(after[1:])
 
 
-def landed(spec: PartitionSpec | None, ndim: int, axes: Collection[Any], dst: Any) -> PartitionSpec | None:
+def landed(
+    spec: PartitionSpec | None, ndim: int, axes: Collection[MeshAxis], dst: PerMeshAxisSpmdType | None
+) -> PartitionSpec | None:
     """``spec`` with ``axes`` taken off, and appended as the innermost ones where ``dst`` cuts."""
     entries = [[axis for axis in entry_axes(entry) if axis not in axes] for entry in spec or (None,) * ndim]
     if isinstance(dst, Shard):
@@ -96,7 +118,7 @@ def landed(spec: PartitionSpec | None, ndim: int, axes: Collection[Any], dst: An
     return spec_of(map(make_entry, entries))
 
 
-def _refusal(step: TransitionCall, before: TensorType, local: Collection[Any], sized: bool) -> Diagnosis | None:
+def _refusal(step: TransitionCall, before: TensorType, local: Collection[MeshAxis], sized: bool) -> Diagnosis | None:
     """Why the step cannot be expressed; None if it can."""
     if local:
         return _mixed(step, local)
@@ -112,7 +134,7 @@ def _refusal(step: TransitionCall, before: TensorType, local: Collection[Any], s
     return found
 
 
-def _is_cut(type: TensorType, axes: Iterable[Any]) -> bool:
+def _is_cut(type: TensorType, axes: Iterable[MeshAxis]) -> bool:
     return any(partition_spec_get_shard(type.spec, axis) is not None for axis in axes)
 
 
@@ -146,7 +168,7 @@ def _unfollowed(step: TransitionCall, before: TensorType) -> Diagnosis | None:
     return None
 
 
-def _mixed(step: TransitionCall, local: Collection[Any]) -> Diagnosis:
+def _mixed(step: TransitionCall, local: Collection[MeshAxis]) -> Diagnosis:
     """Over an axis that is flattened from local and global ones."""
     kept, tracked = ([repr(axis) for axis in step.axes if (axis in local) is wanted] for wanted in (True, False))
     return Diagnosis(
@@ -184,7 +206,7 @@ def unequal(step: TransitionCall) -> Diagnosis:
     names, named = ", ".join(map(repr, step.axes)), ", ".join(map(axis_argument, step.axes))
     where = named if len(step.axes) == 1 else f"({named})"
     sizes = "split_sizes=[...]"
-    if isinstance(dst, Shard):
+    if isinstance(src, Shard) and isinstance(dst, Shard):
         sizes = "input_split_sizes=[...], output_split_sizes=[...]" if src.dim == dst.dim == 0 else ""
     return Diagnosis(
         "SW417",

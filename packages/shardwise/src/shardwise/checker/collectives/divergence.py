@@ -16,6 +16,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis, SourceLocation
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.tensor_type import Ground
 
@@ -26,7 +27,7 @@ from ..state.session import CheckSession
 class Divergence:
     """Ranks along ``axis`` part ways: ``what`` decides at ``location``."""
 
-    axis: Any
+    axis: MeshAxis
     what: str
     location: SourceLocation | None
 
@@ -58,7 +59,7 @@ def diverging(session: CheckSession, op: str, decides: Any, location: SourceLoca
         session.diverging = before
 
 
-def check_arrival(session: CheckSession, op: str, x: Any, axis: Any) -> None:
+def check_arrival(session: CheckSession, op: str, x: Any, axis: MeshAxis) -> None:
     """Report a collective along ``axis`` that some of its ranks may not reach."""
     for parted in session.diverging:
         if axis.isorthogonal(parted.axis):

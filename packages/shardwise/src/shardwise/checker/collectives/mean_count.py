@@ -14,18 +14,19 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
-from shardwise.types.placement import UNKNOWN
+from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.sharding_refusals import assert_even
 from ..state.session import CheckSession
 
 
-def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[Any, Any]:
+def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[MeshAxis, Placement]:
     """What the sum, of type ``type``, is along the axes over which ``count`` differs, which has been reported."""
-    wrong: dict[Any, Any] = {}
+    wrong: dict[MeshAxis, Placement] = {}
     for axis in type.axes:
         if not type.is_partial(axis) or not type_of(count).is_varying(axis):
             continue
@@ -41,13 +42,13 @@ def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[Any
 
 def check_count(
     session: CheckSession,
-    axes: Sequence[Any],
+    axes: Sequence[MeshAxis],
     bound: Sequence[Bound],
     values: Sequence[Any],
     type: TensorType,
     *,
     even: bool,
-) -> dict[Any, Any]:
+) -> dict[MeshAxis, Placement]:
     """What the sum, of type ``type``, is along the axes for which the count would be wrong, which has been reported.
 
     ``axes`` are those named, ``even`` the promise that their shards have one length.
@@ -55,7 +56,7 @@ def check_count(
     before = bound[0].type
     if not isinstance(before, TensorType):
         return {}
-    wrong: dict[Any, Any] = {}
+    wrong: dict[MeshAxis, Placement] = {}
     ways: tuple[str, ...]
     uneven = [axis for axis in axes if axis in before.uneven]
     if even and uneven and session.collector is not None:

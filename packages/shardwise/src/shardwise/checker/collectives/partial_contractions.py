@@ -19,6 +19,7 @@ from shardwise.interop.located_call import LocatedCall, axis_text, placement_tex
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.propagation.call_types import propagate
@@ -28,7 +29,7 @@ from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.placement import UNKNOWN, P, V
+from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
@@ -59,7 +60,7 @@ def partial_contraction(kind: str) -> Handler:
         if outcome.refusals:
             refuse(session, op.name, rule, bound, values, outcome)
         type = outcome.type
-        claimed: dict[Any, Any] = {}
+        claimed: dict[MeshAxis, Placement] = {}
         if type.ground is not Ground.UNKNOWN:
             claimed = {
                 axis: UNKNOWN if axis in lies else _claim(session, op, axis, bound, values, type, scope, call)
@@ -98,7 +99,7 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
 def _claim(
     session: CheckSession,
     op: Op,
-    axis: Any,
+    axis: MeshAxis,
     bound: Sequence[Bound],
     values: Sequence[Any],
     type: TensorType,
@@ -128,7 +129,7 @@ def _claim(
     return UNKNOWN
 
 
-def _keeps_shards(op: Op, axis: Any, bound: Sequence[Bound], call: Call) -> bool:
+def _keeps_shards(op: Op, axis: MeshAxis, bound: Sequence[Bound], call: Call) -> bool:
     """True if it is known which dims are sharded over the axis, and that the result still has them."""
     cut = [(operand.type, sharded_dim(operand.type, axis)) for operand in bound if operand.shape is not None]
     varying = [dim for type, dim in cut if isinstance(type, TensorType) and type.is_varying(axis)]
@@ -177,7 +178,9 @@ def _combined(
     return outcome.type
 
 
-def _give(result: Any, type: TensorType, claimed: Mapping[Any, Any], values: Sequence[Any], kind: str) -> None:
+def _give(
+    result: Any, type: TensorType, claimed: Mapping[MeshAxis, Placement], values: Sequence[Any], kind: str
+) -> None:
     site = user_site(2)
     origins: list[Origin | None] = []
     for axis in type.axes:

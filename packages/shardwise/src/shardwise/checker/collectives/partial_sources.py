@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.op_rules.propagation.operand import Bound
@@ -24,7 +25,7 @@ from ..state.session import CheckSession
 
 def check_sources(
     session: CheckSession, kind: str, claims: Sequence[PartialClaim], bound: Sequence[Bound], values: Sequence[Any]
-) -> frozenset[Any]:
+) -> frozenset[MeshAxis]:
     """The axes of claims whose ``src`` is wrong, which has been reported.
 
     Errors: SW905 for a tuple that does not have one ``src`` per operand.
@@ -41,7 +42,7 @@ def check_sources(
     return frozenset(wrong)
 
 
-def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: Any) -> Iterator[tuple[int, Any]]:
+def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: MeshAxis) -> Iterator[tuple[int, Any]]:
     """Which operand is said to be what. A single placement is of every operand that is sharded, where it can be."""
     if isinstance(claim.src, tuple):
         if len(claim.src) != len(bound):
@@ -57,7 +58,7 @@ def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: Any) -> 
     yield from ((at, claim.src) for at in tensors[:1])
 
 
-def _may_be(operand: Bound, said: Shard, axis: Any) -> bool:
+def _may_be(operand: Bound, said: Shard, axis: MeshAxis) -> bool:
     """True if nothing is known that keeps the operand from being sharded as ``said``."""
     if not isinstance(operand.type, TensorType) or operand.type.get(axis) not in (V, UNKNOWN, None):
         return False
@@ -65,7 +66,7 @@ def _may_be(operand: Bound, said: Shard, axis: Any) -> bool:
     return known is None or known in (said.dim, said.dim + ndim)
 
 
-def _known(operand: Bound, axis: Any) -> int | None:
+def _known(operand: Bound, axis: MeshAxis) -> int | None:
     """The dim on which the operand is known to be sharded."""
     spec = operand.type.spec if isinstance(operand.type, TensorType) else None
     shard = partition_spec_get_shard(spec, axis)
@@ -79,7 +80,7 @@ class _Lie:
         self.position, self.said, self.found = position, said, found
 
 
-def _lie(operand: Bound, at: int, said: Any, axis: Any) -> _Lie | None:
+def _lie(operand: Bound, at: int, said: Any, axis: MeshAxis) -> _Lie | None:
     if not isinstance(operand.type, TensorType) or operand.type.ground.is_constant:
         return None
     place = operand.type.get(axis)
@@ -95,7 +96,7 @@ def _lie(operand: Bound, at: int, said: Any, axis: Any) -> _Lie | None:
 
 
 def _report(
-    session: CheckSession, kind: str, axis: Any, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
+    session: CheckSession, kind: str, axis: MeshAxis, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
 ) -> None:
     located = LocatedCall(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name, along = located.name(lie.position), axis_text(axis)

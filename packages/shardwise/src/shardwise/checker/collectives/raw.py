@@ -22,7 +22,7 @@ from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.mesh.regions import axes_inside
+from shardwise.op_rules.transition_types import parts_of
 from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -157,7 +157,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
     type = type_of(tensor)
     if type.ground is not Ground.ABSENT:
         return type
-    axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+    axes = parts_of(axis, type)
     located = None
     # A message to one rank has no axis: the group only says who could be meant.
     # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
@@ -215,7 +215,7 @@ def _arrived(
         return None  # nothing is known along any axis: the result of a rejected call
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
-    axes = (axis,) if axis in base else axes_inside(axis, base.axes) or (axis,)
+    axes = parts_of(axis, base) or (axis,)
     mesh = current_entry()
     if not row.sent and base.ground is not Ground.ABSENT and mesh is not None and axis not in mesh.axes:
         return UNTYPED  # a message by a group that is no axis: what arrives has the type that the program gives it

@@ -18,6 +18,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
@@ -28,7 +29,7 @@ from ..gradients.gradient_hooks import running_pass, telling
 class Passage:
     """One sum in place, as a later backward pass will see it; it is told once."""
 
-    def __init__(self, name: str, tensor: torch.Tensor, axis: Any, src: Placement) -> None:
+    def __init__(self, name: str, tensor: torch.Tensor, axis: MeshAxis, src: Placement) -> None:
         self.name, self.axis, self.src = name, axis, src
         self.call = LocatedCall(name, [("tensor", tensor)])
         self.label, self.operand = self.call.name(0), self.call.operand(0, axis)
@@ -85,7 +86,7 @@ class Unchanged(torch.autograd.Function):
 
 
 def passages(
-    name: str, axis: Any, tensors: Sequence[torch.Tensor], types: Sequence[TensorType]
+    name: str, axis: MeshAxis, tensors: Sequence[torch.Tensor], types: Sequence[TensorType]
 ) -> list[Passage | None]:
     """For each tensor that is about to be summed in place, what to tell if a gradient comes back; None: nothing."""
     left_out: list[Passage | None] = []

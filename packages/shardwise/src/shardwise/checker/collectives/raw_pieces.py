@@ -18,8 +18,7 @@ from shardwise.interop.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.mesh.regions import axes_inside
-from shardwise.op_rules.transition_types import TransitionCall, spec_after, type_after
+from shardwise.op_rules.transition_types import TransitionCall, parts_of, spec_after, type_after
 from shardwise.op_rules.transitions import REDUCTIONS, RawCollective
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
@@ -57,7 +56,7 @@ def exchange_of(row: RawCollective, name: str, axis: MeshAxis, given: Mapping[st
 
 def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Diagnosis | None:
     """Why the pieces of the tensor called ``name`` must not be exchanged like this; None if they may."""
-    axes = _axes(exchange.axis, type)
+    axes = parts_of(exchange.axis, type)
     dims = [shard.dim for one in axes if (shard := partition_spec_get_shard(type.spec, one)) is not None]
     if not dims or _local_axes() & set(axes):
         return None
@@ -84,7 +83,7 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
 
 def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:
     """The spec of a result with ``ndim`` dims, where what was sent has ``sent_ndim`` dims and the type ``before``."""
-    axes = _axes(exchange.axis, before) or (exchange.axis,)
+    axes = parts_of(exchange.axis, before) or (exchange.axis,)
     pieces, dim = exchange.row.pieces, Shard(exchange.dim)
     src: PerMeshAxisSpmdType
     dst: PerMeshAxisSpmdType
@@ -102,16 +101,12 @@ def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: 
     return spec_after(step, before.spec, cuts=sent_ndim > 0 and not _local_axes() & set(axes))
 
 
-def uneven_after(exchange: Exchange, before: TensorType) -> frozenset[Any]:
+def uneven_after(exchange: Exchange, before: TensorType) -> frozenset[MeshAxis]:
     """The axes over which shards of the result may differ in length."""
-    axes = set(_axes(exchange.axis, before) or (exchange.axis,))
+    axes = set(parts_of(exchange.axis, before) or (exchange.axis,))
     return frozenset((before.uneven - axes) | (axes if exchange.ragged else set()))
 
 
-def _axes(axis: MeshAxis, type: TensorType) -> tuple[Any, ...]:
-    return (axis,) if axis in type else axes_inside(axis, type.axes) or ()
-
-
-def _local_axes() -> frozenset[Any]:
+def _local_axes() -> frozenset[MeshAxis]:
     mesh = current_entry()
     return frozenset() if mesh is None else mesh.local_axes

@@ -17,10 +17,10 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.tracing import is_tracing
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
-from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.op_rules.transition_types import TransitionCall, landed, type_after
+from shardwise.op_rules.transition_types import TransitionCall, landed, parts_of, resolved, type_after
 from shardwise.op_rules.transitions import (
     ALIASES,
     DEFAULTS,
@@ -119,14 +119,14 @@ def _illegal(session: CheckSession, call: TypedCall, func: Any, args: Sequence[A
         return result
 
 
-def _check(session: CheckSession, call: TypedCall, axis: Any, before: TensorType) -> TensorType:
+def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: TensorType) -> TensorType:
     """The result's type; what is wrong with the operand is reported."""
     dst = to_local_type(call.dst)
     if before.ground is Ground.UNKNOWN:
         return TensorType.of({axis: dst}, ground=Ground.UNKNOWN)  # the other axes are as unknown as they were
     if before.ground.is_constant and not before.axes:
         return TensorType.of({axis: dst}, None if session.local else landed(None, call.x.ndim, (axis,), call.dst))
-    type, axes = _resolve(before, axis)
+    type, axes = resolved(axis, before, current_entry())
     if not axes:
         if session.strict:
             _report_missing(session, call, axis, before)
@@ -143,7 +143,7 @@ def _check(session: CheckSession, call: TypedCall, axis: Any, before: TensorType
 
 
 def _after(
-    session: CheckSession, call: TypedCall, axis: Any, axes: tuple[Any, ...], type: TensorType, *, sure: bool
+    session: CheckSession, call: TypedCall, axis: MeshAxis, axes: tuple[MeshAxis, ...], type: TensorType, *, sure: bool
 ) -> TensorType:
     """The result's type in global mode; what is wrong with the sharding is reported."""
     assert call.row is not None, "what has no row is not checked"
@@ -156,25 +156,6 @@ def _after(
         message = f"{located.name(0)}: {after.refusal.message}"
         _report(session, located, axis, replace(after.refusal, message=message))
     return after.type
-
-
-def _resolve(type: TensorType, axis: Any) -> tuple[TensorType, tuple[Any, ...]]:
-    """The operand's axes that ``axis`` stands for: itself, the axes that flatten to it, or after a change of mesh."""
-    if axis in type:
-        return type, (axis,)
-    inside = axes_inside(axis, type.axes)
-    if inside:
-        return type, inside
-    mesh = current_entry()
-    if mesh is not None and type.axes and not all(one in mesh.axes for one in type.axes):
-        try:
-            moved = reinterpret(type, mesh.axes)
-        except SpmdTypeError:
-            return type, ()
-        if axis in moved:
-            return moved, (axis,)
-        return moved, axes_inside(axis, moved.axes) or ()
-    return type, ()
 
 
 def _admits(session: CheckSession, call: TypedCall, place: Any, before: TensorType) -> bool:
@@ -202,15 +183,15 @@ def _adds(call: TypedCall) -> bool:
     return call.row is not None and call.row.op in REDUCTIONS
 
 
-def _with_lengths(call: TypedCall, axis: Any, before: TensorType, after: TensorType) -> TensorType:
+def _with_lengths(call: TypedCall, axis: MeshAxis, before: TensorType, after: TensorType) -> TensorType:
     """``after``, which knows which of its shards may differ in length; those that are cut by split sizes may."""
-    axes = {axis} if axis in after else set(axes_inside(axis, after.axes) or ())
+    axes = set(parts_of(axis, after))
     ragged = any(isinstance(sizes, Sequence) and any(size != sizes[0] for size in sizes) for sizes in call.sizes)
     kept = before.uneven & axes if call.row is not None and call.row.is_noop else set()
     return after.with_uneven((before.uneven - axes) | kept | (axes if ragged else set()))
 
 
-def _check_shard(session: CheckSession, call: TypedCall, axis: Any, type: TensorType) -> None:
+def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: TensorType) -> None:
     """S(i) against a sharding that is known."""
     known = partition_spec_get_shard(type.spec, axis)
     if known is None or not isinstance(call.src, Shard):
@@ -225,7 +206,7 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: Any, type: Tensor
         _report(session, located, axis, Diagnosis("SW212", message, help=help_lines))
 
 
-def _report_source(session: CheckSession, call: TypedCall, one: Any, axis: Any, place: Any) -> None:
+def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: Any) -> None:
     located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     want = to_local_type(call.src)
@@ -237,7 +218,9 @@ def _report_source(session: CheckSession, call: TypedCall, one: Any, axis: Any, 
     _report(session, located, one, Diagnosis("SW201", message, facts, help_lines))
 
 
-def _advice(call: TypedCall, name: str, axis: Any, place: Any, want: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _advice(
+    call: TypedCall, name: str, axis: MeshAxis, place: Any, want: Any
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What an operand of placement ``place`` needs instead, when it was called as ``want``."""
     where, size = axis_argument(axis), axis.size()
     if want is P and place.is_equal:
@@ -253,7 +236,7 @@ def _advice(call: TypedCall, name: str, axis: Any, place: Any, want: Any) -> tup
     return (), ()
 
 
-def _report_missing(session: CheckSession, call: TypedCall, axis: Any, before: TensorType) -> None:
+def _report_missing(session: CheckSession, call: TypedCall, axis: MeshAxis, before: TensorType) -> None:
     located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     has = f"only about {', '.join(map(axis_text, before.axes))}" if before.axes else "nothing at all"
@@ -263,7 +246,7 @@ def _report_missing(session: CheckSession, call: TypedCall, axis: Any, before: T
     _report(session, located, axis, refusal)
 
 
-def _report(session: CheckSession, located: LocatedCall, axis: Any, said: Diagnosis) -> None:
+def _report(session: CheckSession, located: LocatedCall, axis: MeshAxis, said: Diagnosis) -> None:
     report(session, located, said, axis, error=RedistributeError if said.code == "SW410" else SpmdTypeError)
 
 

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.regions import axes_inside
+from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import UNKNOWN, Placement, R
 
 from ..state.session import CheckSession
@@ -45,7 +45,7 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, Any]) -> dict[i
         for name, parameter in wrapper.module.named_parameters():
             if id(parameter) in parameters and name not in wrapper.parameters_to_ignore and axis.size() > 1:
                 type = type_of(parameter)
-                axes = (axis,) if axis in type else axes_inside(axis, type.axes) or ()
+                axes = parts_of(axis, type)
                 reduced[id(parameter)] = dict.fromkeys(axes, place)
     return reduced
 

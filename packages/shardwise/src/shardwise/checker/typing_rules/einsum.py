@@ -17,6 +17,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tagging import Origin, set_type
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal, propagate
@@ -57,13 +58,13 @@ class EinsumOperand:
     labels: Labels
     type: TensorType
     grad: bool
-    summable: frozenset[Any]
+    summable: frozenset[MeshAxis]
 
     def entries(self) -> Sequence[Any]:
         """How every dim is sharded over global axes."""
         return without_local_axes(self.type.spec) or (None,) * len(self.labels)
 
-    def label_over(self, axis: Any) -> str | None:
+    def label_over(self, axis: MeshAxis) -> str | None:
         """The label of the dim that ``axis`` shards, or None."""
         entries = zip(self.labels, self.type.spec or (), strict=False)
         return next((label for label, entry in entries if axis in entry_axes(entry)), None)
@@ -86,7 +87,7 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: An
     bound = []
     for at, (operand, its_labels) in enumerate(zip(operands, labels, strict=True)):
         name = name_of(operand, f"operand {at}")
-        summable: frozenset[Any] = getattr(operand, "summable", frozenset())
+        summable: frozenset[MeshAxis] = getattr(operand, "summable", frozenset())
         type = type_here(operand, name, mesh)
         bound.append(EinsumOperand(name, its_labels, type, can_receive_gradient(operand), summable))
     rule = _rule(linear, bound, output)
@@ -155,12 +156,12 @@ def _bound(at: int, operand: EinsumOperand) -> Bound:
     return Bound(f"x{at}", operand.type, None, operand.grad, operand.name, shape)
 
 
-def _is_sum(axis: Any, operands: Sequence[EinsumOperand], output: Labels, rule: OpRule) -> bool:
+def _is_sum(axis: MeshAxis, operands: Sequence[EinsumOperand], output: Labels, rule: OpRule) -> bool:
     """True if a result that varies over a local axis may be read as a partial sum."""
     return not is_global(axis) and (_contracts_varying(axis, operands, output) or _keeps_sum(axis, operands, rule))
 
 
-def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: Labels) -> bool:
+def _contracts_varying(axis: MeshAxis, operands: Sequence[EinsumOperand], output: Labels) -> bool:
     """True if some label may be sharded over ``axis`` and summed: the operands that vary are those that carry it."""
     contracted = {label for operand in operands for label in operand.labels if label != PLAIN} - set(output)
     return any(
@@ -168,7 +169,7 @@ def _contracts_varying(axis: Any, operands: Sequence[EinsumOperand], output: Lab
     )
 
 
-def _keeps_sum(axis: Any, operands: Sequence[EinsumOperand], rule: OpRule) -> bool:
+def _keeps_sum(axis: MeshAxis, operands: Sequence[EinsumOperand], rule: OpRule) -> bool:
     """True if every operand that varies may be read as a partial sum, and the result is one then."""
     givens = [
         Given(f"x{at}", P if axis in operand.summable else operand.type.get(axis), None, operand.grad)
@@ -178,7 +179,7 @@ def _keeps_sum(axis: Any, operands: Sequence[EinsumOperand], rule: OpRule) -> bo
     return local_rule(rule, givens) is P
 
 
-def _missing(text: str, axis: Any, operand: EinsumOperand) -> SpmdTypeError:
+def _missing(text: str, axis: MeshAxis, operand: EinsumOperand) -> SpmdTypeError:
     return SpmdTypeError(
         f"the type of {operand.name} says nothing about {axis!r}, which is in play in {text!r}",
         code="SW103",
@@ -234,7 +235,7 @@ def _sharding(entry: Any) -> str:
     return "not sharded" if entry is None else f"sharded over {_axes(entry)}"
 
 
-def _beside_shard(text: str, axis: Any, operands: Sequence[EinsumOperand], culprit: EinsumOperand) -> str:
+def _beside_shard(text: str, axis: MeshAxis, operands: Sequence[EinsumOperand], culprit: EinsumOperand) -> str:
     """Why the axis cannot shard what it does; an operand without the label must be used differently by each rank."""
     over = [(label, one.name) for one in operands if (label := one.label_over(axis)) is not None]
     for label, name in over[1:]:
@@ -250,7 +251,7 @@ def _beside_shard(text: str, axis: Any, operands: Sequence[EinsumOperand], culpr
 
 
 def _refused_locally(
-    text: str, axis: Any, culprits: Sequence[EinsumOperand], others: Sequence[EinsumOperand], found: AxisRefusal
+    text: str, axis: MeshAxis, culprits: Sequence[EinsumOperand], others: Sequence[EinsumOperand], found: AxisRefusal
 ) -> SpmdTypeError:
     named = " and ".join(one.name for one in culprits)
     beside = ", ".join(f"{one.name} ({one.type.get(axis)!r})" for one in others)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardwise.interop.tagging import set_type, type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
@@ -24,12 +23,12 @@ class NdimWithSpmdType:
         if not isinstance(ndim, int) or isinstance(ndim, bool) or ndim < 0:
             raise SpmdArgumentError(f"NdimWithSpmdType takes a number of dims, got {ndim!r}", code="SW304")
         self.ndim = ndim
-        self.summable: frozenset[Any] = frozenset()
+        self.summable: frozenset[MeshAxis] = frozenset()
         self.described = ""
 
     @classmethod
     def of(
-        cls, ndim: int, type: TensorType = UNTYPED, *, described: str = "", summable: frozenset[Any] = frozenset()
+        cls, ndim: int, type: TensorType = UNTYPED, *, described: str = "", summable: frozenset[MeshAxis] = frozenset()
     ) -> NdimWithSpmdType:
         """A stand-in that carries ``type``."""
         made = cls(ndim)

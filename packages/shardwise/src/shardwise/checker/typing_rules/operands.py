@@ -10,8 +10,10 @@ import torch
 from shardwise.interop.hook_run import current_run, see
 from shardwise.interop.session import current
 from shardwise.interop.tagging import type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type
+from shardwise.types.aliases import Axis
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import PartitionSpec
@@ -35,7 +37,7 @@ def is_strict() -> bool:
     return session is not None and session.strict
 
 
-def is_global(axis: Any) -> bool:
+def is_global(axis: Axis) -> bool:
     """True if shard dims over ``axis`` are followed."""
     entry = current_entry()
     return not is_local_mode() and (entry is None or axis not in entry.local_axes)
@@ -86,10 +88,10 @@ def type_here(x: Any, name: str, entry: CurrentMesh | None) -> TensorType:
         ) from None
 
 
-def sorted_axes(axes: Iterable[Any]) -> list[Any]:
+def sorted_axes(axes: Iterable[MeshAxis]) -> list[MeshAxis]:
     """Outermost first."""
     return sorted(axes, key=lambda axis: axis.sort_key)
 
 
-def is_unknown(type: TensorType, axis: Any) -> bool:
+def is_unknown(type: TensorType, axis: MeshAxis) -> bool:
     return type.ground is Ground.UNKNOWN or type.get(axis) is UNKNOWN

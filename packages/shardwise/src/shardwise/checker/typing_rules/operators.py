@@ -18,10 +18,10 @@ from shardwise.interop.annotating import asserted_type, refine
 from shardwise.interop.hook_run import see
 from shardwise.interop.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.axis import MeshAxis, flatten_axes
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
-from shardwise.op_rules.transition_types import TransitionCall, spec_after, type_after
+from shardwise.op_rules.transition_types import TransitionCall, resolved, spec_after, type_after
 from shardwise.op_rules.transitions import (
     DEFAULTS,
     TRANSITIONS,
@@ -61,19 +61,19 @@ __all__ = [
 ]
 
 
-def all_reduce(x: Any, axis: Any, *, src: Any = DEFAULTS["all_reduce"]["src"], dst: Any, out: Any = None) -> Any:
+def all_reduce(x: Any, axis: MeshAxis, *, src: Any = DEFAULTS["all_reduce"]["src"], dst: Any, out: Any = None) -> Any:
     """The type after summing ``x`` over ``axis``: P or V -> R or I."""
     return _transition("all_reduce", x, axis, src, dst, out)
 
 
-def all_gather(x: Any, axis: Any, *, src: Any = DEFAULTS["all_gather"]["src"], dst: Any, out: Any = None) -> Any:
+def all_gather(x: Any, axis: MeshAxis, *, src: Any = DEFAULTS["all_gather"]["src"], dst: Any, out: Any = None) -> Any:
     """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0."""
     return _transition("all_gather", x, axis, src, dst, out)
 
 
 def reduce_scatter(
     x: Any,
-    axis: Any,
+    axis: MeshAxis,
     *,
     src: Any = DEFAULTS["reduce_scatter"]["src"],
     dst: Any = DEFAULTS["reduce_scatter"]["dst"],
@@ -85,7 +85,7 @@ def reduce_scatter(
 
 def all_to_all(
     x: Any,
-    axis: Any,
+    axis: MeshAxis,
     *,
     src: Any = DEFAULTS["all_to_all"]["src"],
     dst: Any = DEFAULTS["all_to_all"]["dst"],
@@ -95,12 +95,12 @@ def all_to_all(
     return _transition("all_to_all", x, axis, src, dst, out)
 
 
-def reinterpret(x: Any, axis: Any, *, src: Any, dst: Any, out: Any = None) -> Any:
+def reinterpret(x: Any, axis: MeshAxis, *, src: Any, dst: Any, out: Any = None) -> Any:
     """The type after reading the same local tensors as something else."""
     return _transition("reinterpret", x, axis, src, dst, out)
 
 
-def convert(x: Any, axis: Any, *, src: Any, dst: Any, out: Any = None) -> Any:
+def convert(x: Any, axis: MeshAxis, *, src: Any, dst: Any, out: Any = None) -> Any:
     """The type after a change of representation that keeps the value and needs no communication."""
     return _transition("convert", x, axis, src, dst, out)
 
@@ -123,7 +123,7 @@ class RuleTransition(TransitionCall):
         return f"{self.op}({self.name}, {self.axis!r}, src={self.src!r}, dst={self.dst!r})"
 
 
-def _transition(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any:
+def _transition(op: str, x: Any, axis: MeshAxis, src: Any, dst: Any, out: Any) -> Any:
     check_operand(x, op)
     row = _row(op, src, dst)
     name = name_of(x, "the operand")
@@ -148,7 +148,7 @@ def _transition(op: str, x: Any, axis: Any, src: Any, dst: Any, out: Any) -> Any
     else:
         result = type.with_spec(spec_after(step, type.spec, cuts=False))
     if out is None:
-        summable: frozenset[Any] = getattr(x, "summable", frozenset()) - set(parts)
+        summable: frozenset[MeshAxis] = getattr(x, "summable", frozenset()) - set(parts)
         return NdimWithSpmdType.of(ndim, result, described=f"{op}({name})", summable=summable)
     if out.ndim != ndim:
         raise SpmdTypeError(f"{owner()} says that {step} has {ndim} dims, but out has {out.ndim}", code="SW304")
@@ -180,15 +180,11 @@ def _on(placement: Any, ndim: int, name: str) -> Any:
 
 
 def _resolved(x: Any, name: str, axis: MeshAxis) -> tuple[TensorType, tuple[MeshAxis, ...]]:
-    """The operand's type, and the axes of it that make up ``axis``: itself, or smaller ones that flatten to it."""
-    type = type_of(x)
-    for candidate in (type, type_here(x, name, current_entry())):
-        if axis in candidate:
-            return candidate, (axis,)
-        inside = tuple(a for a in candidate.axes if a < axis)
-        if len(inside) > 1 and flatten_axes(inside) == axis:
-            return candidate, inside
-    return type, (axis,)
+    """The operand's type, and the axes of it that make up ``axis``. Errors: SW133 if it is on another mesh."""
+    type, parts = resolved(axis, type_of(x), current_entry())
+    if not parts:
+        type_here(x, name, current_entry())
+    return (type, parts) if parts else (type_of(x), (axis,))
 
 
 def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
@@ -211,7 +207,7 @@ def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
             help=_source_help(step, place),
         )
     if isinstance(step.src, Shard):
-        return _with_shard(x, type, step)
+        return _with_shard(x, type, step, step.src.dim)
     return type
 
 
@@ -234,9 +230,8 @@ def _source_help(step: RuleTransition, place: Any) -> tuple[str, ...]:
     return ()
 
 
-def _with_shard(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
-    """``type`` with the claim that the step's axes shard dim ``src.dim``, innermost."""
-    dim = step.src.dim
+def _with_shard(x: Any, type: TensorType, step: RuleTransition, dim: int) -> TensorType:
+    """``type`` with the claim that the step's axes shard ``dim``, innermost."""
     spec = type.spec or PartitionSpec(*[None] * x.ndim)
     for part in step.axes:
         home = next((at for at, entry in enumerate(spec) if part in entry_axes(entry)), None)

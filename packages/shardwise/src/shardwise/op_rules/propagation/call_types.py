@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.errors import SpmdTypeError
@@ -103,9 +104,9 @@ def propagate(
 
     placer = Placer(rule, call, operands, types)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
-    found: dict[Any, tuple[Placement | Weak, ...]] = {}
+    found: dict[MeshAxis, tuple[Placement | Weak, ...]] = {}
     """For every axis, the placement of each result; a single one: of all."""
-    seen: dict[Any, tuple[list[Given], list[int]]] = {}
+    seen: dict[MeshAxis, tuple[list[Given], list[int]]] = {}
     grad_matters = blockable = False
     for axis in axes:
         givens, positions = givens_along(axis, operands, types)
@@ -188,23 +189,28 @@ def _alone(operand: Bound) -> Call:
 
 
 def _results(
-    found: Mapping[Any, tuple[Placement | Weak, ...]],
+    found: Mapping[MeshAxis, tuple[Placement | Weak, ...]],
     specs: Sequence[PartitionSpec | None],
-    uneven: Collection[Any],
+    uneven: Collection[MeshAxis],
     mesh: CurrentMesh | None,
 ) -> list[TensorType]:
     """The type of every result; a single one: of all. A result of constants alone is one."""
     count = max((len(places) for places in found.values()), default=1)
     made = []
     for number in range(max(count, len(specs))):
-        places = {axis: own[number] if len(own) > 1 else own[0] for axis, own in found.items()}
-        weak = [axis for axis, place in places.items() if isinstance(place, Weak)]
+        places: dict[MeshAxis, Placement] = {}
+        weak: dict[MeshAxis, Weak] = {}
+        for axis, own in found.items():
+            place = own[number] if len(own) > 1 else own[0]
+            if isinstance(place, Weak):
+                weak[axis] = place
+                # A constant in the shape of a shard: elsewhere it is whichever the others need.
+                place = next((one for one in own if not isinstance(one, Weak) and one.is_equal), R)
+            places[axis] = place
         if weak and len(weak) == len(places):
-            zero = all(place is Weak.ZERO for place in places.values())
+            zero = all(place is Weak.ZERO for place in weak.values())
             made.append(constant_type(mesh.axes if mesh is not None else (), zero=zero))
             continue
-        for axis in weak:  # a constant in the shape of a shard: elsewhere it is whichever the others need
-            places[axis] = next((place for place in found[axis] if place in (R, I)), R)
         type = TensorType.of(places)
         if specs:
             type = result_type(type, specs[number] if len(specs) > 1 else specs[0], uneven)
@@ -212,7 +218,7 @@ def _results(
     return made
 
 
-def _sources(type: TensorType, seen: Mapping[Any, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
+def _sources(type: TensorType, seen: Mapping[MeshAxis, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
     """For every axis of the type, the operand that it got the placement from."""
     return tuple(
         next((at for given, at in zip(*seen[axis], strict=True) if given.place is type.get(axis)), None)
@@ -245,7 +251,7 @@ def _present(
     return type
 
 
-def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) -> list[Any]:
+def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) -> list[MeshAxis]:
     axes = {axis for type in types if isinstance(type, TensorType) for axis in type.axes}
     if mesh is not None:
         axes |= mesh.axes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
@@ -30,14 +30,14 @@ class Bound:
     dtype: str = ""
 
 
-def sharded_dim(type: TensorType | Weak, axis: Any) -> int | None:
+def sharded_dim(type: TensorType | Weak, axis: MeshAxis) -> int | None:
     """The dim on which an operand of this type is sharded over ``axis``."""
     shard = partition_spec_get_shard(type.spec, axis) if isinstance(type, TensorType) else None
     return None if shard is None else shard.dim
 
 
 def givens_along(
-    axis: Any, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
+    axis: MeshAxis, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
 ) -> tuple[list[Given], list[int]]:
     """The operands as the local rule sees them along ``axis``, and their positions; untyped ones are left out."""
     givens: list[Given] = []

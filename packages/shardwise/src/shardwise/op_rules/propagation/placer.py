@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
@@ -33,9 +34,9 @@ class Scope:
     ``claimed``     axes along which this call asks for one.
     """
 
-    local_axes: frozenset[Any] = frozenset()
+    local_axes: frozenset[MeshAxis] = frozenset()
     partials: bool = True
-    claimed: frozenset[Any] = frozenset()
+    claimed: frozenset[MeshAxis] = frozenset()
 
 
 class Placer:
@@ -47,11 +48,11 @@ class Placer:
         self.operands = operands
         self.types = types
         self.tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
-        self.dims: dict[Any, tuple[int | None, ...]] = {}
+        self.dims: dict[MeshAxis, tuple[int | None, ...]] = {}
         """For every axis that shards a result: the dim of each result."""
-        self.uneven: set[Any] = set()
+        self.uneven: set[MeshAxis] = set()
         """Those of them whose shards may differ in length."""
-        self.summed: set[Any] = set()
+        self.summed: set[MeshAxis] = set()
         """The axes over which a dim is sharded that is contracted."""
 
     @functools.cached_property
@@ -60,7 +61,7 @@ class Placer:
         return None if self.rule.labels is None else self.rule.labels(self.call)
 
     def place(
-        self, axis: Any, scope: Scope, places: tuple[Placement | Weak, ...]
+        self, axis: MeshAxis, scope: Scope, places: tuple[Placement | Weak, ...]
     ) -> tuple[Placement | Weak, ...] | Refusal:
         """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
@@ -112,7 +113,7 @@ class Placer:
             return Refusal("SW418", "sizes in a call are one rank's", (self.tensors[0],))
         return (UNKNOWN,)
 
-    def _pending(self, axis: Any, sharded: Sequence[Sharded]) -> Refusal | None:
+    def _pending(self, axis: MeshAxis, sharded: Sequence[Sharded]) -> Refusal | None:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
         givens, _ = givens_along(axis, self.operands, self.types)  # of all operands, or nobody would ask
@@ -125,7 +126,7 @@ class Placer:
         label = next(row[one.dim] for _, one, row in rows if one.dim is not None)
         return {at for at, one, row in rows if one.uniform and label in row}
 
-    def _sharded(self, at: int, axis: Any) -> Sharded:
+    def _sharded(self, at: int, axis: MeshAxis) -> Sharded:
         type = self.types[at]
         if isinstance(type, Weak):
             original = self.operands[at].type
@@ -134,7 +135,7 @@ class Placer:
         shard = partition_spec_get_shard(type.spec, axis)
         return Sharded(type.get(axis), None if shard is None else shard.dim, uneven=axis in type.uneven)
 
-    def _is_cut(self, at: int, axis: Any) -> bool:
+    def _is_cut(self, at: int, axis: MeshAxis) -> bool:
         type = self.types[at]
         return isinstance(type, TensorType) and partition_spec_get_shard(type.spec, axis) is not None
 
@@ -160,7 +161,7 @@ class Placer:
 
     def _crossed(self, labelling: Labelling) -> tuple[int, ...]:
         """Operands in which a contracted dim is sharded over the same axes in different orders."""
-        orders: dict[str, dict[tuple[Any, ...], int]] = {}
+        orders: dict[str, dict[tuple[MeshAxis, ...], int]] = {}
         for at, labels in zip(self.tensors, labelling.operands, strict=True):
             type = self.types[at]
             for label, entry in zip(labels, (type.spec or ()) if isinstance(type, TensorType) else (), strict=False):
@@ -169,10 +170,10 @@ class Placer:
                     orders.setdefault(label, {}).setdefault(found, at)
         return next((tuple(one.values()) for one in orders.values() if len(one) > 1), ())
 
-    def _in_order(self, axes: Sequence[Any]) -> list[Any] | Refusal:
+    def _in_order(self, axes: Sequence[MeshAxis]) -> list[MeshAxis] | Refusal:
         if len(axes) < 2:
             return list(axes)
-        orders: dict[tuple[Any, ...], int] = {}
+        orders: dict[tuple[MeshAxis, ...], int] = {}
         for at in self.tensors:
             type = self.types[at]
             for entry in (type.spec or ()) if isinstance(type, TensorType) else ():
@@ -194,11 +195,11 @@ def whole_shape(type: TensorType, shape: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _agrees(part: Sequence[Any], whole: Sequence[Any]) -> bool:
+def _agrees(part: Sequence[MeshAxis], whole: Sequence[MeshAxis]) -> bool:
     return [axis for axis in whole if axis in part] == list(part)
 
 
-def result_type(base: TensorType, spec: PartitionSpec | None, uneven: Collection[Any] = ()) -> TensorType:
+def result_type(base: TensorType, spec: PartitionSpec | None, uneven: Collection[MeshAxis] = ()) -> TensorType:
     """``base`` with the spec; an axis that shards some other result only is V without a spec there.
 
     ``uneven``  axes whose shards may differ in length.

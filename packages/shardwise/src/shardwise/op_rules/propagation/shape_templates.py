@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from shardwise.types.placement import UNKNOWN, V
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import UNKNOWN, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -37,7 +37,7 @@ def shaped(
     entries = list(type.spec or PartitionSpec(*[None] * len(shape)))
     source = operands[0].shape if operands and operands[0].shape is not None else ()
     refusals: list[AxisRefusal] = []
-    changes: dict[Any, Any] = {}
+    changes: dict[MeshAxis, Placement] = {}
     for dim, entry in enumerate(template.spec):
         taken = bool(entry_axes(entries[dim]))
         for axis in entry_axes(entry):
