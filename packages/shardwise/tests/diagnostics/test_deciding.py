@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from shardwise.diagnostics.deciding import decides
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation
 
 DECIDED = [
     "if READ > 0: pass",

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.diagnostics.excerpt import Mark, character_column, end_character_column, excerpt
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.paint import plain
 from shardwise.diagnostics.printable import cells, clean, window
+from shardwise.diagnostics.source_location import SourceLocation
 
 FILE = "<excerpt>"
 TEXT = st.text(st.sampled_from("ab (.\t\x1b\u0301é界🎉"), min_size=1, max_size=60).filter(lambda text: text.strip())

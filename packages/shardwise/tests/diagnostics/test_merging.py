@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, SourceLocation
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding_text import render
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merging import merge
 from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult, Stop, StopReason, Trusted
-from shardwise.diagnostics.text import render
+from shardwise.diagnostics.source_location import SourceLocation
 
 HERE, THERE = SourceLocation("train.py", 3), SourceLocation("train.py", 9)
 NOT_LINEAR = Finding("SW112", "relu needs complete values", HERE, "relu", "tp")

@@ -3,9 +3,10 @@ import threading
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, SourceLocation
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, Stop, StopReason, group
 from shardwise.diagnostics.source import Site, user_site
+from shardwise.diagnostics.source_location import SourceLocation
 
 ERROR = Finding("SW112", "gelu needs complete values", location=SourceLocation("m.py", 3), op="gelu", axis="tp")
 WARNING = Finding("SW116", "ranks may branch differently", location=SourceLocation("m.py", 4), op="bool", axis="tp")

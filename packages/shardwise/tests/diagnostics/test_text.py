@@ -6,11 +6,13 @@ import textwrap
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding, Hop, Operand, SourceLocation
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding_text import render
 from shardwise.diagnostics.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printable import cells, clean, safe_repr, safe_str, window
 from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted
-from shardwise.diagnostics.text import render, render_result
+from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+from shardwise.diagnostics.text import render_result
 
 ROOT = "/project"
 MODEL = """\

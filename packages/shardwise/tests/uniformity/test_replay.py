@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall, TracedGroup, Wait
 from shardwise.uniformity.replay import compare
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shardwise import I, P, R, S, V, set_current_mesh
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.annotating import asserted_type
 from shardwise.interop.recording import Draw, Key, Record
 from shardwise.oracle.reassemble import Grid

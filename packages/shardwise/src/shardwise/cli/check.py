@@ -161,8 +161,9 @@ def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
         from shardwise.diagnostics.annotations import to_github
 
         return to_github(result)
+    from shardwise.diagnostics.finding_text import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
-    from shardwise.diagnostics.text import WIDTH, render_result
+    from shardwise.diagnostics.text import render_result
 
     terminal = sys.stdout.isatty()
     coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.diagnostics.told_errors import in_one_line, location_of, own_traceback, syntax_location

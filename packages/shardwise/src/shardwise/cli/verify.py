@@ -106,8 +106,8 @@ def verify(
 
         click.echo(to_json(verdict))
         return verdict.exit_code
+    from shardwise.diagnostics.finding_text import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
-    from shardwise.diagnostics.text import WIDTH
     from shardwise.verifier.text import render_verdict
 
     terminal = sys.stdout.isatty()

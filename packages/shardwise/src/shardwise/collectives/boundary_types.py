@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.asserting import commit

@@ -10,9 +10,9 @@ import os
 from .codes import Severity
 from .excerpt import character_column, end_character_column
 from .finding import Finding
+from .finding_text import shown_path
 from .printable import safe_str
 from .result import RunResult
-from .text import shown_path
 
 
 def to_github(result: RunResult, *, root: str | None = None) -> str:

@@ -19,10 +19,16 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
+    """An offence: ``name`` in kebab-case, ``summary`` in a sentence.
+
+    ``label``  what is said under the call where it adds to the headline; ``{operand}`` is the name of the one culprit.
+    """
+
     code: str
     name: str
     summary: str
     severity: Severity = Severity.ERROR
+    label: str = ""
 
 
 _TABLE = (
@@ -30,15 +36,51 @@ _TABLE = (
     Code("SW102", "missing-annotation", "an operand without any type meets typed ones"),
     Code("SW103", "missing-axis", "an operand's type says nothing about a mesh axis that is in play"),
     Code("SW110", "partial-meets-varying", "a pending sum is combined with a varying operand"),
-    Code("SW111", "product-of-partials", "two pending sums are multiplied"),
-    Code("SW112", "partial-sum-in-nonlinear-op", "a pending sum enters an operator that is not linear"),
-    Code("SW113", "term-added-per-rank", "a term that is not partial is added to a pending sum"),
+    Code(
+        "SW111",
+        "product-of-partials",
+        "two pending sums are multiplied",
+        label="the product of sums is not the sum of products",
+    ),
+    Code(
+        "SW112",
+        "partial-sum-in-nonlinear-op",
+        "a pending sum enters an operator that is not linear",
+        label="non-linear in {operand}",
+    ),
+    Code(
+        "SW113",
+        "term-added-per-rank",
+        "a term that is not partial is added to a pending sum",
+        label="added once per rank",
+    ),
     Code("SW114", "partial-in-nonlinear-argument", "a pending sum is a divisor, an index, a mask or a condition"),
-    Code("SW115", "partial-value-read", "Python reads the value of a pending sum"),
-    Code("SW116", "varying-value-read", "Python branches on a value that differs between ranks", Severity.WARNING),
+    Code(
+        "SW115",
+        "partial-value-read",
+        "Python reads the value of a pending sum",
+        label="reads one rank's share of the sum",
+    ),
+    Code(
+        "SW116",
+        "varying-value-read",
+        "Python branches on a value that differs between ranks",
+        Severity.WARNING,
+        label="may differ between ranks",
+    ),
     Code("SW117", "varying-shape", "ranks hand tensors of different lengths to one collective", Severity.WARNING),
-    Code("SW120", "in-place-retype", "an in-place or out= call would change its destination's type"),
-    Code("SW121", "unsynchronised-random", "a random operator draws different numbers for values that must be equal"),
+    Code(
+        "SW120",
+        "in-place-retype",
+        "an in-place or out= call would change its destination's type",
+        label="would change the type of what it writes to",
+    ),
+    Code(
+        "SW121",
+        "unsynchronised-random",
+        "a random operator draws different numbers for values that must be equal",
+        label="draws different numbers on each rank",
+    ),
     Code("SW130", "annotation-conflict", "an annotation contradicts the type that the tensor has"),
     Code("SW131", "shard-conflict", "two shardings of one tensor contradict each other"),
     Code("SW132", "bad-annotation", "an annotation cannot be meant for this tensor"),
@@ -87,7 +129,12 @@ _TABLE = (
     Code("SW504", "crossed-waits", "ranks wait for each other in calls that they issue in different orders"),
     Code("SW505", "collective-mismatch", "the arguments of one collective do not fit together across ranks"),
     Code("SW506", "unmatched-message", "a send without its receive, or a receive without its send"),
-    Code("SW601", "replicated-loss", "backward starts from a replicate loss: the gradient is counted once per rank"),
+    Code(
+        "SW601",
+        "replicated-loss",
+        "backward starts from a replicate loss: the gradient is counted once per rank",
+        label="counts the gradient once per rank",
+    ),
     Code("SW602", "varying-loss", "backward starts from a varying loss"),
     Code("SW603", "untyped-loss", "backward starts from a loss without a type"),
     Code("SW604", "gradient-accumulation-conflict", "backward adds a pending sum to a gradient that has been summed"),

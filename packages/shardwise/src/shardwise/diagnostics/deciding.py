@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .finding import SourceLocation
+from .source_location import SourceLocation
 from .syntax import Span, span_of
 
 

@@ -15,9 +15,9 @@ import linecache
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .finding import SourceLocation
 from .paint import Line
 from .printable import cells, clean, window
+from .source_location import SourceLocation
 
 _ELLIPSIS = "..."
 _CONTEXT = 12

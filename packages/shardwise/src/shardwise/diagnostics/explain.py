@@ -13,9 +13,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwise.types.errors import SpmdValueError
-
 from .codes import CODES, Code
+from .errors import SpmdValueError
 
 _PAGES = Path(__file__).parent / "explain"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

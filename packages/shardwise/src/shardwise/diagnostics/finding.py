@@ -1,50 +1,13 @@
-"""What is a finding? A frozen value that says what is wrong, where, with which operands, and what would mend it."""
+"""Findings: frozen values that say what is wrong, where, with which operands, and what would mend it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .codes import CODES, Severity
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
-    """A span of source: 1-based lines, 0-based columns as Python's own; columns are None when unknown."""
-
-    file: str
-    line: int
-    end_line: int | None = None
-    column: int | None = None
-    end_column: int | None = None
-    function: str = ""
-
-    def __str__(self) -> str:
-        column = "" if self.column is None else f":{self.column + 1}"
-        return f"{self.file}:{self.line}{column}"
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One step of provenance: ``text`` says what happened at ``location``, e.g. ``partial over tp since here``."""
-
-    text: str
-    location: SourceLocation
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """An operand of the offending call.
-
-    ``name``   as written in the source (``h``, ``self.weight``), else the parameter's name.
-    ``type``   the full typed shape, e.g. ``f32[4, 512] {dp: V, tp: P}``.
-    ``location``  the operand's own span; None when it cannot be told.
-    ``origin`` where the operand got its type, nearest first, at most two hops.
-    """
-
-    name: str
-    type: str
-    location: SourceLocation | None = None
-    origin: tuple[Hop, ...] = ()
+from .finding_text import render
+from .source_location import Operand, SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +23,12 @@ class Diagnosis:
     message: str
     facts: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
+
+    def at(
+        self, location: SourceLocation | None, op: str = "", axis: str = "", operands: Iterable[Operand] = ()
+    ) -> Finding:
+        """The finding that it is about a call at ``location``."""
+        return Finding(self.code, self.message, location, op, axis, tuple(operands), self.facts, self.help)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +68,6 @@ class Finding:
 
     def __str__(self) -> str:
         """The whole finding as plain text: headline, source, facts, help."""
-        from .text import render  # the printer needs this module
-
         return render(self)
 
     @property

@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shardwise.types.errors import SpmdValueError
-
-from .finding import Finding, Hop, Operand, SourceLocation
+from .errors import SpmdValueError
+from .finding import Finding
 from .printable import safe_str
 from .result import RunResult, Stop, StopReason, Trusted
+from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/1"
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from .finding import Finding, SourceLocation
+from .finding import Finding
 from .ranks import ranks_text
 from .result import RunResult, Stop, StopReason, Trusted
+from .source_location import SourceLocation
 
 
 def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, collectives: int = 0) -> RunResult:

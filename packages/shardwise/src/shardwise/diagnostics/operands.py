@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FrameType, MemberDescriptorType
 from typing import Any
 
-from .finding import SourceLocation
+from .source_location import SourceLocation
 from .syntax import Expression, expression_at, source_of, span_of
 
 _LONGEST_NAME = 48

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
-from .finding import Finding, SourceLocation
+from .finding import Finding
 from .source import Site
+from .source_location import SourceLocation
 
 
 class ExitCode(enum.IntEnum):

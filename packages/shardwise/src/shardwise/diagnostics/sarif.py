@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 from .codes import CODES, Severity
 from .excerpt import character_column, end_character_column
-from .finding import Finding, Operand, SourceLocation
+from .finding import Finding
+from .finding_text import shown_path
 from .printable import safe_str
 from .result import RunResult
-from .text import shown_path
+from .source_location import Operand, SourceLocation
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 
-from .finding import SourceLocation
+from .source_location import SourceLocation
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__, copy.__file__, functools.__file__]

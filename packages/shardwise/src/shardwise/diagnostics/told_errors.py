@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-from .finding import SourceLocation
 from .source import Site, is_internal
+from .source_location import SourceLocation
 
 
 def in_one_line(error: BaseException) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.finding import Hop, Operand, SourceLocation
+from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame, user_site
+from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.errors import attach
 from shardwise.types.errors import SpmdTypeError
 
 from .tracebacks import filter_frames

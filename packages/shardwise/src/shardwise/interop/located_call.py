@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, Finding, Hop, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis, Finding
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
+from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import torch
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.source import user_location
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
 from shardwise.types.tensor_type import TensorType
 

@@ -18,11 +18,11 @@ import torch
 import typing_extensions
 
 from shardwise.diagnostics.codes import Severity
+from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdTypeError
 
 from .silence import is_silenced, silent_code
 from .torch_compat import in_backward
@@ -99,11 +99,11 @@ class Session:
             return
         if self.judged is not None and error.code not in self.judged:
             return
-        warning = error.finding.severity is Severity.WARNING
+        finding = attach(error)
         if self.collector is not None:
-            self.collector.add(error.finding)
-        elif warning:
-            _warn(error.finding)
+            self.collector.add(finding)
+        elif finding.severity is Severity.WARNING:
+            _warn(finding)
         else:
             raise error
 

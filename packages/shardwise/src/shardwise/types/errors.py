@@ -1,103 +1,19 @@
-"""What is raised when a program is wrong: one family of exceptions, each carrying its finding.
+"""The exceptions of ``diagnostics.errors``, under the name by which the rest of the package knows them."""
 
-``SpmdTypeError`` is a ``RuntimeError`` and not a ``TypeError`` on purpose: Python swallows a ``TypeError`` raised
-inside an operator and tries the reflected one. Calls that are wrong whatever the types are also ``ValueError`` or
-``TypeError``, so that both habits of ``except`` work.
-"""
+from shardwise.diagnostics.errors import (
+    DTensorPropagationError,
+    RedistributeError,
+    SpmdArgumentError,
+    SpmdTypeError,
+    SpmdValueError,
+    shown,
+)
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-_make_finding: Callable[[SpmdTypeError], Any] | None = None
-
-
-def set_finding_maker(make: Callable[[SpmdTypeError], Any]) -> None:
-    """Called once by the diagnostics room, which knows how to tell an error that no boundary has seen."""
-    global _make_finding
-    _make_finding = make
-
-
-def shown(value: Any) -> str:
-    """``repr(value)`` for a message; an object whose ``repr`` raises is told by its type."""
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-
-
-class SpmdTypeError(RuntimeError):
-    """A violation of the typing rules.
-
-    ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
-    ``help``     remedies, each a call that can be pasted.
-    ``axis``     the mesh axis at fault, where there is one.
-    ``attached`` the finding that a boundary gave it, or None.
-    ``finding``  the structured finding (place, operands, repairs): the attached one, else one made on first use from
-                 the traceback; None while the diagnostics room is not loaded.
-    ``context``  the offending call with its operands, printed under the message; may be set later.
-    ``note``     a remark on how the error is shown, printed before the context; may be set later.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: str = "SW905",
-        help: tuple[str, ...] = (),
-        axis: Any = None,
-        context: str | None = None,
-        finding: Any = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.help = tuple(help)
-        self.axis = axis
-        self.context = context
-        self.attached = finding
-        self.note = ""
-
-    @property
-    def finding(self) -> Any:
-        if self.attached is None and self.__traceback__ is not None and _make_finding is not None:
-            self.attached = _make_finding(self)
-        return self.attached
-
-    @finding.setter
-    def finding(self, finding: Any) -> None:
-        self.attached = finding
-
-    @property
-    def message(self) -> str:
-        """The message without help and context."""
-        return str(self.args[0])
-
-    def __str__(self) -> str:
-        if self.attached is not None:
-            lines = [str(self.attached)]
-        else:
-            lines = [self.message, *(f"  = help: {line}" for line in self.help)]
-        if self.note:
-            last = lines[-1].rpartition("\n")[2]
-            indent = last[: len(last) - len(last.lstrip())] or "  "
-            lines.append(f"{indent}= note: {self.note}")
-        if self.context:
-            lines += ["", self.context]
-        return "\n".join(lines)
-
-
-class SpmdValueError(SpmdTypeError, ValueError):
-    """A call with an argument value that is wrong whatever the operands' types are."""
-
-
-class SpmdArgumentError(SpmdTypeError, TypeError):
-    """A call with an argument of the wrong Python type."""
-
-
-class RedistributeError(SpmdTypeError):
-    """A collective on a mesh axis that is not the innermost one sharding its dim."""
-
-
-class DTensorPropagationError(SpmdTypeError):
-    """A global placement that cannot be expressed. The name is the reference API's; no DTensor is involved."""
+__all__ = [
+    "DTensorPropagationError",
+    "RedistributeError",
+    "SpmdArgumentError",
+    "SpmdTypeError",
+    "SpmdValueError",
+    "shown",
+]

@@ -6,8 +6,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.source_location import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from shardwise.diagnostics.finding import Finding, Operand, SourceLocation
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.source_location import Operand, SourceLocation
 
 from .calls import End, Ending, TracedCall
 from .matching import Clash, Meeting

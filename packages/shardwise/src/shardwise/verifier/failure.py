@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import json
 import math
 from typing import Any
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.recording import Key
 
 from .difference import Difference

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.result import RunResult
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.recording import Draw, Record
 from shardwise.types.aliases import Axis
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.finding_text import WIDTH, location_text
+from shardwise.diagnostics.finding_text import render as render_finding
 from shardwise.diagnostics.limits import DEFAULT, Limits, counted, rest
 from shardwise.diagnostics.paint import Line, paint
 from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.diagnostics.text import WIDTH, location_text
-from shardwise.diagnostics.text import render as render_finding
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.recording import Key
 
 from .difference import Difference

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from shardwise.diagnostics.finding import SourceLocation
 from shardwise.diagnostics.source import Site, is_internal
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.torch_compat import flight_records, ranks_by_group_name
 from shardwise.types.notation import abbreviate
 

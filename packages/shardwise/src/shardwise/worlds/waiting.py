@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardwise.diagnostics.finding import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation
 
 _SHOWN = 8
 """How many ranks are listed one by one."""

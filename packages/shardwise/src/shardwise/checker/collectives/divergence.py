@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.axis import MeshAxis

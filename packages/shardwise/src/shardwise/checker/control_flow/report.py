@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
-from shardwise.diagnostics.finding import Diagnosis, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_internal
+from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, provenance, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.normalize import axis_argument

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, Operand, SourceLocation
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.located_call import LocatedCall, axis_text, gradients_as_operands, report
 from shardwise.interop.parameter_names import listed, names_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.function_declarations import HOOK, has_typed_forward, is_local

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardwise.diagnostics.boundary import attach
+from shardwise.diagnostics.errors import attach
 from shardwise.interop.function_declarations import MARK
 from shardwise.types.errors import SpmdTypeError
 

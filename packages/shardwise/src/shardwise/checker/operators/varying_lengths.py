@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, Hop
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry

@@ -2,8 +2,8 @@ import inspect
 
 import pytest
 
-from shardwise.diagnostics.boundary import attach
-from shardwise.diagnostics.finding import Operand, SourceLocation
+from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 

@@ -1,0 +1,136 @@
+"""What is raised when a program is wrong: one family of exceptions, each carrying its finding.
+
+``SpmdTypeError`` is a ``RuntimeError`` and not a ``TypeError`` on purpose: Python swallows a ``TypeError`` raised
+inside an operator and tries the reflected one. Calls that are wrong whatever the types are also ``ValueError`` or
+``TypeError``, so that both habits of ``except`` work. Whoever raises says the code, the message and the remedies;
+whoever stands at the edge of the library knows the operator, the axis and the operands, and calls ``attach``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .codes import CODES
+from .finding import Finding
+from .source import location_of_traceback, user_location
+from .source_location import Operand, SourceLocation
+
+_FALLBACK = "SW905"
+
+
+def shown(value: Any) -> str:
+    """``repr(value)`` for a message; an object whose ``repr`` raises is told by its type."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+class SpmdTypeError(RuntimeError):
+    """A violation of the typing rules.
+
+    ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
+    ``help``     remedies, each a call that can be pasted.
+    ``axis``     the mesh axis at fault, where there is one.
+    ``attached`` the finding that a boundary gave it, or None.
+    ``finding``  the structured finding (location, operands, repairs): the attached one, else one made on first use from
+                 the traceback; None if it was never raised.
+    ``context``  the offending call with its operands, printed under the message; may be set later.
+    ``note``     a remark on how the error is shown, printed before the context; may be set later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "SW905",
+        help: tuple[str, ...] = (),
+        axis: Any = None,
+        context: str | None = None,
+        finding: Finding | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.help = tuple(help)
+        self.axis = axis
+        self.context = context
+        self.attached = finding
+        self.note = ""
+
+    @property
+    def finding(self) -> Finding | None:
+        if self.attached is None and self.__traceback__ is not None:
+            attach(self)
+        return self.attached
+
+    @finding.setter
+    def finding(self, finding: Finding | None) -> None:
+        self.attached = finding
+
+    @property
+    def message(self) -> str:
+        """The message without help and context."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        if self.attached is not None:
+            lines = [str(self.attached)]
+        else:
+            lines = [self.message, *(f"  = help: {line}" for line in self.help)]
+        if self.note:
+            last = lines[-1].rpartition("\n")[2]
+            indent = last[: len(last) - len(last.lstrip())] or "  "
+            lines.append(f"{indent}= note: {self.note}")
+        if self.context:
+            lines += ["", self.context]
+        return "\n".join(lines)
+
+
+class SpmdValueError(SpmdTypeError, ValueError):
+    """A call with an argument value that is wrong whatever the operands' types are."""
+
+
+class SpmdArgumentError(SpmdTypeError, TypeError):
+    """A call with an argument of the wrong Python type."""
+
+
+class RedistributeError(SpmdTypeError):
+    """A collective on a mesh axis that is not the innermost one sharding its dim."""
+
+
+class DTensorPropagationError(SpmdTypeError):
+    """A global placement that cannot be expressed. The name is the reference API's; no DTensor is involved."""
+
+
+def attach(
+    error: SpmdTypeError,
+    *,
+    location: SourceLocation | None = None,
+    op: str = "",
+    axis: str = "",
+    operands: Iterable[Operand] = (),
+    facts: Iterable[str] = (),
+) -> Finding:
+    """The finding of ``error``, made now unless it has one.
+
+    The message's first line is the headline, further lines become facts. Without ``location`` it is the innermost call
+    in the user's own code: that of the traceback if the error has left it, else the one that is running.
+    """
+    if error.attached is not None:
+        return error.attached
+    if location is None:
+        location = location_of_traceback(error.__traceback__) or user_location()
+    first, *more = error.message.splitlines() or [""]
+    finding = Finding(
+        code=error.code if error.code in CODES else _FALLBACK,
+        message=first,
+        location=location,
+        op=op,
+        axis=axis,
+        operands=tuple(operands),
+        facts=(*(line.strip() for line in more if line.strip()), *facts),
+        help=tuple(error.help),
+    )
+    error.finding = finding
+    return finding
