@@ -49,7 +49,6 @@ def test_forward(equation: str, placements: str, result: str) -> None:
     if result.startswith("SW"):
         assert verdict.code == result
         assert verdict.refused
-        assert verdict.ways
     else:
         assert verdict.code == ""
         assert str(verdict.forward[-1].placing) == result
@@ -101,11 +100,6 @@ def join(parts: list[torch.Tensor], labels: str, text: str) -> torch.Tensor:
     if text == "P":
         return parts[0] + parts[1]
     return torch.cat(parts, labels.index(text[2]))
-
-
-def test_the_ways_out_start_with_the_cheapest() -> None:
-    assert judge("bi,io->bo", "i", "R").ways[0] == "convert operand 2 R -> S(i): result P"
-    assert judge("bi,io->bo", "b", "I").ways[0].startswith("convert operand 2 I -> R")
 
 
 @pytest.mark.parametrize("equation", ["ij,jk->il", "ii->i", "i..,j->ij", "", "i1,1->i"])

@@ -7,12 +7,13 @@ import itertools
 import pytest
 
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.op_rules.propagation.einsum_calculus import Einsum, Placing
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded
 from shardwise.op_rules.registry import lookup
-from shardwise.planner.repairs import local_repairs, sharding_repairs
+from shardwise.planner.repairs import einsum_repairs, local_repairs, sharding_repairs
 from shardwise.planner.search import Step, cheapest, combinations, search, step
-from shardwise.types.placement import I, P, R, S, V
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, S, Shard, V
 
 KINDS = (R, I, V, P)
 
@@ -95,3 +96,42 @@ def test_the_search_tries_single_steps_before_pairs_and_keeps_what_is_admitted()
     assert tried == [(one,), (other,), (one, other)]
     found = cheapest(search(tried, lambda steps: len(steps) if other in steps else None))
     assert [(repair.steps, repair.result) for repair in found] == [((other,), 1), ((one, other), 2)]
+
+
+EINSUMS = ("sbi,io->sbo", "bhqd,bhkd->bhqk", "ij,jk,kl->il", "i,i->")
+
+
+def einsum_ways(equation, *placements):
+    einsum = Einsum(equation)
+    placings = [Placing(V, one) if one.islower() else Placing(PerMeshAxisLocalSpmdType(one)) for one in placements]
+    return einsum, placings, einsum_repairs(einsum.operands, einsum.result, placings)
+
+
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_every_illegal_einsum_has_a_way_out_and_every_way_is_legal(equation):
+    terms = equation.partition("->")[0].split(",")
+    illegal = 0
+    for placements in itertools.product(*([*term, "R", "I", "P"] for term in terms)):
+        einsum, placings, found = einsum_ways(equation, *placements)
+        if not einsum.judge("tp", placings).refused:
+            continue
+        illegal += 1
+        assert found, placements
+        for repair in found:
+            after = list(placings)
+            for one in repair.steps:
+                labels = einsum.operands[one.position]
+                after[one.position] = (
+                    Placing(V, labels[one.dst.dim]) if isinstance(one.dst, Shard) else Placing(one.dst)
+                )
+            verdict = einsum.judge("tp", after)
+            assert (verdict.refused, verdict.forward[-1].placing) == ("", repair.result)
+    assert illegal > 0
+
+
+def test_what_costs_nothing_comes_first_in_an_einsum_too():
+    (first, *_) = einsum_ways("bi,io->bo", "i", "R")[2]
+    assert [(one.position, one.op, one.dst) for one in first.steps] == [(1, "convert", S(0))]
+    assert first.result == Placing(P)
+    (first, *_) = einsum_ways("bi,io->bo", "b", "I")[2]
+    assert [(one.position, one.op, one.dst) for one in first.steps] == [(1, "convert", R)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +21,7 @@ Examples:
   shardwise einsum "bhqd,bhkd->bhqk" "q@cp" "k@cp"     refused, with the ways out
 """
 
+_MOST_WAYS = 4
 _PLACEMENT = re.compile(r"(?:S\((?P<shard>\w)\)|(?P<word>\w))@(?P<axis>\w+)")
 
 
@@ -43,7 +44,7 @@ def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
     except SpmdValueError as error:
         raise click.UsageError("; ".join([error.message, *(f"try {line}" for line in error.help)])) from None
     verdicts = [product.judge(axis, placings[axis]) for axis in axes]
-    click.echo("\n\n".join(map(_text, verdicts)))
+    click.echo("\n\n".join(_text(one, _ways(product, placings[one.axis]) if one.refused else ()) for one in verdicts))
     return ExitCode.FINDINGS if any(verdict.refused for verdict in verdicts) else ExitCode.CLEAN
 
 
@@ -79,12 +80,29 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
     return list(placings), placings
 
 
-def _text(verdict: EinsumVerdict) -> str:
+def _ways(product: Einsum, placings: Sequence[Placing]) -> Iterator[str]:
+    """The cheapest ways out of an illegal einsum, as the steps and what they lead to."""
+    from shardwise.planner.repairs import einsum_repairs
+    from shardwise.types.placement import Shard
+
+    def shown(position: int, placement: object) -> str:
+        labels = product.operands[position]
+        return f"S({labels[placement.dim]})" if isinstance(placement, Shard) else repr(placement)
+
+    for repair in einsum_repairs(product.operands, product.result, placings)[:_MOST_WAYS]:
+        steps = (
+            f"{one.op} operand {one.position + 1} {shown(one.position, one.src)} -> {shown(one.position, one.dst)}"
+            for one in repair.steps
+        )
+        yield f"{' and '.join(steps)}: result {repair.result}"
+
+
+def _text(verdict: EinsumVerdict, ways: Iterable[str]) -> str:
     lines = [f"axis {verdict.axis}"]
     lines += _table("forward", verdict.forward)
     if verdict.refused:
         lines.append(f"  illegal ({verdict.code}): {verdict.refused}")
-        lines += [f"    legal after: {way}" for way in verdict.ways]
+        lines += [f"    legal after: {way}" for way in ways]
     else:
         lines += _table("backward", verdict.backward)
     return "\n".join(lines)

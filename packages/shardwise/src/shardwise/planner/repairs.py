@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
+from shardwise.op_rules.propagation.einsum_calculus import Placing, derive
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.placement import I, P, Placement, R, Shard, V, to_local_type
+from shardwise.types.placement import I, P, PerMeshAxisSpmdType, Placement, R, Shard, V, to_local_type
 
 from .search import Repair, Step, cheapest, combinations, search, step
 
@@ -76,6 +77,38 @@ def sharding_repairs(
         return _after_moves(rule, call, sharded, steps, size, partials)
 
     return cheapest(search(combinations(options, 2 if len(options) <= _MOST_OPERANDS else 1), admits))
+
+
+def einsum_repairs(
+    operands: Sequence[Sequence[str]], result: Sequence[str], placings: Sequence[Placing]
+) -> list[Repair[Placing]]:
+    """Steps of at most two operands after which an einsum is legal, cheapest first; all labels count as equally long.
+
+    ``operands`` and ``result`` are terms of labels; S(i) in a step is the dim that the operand's label i labels.
+    """
+    options = [list(_placed_anew(*each)) for each in zip(range(len(operands)), operands, placings, strict=True)]
+
+    def admits(steps: Sequence[Step]) -> Placing | None:
+        after = list(placings)
+        for one in steps:
+            labels, dst = operands[one.position], one.dst
+            after[one.position] = Placing(V, labels[dst.dim]) if isinstance(dst, Shard) else Placing(dst)
+        outcome = derive(operands, result, after)
+        return None if isinstance(outcome, Refusal) else outcome[0]
+
+    return cheapest(search(combinations(options, 2), admits))
+
+
+_NOMINAL = 8
+"""The extent of every label, and the ranks of the axis, where neither is known."""
+
+
+def _placed_anew(at: int, labels: Sequence[str], now: Placing) -> Iterator[Step]:
+    """What can be done with one operand of an einsum along the axis."""
+    src = Shard(labels.index(now.label)) if now.label else now.place
+    elements = _NOMINAL ** (len(labels) - isinstance(src, Shard))
+    goals: list[PerMeshAxisSpmdType] = [R, *map(Shard, range(len(labels)))]
+    yield from (step(at, src, dst, elements, _NOMINAL) for dst in goals if dst != src)
 
 
 def _moves(at: int, shape: Shape, now: Sharded, size: int) -> Iterator[Step]:

@@ -8,7 +8,6 @@ result's swapped, so the same rule derives every backward sharding; what it must
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -57,14 +56,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class EinsumVerdict:
-    """What one axis comes to. ``refused``: why not, and ``ways`` the moves that make it legal, cheapest first."""
+    """What one axis comes to; ``refused`` says why it comes to nothing (``planner.repairs`` has the ways out)."""
 
     axis: str
     forward: tuple[Line, ...]
     backward: tuple[Line, ...] = ()
     refused: str = ""
     code: str = ""
-    ways: tuple[str, ...] = ()
 
 
 class Einsum:
@@ -91,10 +89,10 @@ class Einsum:
             Line(f"operand {at + 1}", "".join(labels), placing, "given")
             for at, (labels, placing) in enumerate(zip(self.operands, placings, strict=True))
         ]
-        outcome = _derive(self.operands, self.result, placings)
+        outcome = derive(self.operands, self.result, placings)
         if isinstance(outcome, Refusal):
             why = _explain_refusal(outcome, self.operands, placings)
-            return EinsumVerdict(axis, tuple(forward), refused=why, code=outcome.code, ways=self._ways(axis, placings))
+            return EinsumVerdict(axis, tuple(forward), refused=why, code=outcome.code)
         result, why = outcome
         forward.append(Line("result", "".join(self.result), result, why))
         return EinsumVerdict(axis, tuple(forward), tuple(self._backward(placings, result)))
@@ -109,39 +107,6 @@ class Einsum:
             lines.append(Line(f"gradient of operand {at + 1}", "".join(labels), wanted, why))
         return lines
 
-    def _ways(self, axis: str, placings: Sequence[Placing]) -> tuple[str, ...]:
-        """Moves of at most two operands after which the einsum is legal; fewest bytes first."""
-        found: list[tuple[int, int, str]] = []
-        options = [list(_moves(labels, placing)) for labels, placing in zip(self.operands, placings, strict=True)]
-        for count in (1, 2):
-            for chosen in itertools.combinations(range(len(placings)), count):
-                for moves in itertools.product(*(options[at] for at in chosen)):
-                    after = list(placings)
-                    for at, (_, _, placing) in zip(chosen, moves, strict=True):
-                        after[at] = placing
-                    outcome = _derive(self.operands, self.result, after)
-                    if isinstance(outcome, Refusal):
-                        continue
-                    text = " and ".join(
-                        f"{call} operand {at + 1} {placings[at]} -> {placing}"
-                        for at, (_, call, placing) in zip(chosen, moves, strict=True)
-                    )
-                    found.append((sum(cost for cost, _, _ in moves), count, f"{text}: result {outcome[0]}"))
-        return tuple(text for _, _, text in sorted(found)[:4])
-
-
-def _moves(labels: Sequence[str], placing: Placing) -> list[tuple[int, str, Placing]]:
-    """(rank of the cost, call, placement afterwards) for one operand."""
-    if placing.label:
-        moved = [(2, "all_to_all", Placing(V, label)) for label in labels if label != placing.label]
-        return [(3, "all_gather", Placing(R)), *moved]
-    if placing.place.is_pending_sum("a repair"):
-        scattered = [(3, "reduce_scatter", Placing(V, label)) for label in labels]
-        return [(4, "all_reduce", Placing(R)), *scattered]
-    if placing.place is I:
-        return [(1, "convert", Placing(R)), *((1, "convert", Placing(V, label)) for label in labels)]
-    return [(0, "convert", Placing(V, label)) for label in labels]
-
 
 _AXIS = MeshAxis.of(2, 1)
 """The mesh axis of every question: what it comes to is the same along all."""
@@ -152,7 +117,7 @@ def _type(labels: Sequence[str], placing: Placing) -> TensorType:
     return TensorType.of({_AXIS: placing.place}, spec)
 
 
-def _derive(
+def derive(
     operands: Sequence[Sequence[str]], result: Sequence[str], placings: Sequence[Placing]
 ) -> tuple[Placing, str] | Refusal:
     """The result's placement and the reason, or why there is none."""
@@ -213,7 +178,7 @@ def _explain_gradient(
     swapped = f"{terms}->{''.join(labels)}"
     if wanted.place is I and not wanted.label:
         return f"{swapped}: everything is invariant"
-    derived = _derive([*others, tuple(result)], tuple(labels), [*beside, seed])
+    derived = derive([*others, tuple(result)], tuple(labels), [*beside, seed])
     if isinstance(derived, Refusal):
         return f"{swapped}: a vector-Jacobian product is linear in the result's gradient, which is {seed}"
     return f"{swapped}: {derived[1]}"
