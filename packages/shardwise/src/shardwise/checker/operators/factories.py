@@ -21,7 +21,7 @@ from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..call.cache_key import gradient_bits, key_of
+from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call, learn
@@ -51,7 +51,7 @@ def factory(op: Op) -> Handler:
         keyed = key_of(session, args, kwargs)
         if keyed is None:
             return slow(session, func, args, kwargs, None)
-        key = (*keyed[0], *gradient_bits(args, kwargs))
+        key = tuple(keyed[0])
         tag = constants.get(key, _UNKNOWN)
         if tag is _UNKNOWN:
             return slow(session, func, args, kwargs, key)

@@ -58,9 +58,7 @@ def foreach(name: str) -> Handler | None:
         if outcomes is None:
             return slow(session, func, args, kwargs, key)
         results = func(*args, **kwargs)
-        checked = sum(outcome.checked for outcome in outcomes)
-        session.checked += checked
-        session.unchecked += len(outcomes) - checked
+        _count(session, outcomes)
         _hand_on(results, outcomes, args[0], text)
         return results
 
@@ -81,12 +79,15 @@ def foreach(name: str) -> Handler | None:
             may_be_known(op, outcome, *call) for outcome, call in zip(outcomes, calls, strict=True)
         )
         if op.in_place:
-            known &= not any(outcome.results for outcome in outcomes) and all(
-                leaves(call[0][0], outcome.type) for call, outcome in zip(calls, outcomes, strict=True)
+            # What has no tag gets one below.
+            known &= all(
+                tag_of(call[0][0]) is not None and not outcome.results and leaves(call[0][0], outcome.type)
+                for call, outcome in zip(calls, outcomes, strict=True)
             )
             for (first, *others), outcome in zip((call[0] for call in calls), outcomes, strict=True):
                 settled += settle(session, op.name, first, outcome.type, [("other", value) for value in others[:1]])
         results = func(*args, **kwargs)
+        _count(session, outcomes)
         if known and key is not None:
             _remember(op, writes, verdicts, key, outcomes)
         write(settled, Origin(user_site(), text))
@@ -112,6 +113,12 @@ def _remember(
     verdicts[key] = outcomes
 
 
+def _count(session: CheckSession, outcomes: Sequence[Outcome]) -> None:
+    checked = sum(outcome.checked for outcome in outcomes)
+    session.checked += checked
+    session.unchecked += len(outcomes) - checked
+
+
 def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[Any], text: str) -> None:
     """Give each result the type of its element; its history begins here, or with the gradient that it is made of."""
     if not results:
@@ -133,13 +140,10 @@ def _element(args: Sequence[Any], kwargs: Mapping[str, Any], position: int) -> t
 def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     if any(type_of(tensor) is UNTYPED for tensor in tensors):
-        session.unchecked += 1
         return Outcome(UNKNOWN_TYPE, checked=False)
     operands, values, outcome, blocked = judge(session, op, args, kwargs)
     if outcome.refusals:
         refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
-    session.checked += outcome.checked
-    session.unchecked += not outcome.checked
     return outcome
 
 
