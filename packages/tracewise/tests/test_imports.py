@@ -91,6 +91,7 @@ def test_a_wrong_import_is_found(module, source, expected):
 
 
 @pytest.mark.processes
+@pytest.mark.processes
 def test_asking_for_the_version_loads_no_reader():
     code = "import sys, tracewise.cli.main; print(*[m for m in sys.modules if m.split('.')[0] in {'orjson', 'jinja2'}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from tracewise.find.problems import RESUME
 from tracewise.model.entities import Compilation, Frame, Run
 
-MAX_NODES = 2000
+# Beyond it, compilations hang at the last frame that has a node; the table above has them all.
+MAX_NODES = 300
 MAX_DEPTH = 60
 
 

@@ -114,7 +114,7 @@ def functions(context: Context) -> dict[str, Any]:
             [
                 Cell(context.process(unit), sort=unit.rank),
                 context.unit_cell(unit),
-                Cell(unit.function, context.links.compilation(unit)),
+                Cell(unit.function or "(unnamed)", context.links.compilation(unit)),
                 Cell(context.links.place(site), title=site.place if site else ""),
                 Cell(unit.status, kind=unit.status),
                 Cell(duration(unit.duration_us), sort=unit.duration_us or 0.0),
@@ -134,14 +134,15 @@ def caches(context: Context) -> dict[str, Any]:
     rows = []
     for unit in context.answers.run.compilations:
         for event in unit.caches:
+            href = context.links.payload(event.record) if event.record.has_payload else ""
             rows.append(
                 [
                     Cell(context.process(unit), sort=unit.rank),
                     context.unit_cell(unit),
-                    Cell(unit.function, context.links.compilation(unit)),
+                    Cell(unit.function or "(unnamed)", context.links.compilation(unit)),
                     Cell(event.cache),
                     Cell(event.state, kind=event.state),
-                    Cell(event.key[:60], context.links.payload(event.record) if event.record.has_payload else ""),
+                    Cell(event.key[:60] or "details", href),
                     Cell(duration(event.saved_us) if event.saved_us else "", sort=event.saved_us or 0.0),
                     Cell(event.reason),
                 ]

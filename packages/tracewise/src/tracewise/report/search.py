@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracewise.find.answers import Answers
+from tracewise.report.html import visible
 from tracewise.report.links import Links
 
 MAX_BYTES = 5_000_000
@@ -28,5 +29,5 @@ def search_index(answers: Answers, links: Links) -> list[list[str]]:
         used += len(kind) + len(text) + len(detail) + len(href) + 16
         if used > MAX_BYTES:
             break
-        found.append([kind, text, detail, href])
+        found.append([kind, visible(text), visible(detail), href])
     return found

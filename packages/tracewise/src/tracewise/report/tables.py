@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tracewise.report.html import visible
+
 ROWS_IN_HTML = 50
 
 
@@ -52,4 +54,5 @@ class DataTable:
 def _packed(cell: Cell) -> str | list[Any]:
     """The text alone where there is nothing else; a sort value of 0 is something."""
     last = max(index for index, value in enumerate(cell) if value or value == 0 or index == 0)
-    return cell.text if last == 0 else list(cell[: last + 1])
+    values = [visible(value) if isinstance(value, str) else value for value in cell[: last + 1]]
+    return values if last else visible(cell.text)

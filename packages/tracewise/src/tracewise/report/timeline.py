@@ -8,6 +8,7 @@ from typing import Any
 from tracewise.model.entities import Rank, Run, Span
 from tracewise.model.ids import CompileId
 from tracewise.read.json_text import to_json
+from tracewise.report.html import visible
 from tracewise.report.links import Links
 
 
@@ -29,7 +30,7 @@ def timeline_columns(run: Run, links: Links) -> dict[str, Any]:
                     {
                         "rank": rank.label,
                         "id": str(span.id),
-                        "function": unit.function if unit else "",
+                        "function": visible(unit.function) if unit else "",
                         "href": links.compilation(unit) if unit else "",
                     }
                 )
@@ -40,7 +41,7 @@ def timeline_columns(run: Run, links: Links) -> dict[str, Any]:
             columns["depth"].append(depth)
             columns["start"].append(round(span.start_us - origin))
             columns["dur"].append(-1 if span.dur_us is None else round(span.dur_us))
-    return {"names": list(names), "lanes": lanes, **columns}
+    return {"names": [visible(name) for name in names], "lanes": lanes, **columns}
 
 
 def origin_us(run: Run) -> float:
