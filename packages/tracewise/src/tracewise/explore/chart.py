@@ -131,6 +131,24 @@ def time_ticks(start_us: int, length_us: int, zone: tzinfo) -> list[Tick]:
     return [Tick(round(100 * (at - start_us) / length_us, 3), _time_label(at, step, zone)) for at in moments]
 
 
+def number_ticks(low: float, high: float) -> list[tuple[float, float]]:
+    """Round numbers within a range: (percent from the left, number)."""
+    step = round_step((high - low) / X_TICKS) if high > low else 1.0
+    numbers = [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [(round(100 * (number - low) / (high - low), 3), number) for number in numbers] if high > low else []
+
+
+def decade_ticks(low: float, high: float) -> list[tuple[float, float]]:
+    """Powers of ten within a range whose places are those of its logarithm: (percent from the left, number)."""
+    first, last = math.log10(low), math.log10(high)
+    decades = range(math.ceil(first), math.floor(last) + 1)
+    return (
+        [(round(100 * (decade - first) / (last - first), 3), 10.0**decade) for decade in decades]
+        if last > first
+        else []
+    )
+
+
 def _offset_us(time_us: int, zone: tzinfo) -> int:
     try:
         offset = to_datetime(time_us, zone).utcoffset()

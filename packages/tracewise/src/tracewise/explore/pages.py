@@ -366,7 +366,8 @@ class Page:
         drawn = chart.paths(values, Shape.BARS, axis, connects=False)
         name, count = result.column.name, max(1, len(result.edges) - 1)
         texts = [quantity_text(edge, name) for edge in result.edges]
-        ticks = [chart.Tick(round(100 * at / count, 3), texts[at]) for at in range(0, count + 1, max(1, count // 6))]
+        places = chart.decade_ticks if self.query.scale is Scale.LOG else chart.number_ticks
+        ticks = [chart.Tick(at, quantity_text(value, name)) for at, value in places(result.edges[0], result.edges[-1])]
         scale = " on a logarithmic scale" if self.query.scale is Scale.LOG else ""
         return ChartView(
             lines=tuple(

@@ -15,7 +15,7 @@ from tracewise.explore.statements import Bins, Key
 from tracewise.store.table import Kind
 
 Cell: TypeAlias = Any
-DEFAULT_COLUMNS = 12
+DEFAULT_COLUMNS = 16
 DISTRIBUTION_BINS = 60
 HEAVY_ROWS = 2_000_000
 # The first slice of time that is looked into for the newest rows holds about this many times the rows wanted.
@@ -124,6 +124,8 @@ def samples(bound: Bound, session: Session) -> SamplesResult:
     columns = bound.columns or _default_columns(bound)
     limit = bound.query.limit
     rows = _newest(bound, columns, session)
+    if not bound.columns:
+        columns, rows = _with_values(columns, rows)
     found = tuple(Sample(row[0], row[1], tuple(row[2:])) for row in rows[:limit])
     has_more = len(rows) > limit and not bound.order
     last = found[-1] if found else None
@@ -205,6 +207,16 @@ def distribution(bound: Bound, session: Session) -> DistributionResult:
 def _default_columns(bound: Bound) -> tuple[Named, ...]:
     derived = bound.names[len(bound.table.columns) :]
     return (*bound.names[: min(DEFAULT_COLUMNS, len(bound.table.columns))], *derived)
+
+
+def _with_values(
+    columns: Sequence[Named], rows: Sequence[tuple[Any, ...]]
+) -> tuple[tuple[Named, ...], Sequence[tuple[Any, ...]]]:
+    """The columns that nobody chose without those that hold nothing in any of the rows."""
+    kept = [at for at in range(len(columns)) if any(row[2 + at] is not None for row in rows)]
+    if not kept:
+        return tuple(columns), rows
+    return tuple(columns[at] for at in kept), [(*row[:2], *(row[2 + at] for at in kept)) for row in rows]
 
 
 def _pages(bound: Bound, last: Sample) -> bool:

@@ -13,6 +13,7 @@ from tracewise.store.database import LOADED_SCHEMA, Database, identifier
 from tracewise.store.load import Batch, Log, read_batches
 from tracewise.store.table import Column, Kind, TimeColumn, TimeUnit
 from tracewise.tables.schema import TABLES
+from tracewise.tables.schema import Column as SchemaColumn
 
 SQL_TYPES = {
     "time": "TIMESTAMP",
@@ -36,7 +37,8 @@ class TraceTables:
             columns = ", ".join(f"{identifier(column.name)} {SQL_TYPES[column.type]}" for column in table.columns)
             target = f"{LOADED_SCHEMA}.{identifier(table.name)}"
             database.connection.execute(f"CREATE TABLE {target} ({columns})")
-            database.add_view(table.name, f"SELECT *, rowid AS {{row_key}} FROM {target}", time=TIME)
+            shown = ", ".join(identifier(column.name) for column in sorted(table.columns, key=_reading_order))
+            database.add_view(table.name, f"SELECT {shown}, rowid AS {{row_key}} FROM {target}", time=TIME)
 
     @property
     def offset_us(self) -> int:
@@ -100,6 +102,11 @@ class TraceTables:
     def _refresh(self) -> None:
         for table in TABLES:
             self.database.refresh(table)
+
+
+def _reading_order(column: SchemaColumn) -> int:
+    """When and who first, what happened next, where it is written last; the rest stays as it is."""
+    return {"time": 0, "rank": 1, "run": 3, "host": 3, "file": 3, "line": 3}.get(column.name, 2)
 
 
 def payload_at(path: Path, offset: int, limit: int = MAX_PAYLOAD_BYTES) -> str | None:
