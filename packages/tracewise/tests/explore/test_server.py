@@ -303,6 +303,39 @@ def test_the_locked_database_refuses_what_is_no_query(engine, statement):
         session.fetch(Sql(statement))
 
 
+@pytest.fixture
+def sql_client(engine):
+    app = Explorer(engine, ACCESS, takes_sql=True).app
+    return TestClient(app, base_url="http://127.0.0.1:8000", cookies={ACCESS.cookie: TOKEN})
+
+
+def test_raw_sql_is_off_unless_asked_for(client):
+    assert client.get("/sql", params={"q": "SELECT 1"}).status_code == 404
+
+
+def test_raw_sql_reads(sql_client):
+    answer = sql_client.get("/sql", params={"q": "SELECT count(*) AS how_many, '<b>' AS mark FROM hostile"})
+    assert f"<td>{ROWS}</td>" in answer.text
+    assert "<td>&lt;b&gt;</td>" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("DROP VIEW hostile", "found DROP"),
+        ("SELECT 1; SELECT 2", "found SELECT, SELECT"),
+        ("SET threads = 1", "found SET"),
+        ("--", "found none"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM read_text('/etc/hostname')", "disabled by configuration"),
+        ("SELECT nextval('none')", "does not exist"),
+    ],
+)
+def test_raw_sql_does_nothing_else(sql_client, text, message):
+    answer = sql_client.get("/sql", params={"q": text})
+    assert message in answer.text
+
+
 def test_a_database_leaves_no_file_behind():
     database = make_database()
     folder = database.folder

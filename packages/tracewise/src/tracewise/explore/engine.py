@@ -63,19 +63,37 @@ class Session:
     stop: Stop
     ran: list[Ran] = field(default_factory=list)
 
-    def fetch(self, statement: Sql) -> list[Row]:
-        """All rows of a statement; QueryError if it fails, QueryStopped if it was stopped."""
+    @property
+    def column_names(self) -> list[str]:
+        """Of the last statement."""
+        return [column[0] for column in self.connection.description or ()]
+
+    def fetch(self, statement: Sql, most: int | None = None) -> list[Row]:
+        """All rows of a statement, or the first ``most``; QueryError if it fails, QueryStopped if it was stopped."""
         started = time.perf_counter()
         if self.stop.reason:
             raise QueryStopped(self.stop.reason)
         try:
-            rows = self.connection.execute(statement.text, list(statement.params)).fetchall()
+            done = self.connection.execute(statement.text, list(statement.params))
+            rows = done.fetchall() if most is None else done.fetchmany(most)
         except duckdb.InterruptException:
             raise QueryStopped(self.stop.reason or "stopped") from None
         except (duckdb.Error, OverflowError, ValueError) as error:
             raise QueryError(_first_line(error)) from None
         self.ran.append(Ran(statement.text, statement.params, time.perf_counter() - started, len(rows)))
         return rows
+
+
+def only_select(text: str) -> Sql:
+    """Raw SQL that a user typed, if it is one statement that reads; QueryError says what it is otherwise."""
+    try:
+        found = duckdb.extract_statements(text)
+    except duckdb.Error as error:
+        raise QueryError(_first_line(error)) from None
+    kinds = [statement.type.name for statement in found]
+    if kinds != ["SELECT"]:
+        raise QueryError(f"expected one SELECT statement, found {', '.join(kinds) or 'none'}")
+    return Sql(text)
 
 
 class Engine:

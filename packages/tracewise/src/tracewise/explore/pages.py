@@ -406,6 +406,15 @@ def row_html(table: Table, row_key: int, cells: Sequence[tuple[Named, Any]], zon
     return _environment.get_template("row.html").render(table=table, row_key=row_key, cells=shown, payload=payload)
 
 
+def sql_html(
+    tables: Iterable[Table], text: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], failure: str
+) -> str:
+    """The box for raw SQL with the rows of what was typed."""
+    return _environment.get_template("sql.html").render(
+        tables=list(tables), text=text, columns=columns, rows=rows, failure=failure
+    )
+
+
 def message_html(title: str, message: str) -> str:
     return _environment.get_template("message.html").render(title=title, message=message)
 

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from tracewise.explore import pages, statements
 from tracewise.explore.bind import Bound, Named, bind, choose_time
-from tracewise.explore.engine import Engine, QueryError, QueryStopped, Session, Stop
+from tracewise.explore.engine import Engine, QueryError, QueryStopped, Session, Stop, only_select
 from tracewise.explore.export import result_csv, result_json
 from tracewise.explore.expr import ColumnRef
 from tracewise.explore.query import Query
@@ -32,6 +32,7 @@ from tracewise.store.table import Table
 
 STATIC = Path(__file__).parent / "static"
 SUGGESTIONS = 20
+SQL_ROWS = 1_000
 CLIENT_GONE = 499  # as others call it; nobody reads this answer
 T = TypeVar("T")
 Payload = Callable[[int], str | None]
@@ -47,6 +48,7 @@ class Explorer:
         *,
         log_zone: tzinfo = UTC,
         payload: Payload | None = None,
+        takes_sql: bool = False,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self.engine, self.log_zone, self.payload, self.now_us = engine, log_zone, payload, now_us
@@ -58,6 +60,8 @@ class Explorer:
             Route("/t/{table}/row/{row_key:int}", self.row),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
+        if takes_sql:
+            routes.append(Route("/sql", self.sql))
         self.app = Guard(Starlette(routes=routes), access)
 
     @property
@@ -175,6 +179,27 @@ class Explorer:
             return [
                 {"value": cell_text(row[0], column.kind, zone), "rows": row[1]} for row in rows if row[0] is not None
             ]
+
+    async def sql(self, request: Request) -> Response:
+        """A page with a box for raw SQL; only a SELECT runs, read-only and without access to files."""
+        text = request.query_params.get("q", "")
+        try:
+            page = await self.interruptible(request, lambda stop: self.sql_page(text, stop))
+        except QueryStopped as error:
+            return PlainTextResponse(str(error), CLIENT_GONE)
+        return HTMLResponse(page)
+
+    def sql_page(self, text: str, stop: Stop) -> str:
+        if not text.strip():
+            return pages.sql_html(self.tables.values(), text, [], [], "")
+        with self.engine.session(stop) as session:
+            try:
+                rows = session.fetch(only_select(text), SQL_ROWS)
+            except QueryError as error:
+                if session.stop.reason == CLIENT_WENT:
+                    raise
+                return pages.sql_html(self.tables.values(), text, [], [], str(error))
+            return pages.sql_html(self.tables.values(), text, session.column_names, rows, "")
 
     async def row(self, request: Request) -> Response:
         """One row in full; of a trace, with its payload."""

@@ -36,6 +36,7 @@ FOLLOW_S = 1.0
 @click.option("--token", metavar="TOKEN", help="What opens the explorer; a random one by default.")
 @click.option("--open/--no-open", "opens", default=True, help="Open a browser.")
 @click.option("--follow", is_flag=True, help="Read logs again while a program writes them.")
+@click.option("--sql", "takes_sql", is_flag=True, help="A page for SELECT statements of your own, at /sql.")
 @click.option("--query-timeout", type=click.FloatRange(0.1, 3600), default=10.0, show_default=True, metavar="SECONDS")
 @click.option("--memory", default="768MB", show_default=True, metavar="SIZE", help="Of the database.")
 @click.option("--processes", type=click.IntRange(1, 256), metavar="N", help="That read logs; one a core by default.")
@@ -46,6 +47,7 @@ def command(
     token: str | None,
     opens: bool,
     follow: bool,
+    takes_sql: bool,
     query_timeout: float,
     memory: str,
     processes: int | None,
@@ -80,6 +82,7 @@ def command(
             access,
             log_zone=_log_zone(traces),
             payload=traces.payload if traces else None,
+            takes_sql=takes_sql,
         )
         if follow and traces:
             threading.Thread(target=_follow, args=[traces], daemon=True).start()
@@ -92,12 +95,13 @@ def command(
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """A bound socket, so that the address can be told before the server runs."""
+    """A socket that takes connections, so that the address can be told before the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # now, so that a browser that is quicker than the server waits in place of failing
     except OSError as error:
         listener.close()
         raise InputError(f"--host {host} --port {port}: cannot be bound ({error.strerror}); try --port 0") from None

@@ -70,7 +70,7 @@ class FilterBox {
     this.op.append(...data.ops.map((op) => new Option(op.label, op.name)));
     this.caseButton = element("button", { type: "button", className: "quiet case", textContent: "Aa", title: "Compare upper and lower case", ariaLabel: "With case" });
     this.remove = element("button", { type: "button", className: "quiet", textContent: "×", ariaLabel: "Remove this filter" });
-    this.value = element("input", { ariaLabel: "Value", placeholder: "value, or a pasted list", id: `${input.id}-value`, role: "combobox" });
+    this.value = element("input", { ariaLabel: "Value", placeholder: "value or list", id: `${input.id}-value`, role: "combobox" });
     this.chips = element("div", { className: "chips" }, this.value);
     this.list = element("ul", { className: "suggestions", role: "listbox", hidden: true, id: `${input.id}-list` });
     this.value.setAttribute("aria-controls", this.list.id);
@@ -107,6 +107,7 @@ class FilterBox {
     this.column.value = filter.column;
     this.op.value = filter.op;
     const isChosen = Boolean(filter.column);
+    this.box.classList.toggle("unset", !isChosen);
     for (const part of [this.op, this.remove]) part.hidden = !isChosen;
     this.caseButton.hidden = !isChosen || !["text", "nested"].includes(this.data.columns[filter.column]);
     this.caseButton.setAttribute("aria-pressed", String(filter.cased));
