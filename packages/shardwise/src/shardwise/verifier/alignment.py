@@ -1,0 +1,172 @@
+"""Parameters of a mesh run aligned with those of the one-rank run: by name, else by value, on all ranks or on some.
+
+A stage of a pipeline numbers its layers from 0, and a rank its experts, so one name may stand for different parameters:
+
+    ranks 0 and 1: layers.0.weight is layers.0.weight of the one-rank run
+    ranks 2 and 3: layers.0.weight is layers.2.weight of the one-rank run
+
+What tells is the initial value. One that is constant (a bias of zeros) tells nothing and goes where its neighbours go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.observed_layout import ObservedLayout, Way, observed_layouts
+from shardwise.oracle.reassemble import Grid
+from shardwise.oracle.reassemble import offset as axis_offset
+
+PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
+"""No parameter is the sum of what the ranks hold."""
+
+
+@dataclass(frozen=True)
+class AlignedParameter:
+    """What some ranks of the mesh hold under one name.
+
+    ``name``     of the parameter of the one-rank run that it is.
+    ``layouts``  under which the ranks' tensors are that parameter, the plainest first.
+    """
+
+    ranks: tuple[int, ...]
+    name: str
+    layouts: tuple[ObservedLayout, ...]
+
+
+class Alignment:
+    """Where every parameter of a mesh run is found in the one-rank run.
+
+    ``ranks``  initial values by name, of every rank of ``grid`` in rank order.
+    ``alone``  those of the one-rank run.
+    """
+
+    def __init__(
+        self, grid: Grid, ranks: Sequence[Mapping[str, torch.Tensor]], alone: Mapping[str, torch.Tensor]
+    ) -> None:
+        self._grid, self._ranks, self._alone = grid, ranks, alone
+        self._found: dict[str, tuple[AlignedParameter, ...]] = {}
+        names = list(dict.fromkeys(name for held in ranks for name in held))
+        for name in sorted(names, key=self._is_constant):
+            having = tuple(rank for rank, held in enumerate(ranks) if name in held)
+            self._found[name] = tuple(self._like_neighbours(name, having) or self._explained(name, having))
+
+    def of(self, name: str) -> tuple[AlignedParameter, ...]:
+        """The groups of ranks that hold ``name``, each with what it is; none where no layout explains the values."""
+        return self._found.get(name, ())
+
+    def equal_axes(self, name: str) -> tuple[MeshAxis, ...]:
+        """The axes along which the initial values are equal and tell; for parameters that nothing explains."""
+        held = {rank: values[name] for rank, values in enumerate(self._ranks) if name in values}
+        if len(held) < len(self._ranks) or self._is_constant(name):
+            return ()
+        return tuple(axis for axis in _varying(self._grid, tuple(held)) if _is_equal_along(held, axis))
+
+    def _is_constant(self, name: str) -> bool:
+        return all(_constant(held[name]) for held in self._ranks if name in held)
+
+    def _explained(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
+        pieces = {rank: self._ranks[rank][name] for rank in ranks}
+        axes = _varying(self._grid, ranks)
+        for other in self._candidates(name):
+            layouts = self._layouts(pieces, axes, other)
+            if layouts:
+                return [AlignedParameter(ranks, other, layouts)]
+        for axis in axes:
+            groups = _slices(self._grid, ranks, axis)
+            parts = [self._explained(name, group) for group in groups]
+            if len(groups) > 1 and all(parts):
+                return [part for group in parts for part in group]
+        return []
+
+    def _candidates(self, name: str) -> Iterator[str]:
+        """The parameters of the one-rank run, the one of this name first."""
+        if name in self._alone:
+            yield name
+        if not self._is_constant(name):
+            yield from (other for other in self._alone if other != name and not _constant(self._alone[other]))
+
+    def _layouts(
+        self, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], other: str
+    ) -> tuple[ObservedLayout, ...]:
+        return tuple(
+            layout
+            for layout in observed_layouts(pieces, axes, self._alone[other], 0.0)
+            if all(step.way in PARAMETER_WAYS for step in layout.steps)
+        )
+
+    def _like_neighbours(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
+        """For a constant: the groups of the nearest parameter that tells, under the name that corresponds."""
+        if not self._is_constant(name):
+            return []
+        neighbour = max(self._found, key=lambda other: _shared(name, other), default=None)
+        if neighbour is None or not _shared(name, neighbour):
+            return []
+        found = []
+        for group in self._found[neighbour]:
+            other = _renamed(name, neighbour, group.name)
+            held = tuple(rank for rank in group.ranks if rank in ranks)
+            if held != group.ranks or other not in self._alone:
+                return []
+            pieces = {rank: self._ranks[rank][name] for rank in held}
+            layouts = self._layouts(pieces, _varying(self._grid, held), other)
+            if not layouts:
+                return []
+            found.append(AlignedParameter(held, other, layouts))
+        return found
+
+
+def _constant(value: torch.Tensor) -> bool:
+    return not value.numel() or bool((value == value.flatten()[0]).all())
+
+
+def _shared(one: str, other: str) -> int:
+    """How many leading components two dotted names share."""
+    count = 0
+    for a, b in zip(one.split("."), other.split("."), strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _renamed(name: str, neighbour: str, alias: str) -> str:
+    """``name`` as ``neighbour`` is renamed to ``alias``: layers.0.b for layers.0.w and layers.2.w is layers.2.b."""
+    old, new = neighbour.split("."), alias.split(".")
+    while old and new and old[-1] == new[-1]:
+        old.pop(), new.pop()
+    parts = name.split(".")
+    return ".".join([*new, *parts[len(old) :]]) if parts[: len(old)] == old else name
+
+
+def _varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
+    """The axes along which these ranks are a whole grid of their own, outermost first; none if they are no grid."""
+    having = set(ranks)
+    coordinates = [at for rank, at in enumerate(grid.coordinates) if rank in having]
+    chosen = [at for at in range(len(grid.sizes)) if len({one[at] for one in coordinates}) > 1]
+    whole = 1
+    for at in chosen:
+        whole *= grid.sizes[at]
+    axes = list(grid.axes.values())
+    return [axes[at] for at in chosen] if whole == len(ranks) else []
+
+
+def _slices(grid: Grid, ranks: tuple[int, ...], axis: MeshAxis) -> list[tuple[int, ...]]:
+    """``ranks`` by their coordinate along ``axis``."""
+    at = list(grid.axes.values()).index(axis)
+    groups: dict[int, list[int]] = {}
+    for rank in ranks:
+        groups.setdefault(grid.coordinates[rank][at], []).append(rank)
+    return [tuple(group) for group in groups.values()]
+
+
+def _is_equal_along(held: Mapping[int, torch.Tensor], axis: MeshAxis) -> bool:
+    fibers: dict[int, int] = {}
+    for rank in sorted(held):
+        first = fibers.setdefault(rank - axis_offset(axis, rank), rank)
+        if not torch.equal(held[rank], held[first]):
+            return False
+    return True

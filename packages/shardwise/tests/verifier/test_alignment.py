@@ -1,0 +1,74 @@
+"""Parameters of a mesh run are found in the one-rank run, whatever the ranks call and hold of them."""
+
+from __future__ import annotations
+
+import torch
+
+from shardwise.oracle.observed_layout import Way
+from shardwise.oracle.reassemble import Grid
+from shardwise.verifier.alignment import Alignment
+
+GRID = Grid.of({"pp": 2, "tp": 2})
+
+
+def weights(count, *shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for _ in range(count)]
+
+
+def names_and_ways(found):
+    return [(one.ranks, one.name, [step.way for step in one.layouts[0].steps]) for one in found]
+
+
+def test_a_parameter_that_all_ranks_hold_is_found_under_its_name():
+    (w,) = weights(1, 4, 4)
+    ranks = [{"w": w.chunk(2, 0)[tp]} for _, tp in GRID.coordinates]
+    (found,) = Alignment(GRID, ranks, {"w": w}).of("w")
+    assert names_and_ways([found]) == [((0, 1, 2, 3), "w", [Way.EQUAL, Way.SHARD])]
+
+
+def stages(constant=False):
+    """Four layers in two stages that count from 0, each weight cut over tp, with a bias of zeros."""
+    layers = weights(4, 4, 4)
+    alone = {f"layers.{at}.weight": w for at, w in enumerate(layers)}
+    alone |= {f"layers.{at}.bias": torch.zeros(4) for at in range(4)}
+    ranks = [
+        {f"layers.{at}.weight": layers[2 * pp + at].chunk(2, 0)[tp] for at in range(2)}
+        | {f"layers.{at}.bias": torch.zeros(2) for at in range(2)}
+        for pp, tp in GRID.coordinates
+    ]
+    return ranks, alone
+
+
+def test_layers_numbered_from_zero_in_every_stage_are_found_by_value():
+    alignment = Alignment(GRID, *stages())
+    assert names_and_ways(alignment.of("layers.1.weight")) == [
+        ((0, 1), "layers.1.weight", [Way.SHARD]),
+        ((2, 3), "layers.3.weight", [Way.SHARD]),
+    ]
+
+
+def test_a_constant_goes_where_its_neighbour_goes():
+    alignment = Alignment(GRID, *stages())
+    assert [(one.ranks, one.name) for one in alignment.of("layers.1.bias")] == [
+        ((0, 1), "layers.1.bias"),
+        ((2, 3), "layers.3.bias"),
+    ]
+
+
+def test_a_parameter_of_one_stage_is_found_on_its_ranks():
+    (head,) = weights(1, 4, 4)
+    ranks = [{} if pp == 0 else {"head": head} for pp, _ in GRID.coordinates]
+    assert names_and_ways(Alignment(GRID, ranks, {"head": head}).of("head")) == [((2, 3), "head", [Way.EQUAL])]
+
+
+def test_values_that_nothing_explains_are_not_aligned_but_known_to_be_equal_along_an_axis():
+    own = weights(2, 4)
+    alignment = Alignment(GRID, [{"w": own[tp]} for _, tp in GRID.coordinates], {"w": torch.zeros(8)})
+    assert alignment.of("w") == ()
+    assert alignment.equal_axes("w") == (GRID.axes["pp"],)
+
+
+def test_nothing_is_known_of_constants_that_nothing_explains():
+    alignment = Alignment(GRID, [{"w": torch.ones(4)} for _ in GRID.coordinates], {"w": torch.zeros(8)})
+    assert alignment.equal_axes("w") == ()
