@@ -320,7 +320,7 @@ def test_data_parallel_by_ddp_needs_no_types():
         optimizer.step()
 
     verdict = verify(train, DP, strict=False)
-    assert verdict.numbers.equal == 3 * 4
+    assert verdict.numbers.equal == 3 * 4 + 1, "each parameter before, its gradient and after, and the loss"
     assert verdict.numbers.disagreements == ()
 
 
@@ -425,3 +425,88 @@ def test_a_linear_layer_with_a_declared_partial_result_is_right():
 def test_outside_of_verify_a_checkpoint_is_the_tensor_itself():
     x = torch.ones(2)
     assert checkpoint_value("x", x) is x
+
+
+def unannotated(mesh: Any, *, copies: bool = True, scale: float = 1.0, own_data: bool = False) -> None:
+    """A tensor-parallel block of hand-written region functions under data parallelism; nobody says any type."""
+    tp, dp = mesh.get_group("tp"), mesh.get_group("dp")
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            if copies:
+                grad = grad.clone()
+                dist.all_reduce(grad, group=tp)
+            return grad
+
+    class Reduce(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x = x.clone()
+            dist.all_reduce(x, group=tp)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.Linear(4, 4).double()
+            with torch.no_grad():
+                for parameter in self.norm.parameters():
+                    parameter.copy_(numbered(*parameter.shape))
+            self.up = nn.Parameter(piece(numbered(8, 4), mesh["tp"], "tp"))
+            self.down = nn.Parameter(piece(numbered(4, 8), mesh["tp"], "tp", 1))
+
+        def forward(self, x: Any) -> Any:
+            return Reduce.apply((Copy.apply(self.norm(x)) @ self.up.T).relu() @ self.down.T)
+
+    block = Block()
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.01)
+    for step in range(2):
+        x = numbered(8, 4) + step + (dist.get_rank() if own_data else 0)
+        loss = block(piece(x, mesh["dp"], "dp")).square().mean() * scale
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in block.parameters():
+            dist.all_reduce(parameter.grad, group=dp)
+            parameter.grad /= mesh["dp"].size()
+        optimizer.step()
+
+
+def test_a_right_program_without_a_type_is_compared_in_all_its_numbers():
+    verdict = verify(unannotated, {"dp": 2, "tp": 2}, strict=False)
+    assert verdict.numbers.disagreements == ()
+    assert verdict.numbers.not_compared == ()
+    assert verdict.numbers.parting is None
+    assert verdict.numbers.equal == 4 * (1 + 2 + 1) + 2, "each parameter, two gradients, and after; two losses"
+
+
+def test_a_sum_that_backward_forgets_is_named_by_the_parameters_before_it():
+    verdict = verify(lambda mesh: unannotated(mesh, copies=False), {"dp": 2, "tp": 2}, strict=False, narrow=False)
+    first = verdict.numbers.disagreements[0]
+    assert (first.key.kind, first.key.name, first.against) == ("gradient", "norm.weight", Against.RANKS)
+    assert "should be equal over tp" in first.said
+
+
+def test_a_loss_that_depends_on_the_mesh_is_named_with_its_factor():
+    def train(mesh: Any) -> None:
+        unannotated(mesh, scale=mesh["dp"].size())
+
+    first = verify(train, {"dp": 2, "tp": 1}, strict=False, narrow=False).numbers.disagreements[0]
+    assert first.key.kind == "loss"
+    assert first.hint.startswith("2 times as much, the size of dp")
+
+
+def test_ranks_with_data_of_their_own_part_and_are_no_disagreement():
+    verdict = verify(lambda mesh: unannotated(mesh, own_data=True), {"dp": 2, "tp": 1}, strict=False)
+    assert verdict.numbers.disagreements == ()
+    assert verdict.numbers.parting is not None
+    assert "inputs" in verdict.numbers.parting.reason
+    assert verdict.numbers.replicas > 0

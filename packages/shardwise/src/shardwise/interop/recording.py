@@ -34,6 +34,7 @@ KIND_OF = {
     "parameter": "parameter {name} before the first step",
     "trained": "parameter {name} after the last step",
     "output": "output{name}",
+    "input": "input {name}",
 }
 """The kinds of records, and what a record is called in a report."""
 LIMIT_BYTES = 1 << 29

@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.limits import counted
 from shardwise.interop.recording import Draw, Key, Record
-from shardwise.oracle.reassemble import Unequal, Unreadable, fold
+from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -23,6 +23,7 @@ from .difference import difference
 from .hints import hint_for
 from .layouts import Layouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
+from .observed import ObservedComparison
 from .record import RankRun
 from .tolerance import Tolerance
 
@@ -31,16 +32,22 @@ PARAMETERS = ("parameter", "gradient", "left", "trained")
 GROWS = "its size does not shrink as the mesh grows"
 
 
-def compare(ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None) -> Numbers:
+def compare(
+    ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None, mesh: Mapping[str, int] | None = None
+) -> Numbers:
     """The verdict on the ranks of a mesh, in rank order, against the run on one rank.
 
     ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
+    ``mesh``  sizes of the axes, outermost first: tensors that nobody has typed are then compared by the layouts that
+              are true of their values.
     """
-    return _Comparison(ranks, alone, rtol).numbers()
+    return _Comparison(ranks, alone, rtol, mesh).numbers()
 
 
 class _Comparison:
-    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None) -> None:
+    def __init__(
+        self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None, mesh: Mapping[str, int] | None
+    ) -> None:
         self.ranks = [_by_key(run) for run in ranks]
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
@@ -48,6 +55,12 @@ class _Comparison:
         dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.tolerance = Tolerance(alone, dtypes, rtol)
         self.layouts = Layouts()
+        self.observed = (
+            None if mesh is None else ObservedComparison(Grid.of(mesh), self.ranks, self.alone, self.axes, self._apart)
+        )
+        """Judges what nobody has typed; None where the mesh is not known."""
+        self.aligned = False
+        """The parameters that enter an optimizer have been looked for in the run on one rank."""
         self.parting: Parting | None = None
         self.accidents: set[tuple[int, ...]] = set()
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
@@ -67,6 +80,8 @@ class _Comparison:
             if key.kind == "result" and not any(key in run for run in self.ranks):
                 continue
             verdict = self._record(key)
+            if key.kind == "input":
+                continue  # it says whether the runs see the same data, and is no result
             if key.kind == "declared":
                 self.just_drawn = False
             if isinstance(verdict, ValueDisagreement):
@@ -106,7 +121,26 @@ class _Comparison:
         if self.parting is None:
             self.parting = Parting(key, reason)
 
+    def _observe(self, observed: ObservedComparison, key: Key) -> ValueDisagreement | NotCompared | str:
+        """The verdict on a record that nobody has typed."""
+        if key.kind in PARAMETERS and not self.aligned:
+            self.aligned = True
+            unexplained = observed.unexplained()
+            if unexplained:
+                some = ", ".join(unexplained[:3]) + (", ..." if len(unexplained) > 3 else "")
+                self._part(
+                    key, f"the ranks' initial values of {some} are not those of the run on one rank, in any layout"
+                )
+            elif self.parting is not None and self.parting.key.kind == "drawn":
+                self.parting = None  # whatever was drawn before, both runs start from the same parameters
+        verdict = observed.judge(key, parted=self.parting is not None)
+        if key.kind == "input" and isinstance(verdict, NotCompared) and self.parting is None:
+            self._part(key, "the ranks' inputs together are not those of the run on one rank")
+        return verdict
+
     def _record(self, key: Key) -> ValueDisagreement | NotCompared | str:
+        if self.observed is not None and self.observed.concerns(key):
+            return self._observe(self.observed, key)
         records = [record for run in self.ranks if isinstance(record := run.get(key), Record)]
         if not records:
             there = self.alone[key]

@@ -38,6 +38,10 @@ class Names:
             for handle in handles:
                 handle.remove()
 
+    def is_outermost(self, module: torch.nn.Module) -> bool:
+        """Is no other module known that has ``module``?"""
+        return id(module) not in self._inner
+
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Every parameter of the modules built so far, by name; equal names of several models are numbered."""
         named: dict[str, torch.nn.Parameter] = {}

@@ -126,7 +126,7 @@ def verify_subject(
     stage("comparing")
     *ranks, alone = runs
     types = _together([run.types for run in ranks])
-    numbers = compare(ranks, alone, rtol=options.rtol)
+    numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
     if numbers.disagreements and options.narrow:
         numbers = replace(numbers, origin=_origin(subject, mesh, options, stage))
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
@@ -178,7 +178,7 @@ def _origin(
     if failure is not None:
         return None
     *ranks, alone = runs
-    closer = compare(ranks, alone, rtol=options.rtol).disagreements
+    closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh).disagreements
     return closer[0] if closer and closer[0].key.kind == "result" else None
 
 

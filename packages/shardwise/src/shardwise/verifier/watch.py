@@ -7,11 +7,13 @@ optimizer steps. What the program declares comes by ``interop.recording``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
@@ -45,13 +47,30 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) ->
     names = Names()
     steps = _Steps(recorder, names)
     with names.watching(), heard_by(recorder):
-        handle = register_optimizer_step_pre_hook(steps.before)
+        handles = (
+            register_optimizer_step_pre_hook(steps.before),
+            register_module_forward_pre_hook(functools.partial(_inputs, recorder, names)),
+        )
         try:
             with _Watch(recorder, every, alone):
                 yield
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
             steps.at_the_end()
+
+
+def _inputs(recorder: Recorder, names: Names, module: torch.nn.Module, args: tuple[object, ...]) -> None:
+    """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
+    if not names.is_outermost(module):
+        return
+    for at, given in enumerate(args):
+        if not isinstance(given, torch.Tensor) or is_dtensor(given):
+            continue
+        known = type_of(given)
+        if not known.axes or known.ground is not Ground.ABSENT:  # a constant's type is nobody's word
+            with no_torch_function():
+                recorder.add("input", f"{at} of {type(module).__name__}", given, UNTYPED, None)
 
 
 class _Watch(TorchFunctionMode):

@@ -1,0 +1,234 @@
+"""Tensors that nobody has typed, compared with the run on one rank by the layouts that are true of their values.
+
+A parameter's layout is what its initial values show, and its gradients and later values must lie the same way. A loss
+may be equal on all ranks, or their sum, or their mean. The inputs of the outermost modules show whether both runs see
+the same data: if no layout explains them, the runs part, and only replicas are compared from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from shardwise.interop.recording import Draw, Key, Record
+from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
+from shardwise.oracle.reassemble import Grid, Unreadable, offset
+
+from .alignment import AlignedParameter, Alignment
+from .difference import Difference, difference
+from .hints import hint_for
+from .numbers import Against, NotCompared, ValueDisagreement
+
+OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
+KINDS = (*OF_PARAMETERS, "loss", "input")
+"""Kinds of records whose layout is observed where nobody has said it."""
+
+Entries = Mapping[Key, Record | Draw]
+Verdict = ValueDisagreement | NotCompared | str
+
+
+class ObservedComparison:
+    """Judges untyped records of the ranks of ``grid`` against those of the run on one rank.
+
+    ``apart``  how far the elements of a record may be apart, given its key and the tensors.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        ranks: Sequence[Entries],
+        alone: Entries,
+        names: Mapping[MeshAxis, str],
+        apart: Callable[[Key, Sequence[torch.Tensor]], float],
+    ) -> None:
+        self._grid, self._ranks, self._alone, self._names, self._apart = grid, ranks, alone, names, apart
+        self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
+        self._alignment: Alignment | None = None
+
+    def concerns(self, key: Key) -> bool:
+        """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?"""
+        records = self._records(key)
+        return key.kind in KINDS and bool(records) and not any(record.type.axes for record in records.values())
+
+    @property
+    def alignment(self) -> Alignment:
+        """Where the parameters that enter an optimizer are found in the run on one rank."""
+        if self._alignment is None:
+            self._alignment = Alignment(self._grid, [_initial(run) for run in self._ranks], _initial(self._alone))
+        return self._alignment
+
+    def unexplained(self) -> list[str]:
+        """The parameters whose initial values no layout explains."""
+        names = dict.fromkeys(name for run in self._ranks for name in _initial(run))
+        return [name for name in names if not self.alignment.of(name)]
+
+    def judge(self, key: Key, *, parted: bool) -> Verdict:
+        """``equal``, ``replicas``, or what is wrong or missing. ``parted``: only the ranks can be compared."""
+        records = self._records(key)
+        first = records[min(records)]
+        missing = next((record.missing for record in records.values() if record.value is None), None)
+        if missing is not None:
+            return NotCompared(key, first.claim, f"it {missing}")
+        pieces = {rank: record.value for rank, record in records.items() if record.value is not None}
+        if key.kind in OF_PARAMETERS:
+            return self._of_parameter(key, first, pieces, parted=parted)
+        if parted:
+            return NotCompared(key, first.claim, "the runs part before it")
+        return self._whole(key, first, pieces)
+
+    def _records(self, key: Key) -> dict[int, Record]:
+        found = {rank: run.get(key) for rank, run in enumerate(self._ranks)}
+        return {rank: record for rank, record in found.items() if isinstance(record, Record)}
+
+    def _of_parameter(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
+        groups = self.alignment.of(key.name)
+        if not groups or parted:
+            return self._replicas(key, first, pieces, groups)
+        compared = False
+        for group in groups:
+            own = {rank: pieces[rank] for rank in group.ranks if rank in pieces}
+            if len(own) < len(group.ranks):
+                missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
+                return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")
+            verdict = self._of_group(key, first, own, group)
+            if isinstance(verdict, ValueDisagreement):
+                return verdict
+            compared |= verdict == "equal"
+        return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
+
+    def _of_group(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], group: AlignedParameter
+    ) -> Verdict:
+        there = self._alone.get(Key(key.kind, group.name, key.location, key.nth))
+        if not isinstance(there, Record) or there.value is None:
+            return "missing"
+        expected = there.value
+        layouts = [*group.layouts, *(_owing(group.layouts) if key.kind == "left" else ())]
+        worst: ValueDisagreement | None = None
+        for layout in layouts:
+            verdict = self._under(key, first, pieces, layout, expected)
+            if verdict is None:
+                return "equal"
+            worst = worst or verdict
+        assert worst is not None, "a parameter that is aligned has a layout"
+        return worst
+
+    def _under(
+        self,
+        key: Key,
+        first: Record,
+        pieces: Mapping[int, torch.Tensor],
+        layout: ObservedLayout,
+        expected: torch.Tensor,
+    ) -> ValueDisagreement | None:
+        """What is wrong with ``pieces`` if they lie as ``layout`` says; None if nothing is."""
+        unequal = self._unequal(key, first, pieces, [step.axis for step in layout.steps if step.way is Way.EQUAL])
+        if unequal is not None:
+            return unequal
+        try:
+            value = layout.combined(pieces)
+        except Unreadable as error:
+            said = f"does not lie as the parameter does: {error}"
+            return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+        return self._against(key, first, pieces, value, expected)
+
+    def _against(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], value: torch.Tensor, expected: torch.Tensor
+    ) -> ValueDisagreement | None:
+        if value.shape != expected.shape:
+            said = f"is {list(value.shape)} together, and {list(expected.shape)} on one rank"
+            return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+        found = difference(value, expected, self._apart(key, (value, expected, *pieces.values())))
+        if found is None:
+            return None
+        return self._differs(key, first, pieces, found)
+
+    def _differs(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], found: Difference
+    ) -> ValueDisagreement:
+        hint = hint_for(found.factor, found.total, self._names)
+        said = "differs from the run on one rank"
+        rank = min(pieces)
+        return ValueDisagreement(
+            key, first.claim, Against.ALONE, rank, (rank,), found.index, found.index, found, said, hint
+        )
+
+    def _replicas(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], groups: Sequence[AlignedParameter]
+    ) -> Verdict:
+        """Where the run on one rank says nothing: what was equal at first must stay equal."""
+        checked = False
+        if groups:
+            equal = [
+                (group.ranks, [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL])
+                for group in groups
+            ]
+        else:
+            equal = [(tuple(pieces), list(self.alignment.equal_axes(key.name)))]
+        for ranks, axes in equal:
+            own = {rank: pieces[rank] for rank in ranks if rank in pieces}
+            wrong = self._unequal(key, first, own, axes) if len(own) == len(ranks) else None
+            if wrong is not None:
+                return wrong
+            checked |= bool(axes)
+        reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
+        return "replicas" if checked else NotCompared(key, first.claim, reason)
+
+    def _unequal(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]
+    ) -> ValueDisagreement | None:
+        for axis in axes:
+            for rank in sorted(pieces):
+                base = rank - offset(axis, rank)
+                one, other = pieces.get(base), pieces[rank]
+                if one is None or (one.shape == other.shape and difference(other, one, 0.0) is None):
+                    continue
+                found = difference(other, one, 0.0) if one.shape == other.shape else None
+                index = () if found is None else found.index
+                over = self._names.get(axis, repr(axis))
+                said = f"should be equal over {over}, as the parameter was, but rank {rank} differs from rank {base}"
+                return ValueDisagreement(key, first.claim, Against.RANKS, rank, (base, rank), index, index, found, said)
+        return None
+
+    def _whole(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
+        there = self._alone.get(key)
+        if not isinstance(there, Record) or there.value is None:
+            return NotCompared(key, first.claim, "the run on one rank does not have it")
+        expected = there.value
+        apart = self._apart(key, (expected, *pieces.values()))
+        axes = self._axes_of(pieces)
+        if next(observed_layouts(pieces, axes, expected, apart), None) is not None:
+            return "equal"
+        if key.kind == "input":
+            return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
+        if any(piece.shape != expected.shape for piece in pieces.values()):
+            return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
+        mean = torch.stack([piece.double() for piece in pieces.values()]).mean(0)
+        return self._against(key, first, pieces, mean, expected) or "equal"
+
+    def _axes_of(self, pieces: Mapping[int, torch.Tensor]) -> list[MeshAxis]:
+        coordinates = self._grid.coordinates
+        at = {axis: index for index, axis in enumerate(self._grid.axes.values())}
+        return [axis for axis in self._axes if len({coordinates[rank][at[axis]] for rank in pieces}) > 1]
+
+
+def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:
+    """The layouts of gradients that are not summed yet: addends, or terms of a mean, where parameters are equal."""
+    return [
+        ObservedLayout(
+            tuple(Along(step.axis, way) if step.way is Way.EQUAL else step for step in layout.steps), layout.padding
+        )
+        for layout in layouts
+        for way in (Way.SUM, Way.MEAN)
+    ]
+
+
+def _initial(run: Entries) -> dict[str, torch.Tensor]:
+    """The untyped parameters before the first step, by name."""
+    return {
+        key.name: record.value
+        for key, record in run.items()
+        if key.kind == "parameter" and isinstance(record, Record) and record.value is not None
+    }
