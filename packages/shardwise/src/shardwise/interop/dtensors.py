@@ -6,6 +6,8 @@ import sys
 
 import torch
 
+from .torch_compat import local_tensor_of
+
 
 def is_dtensor(value: object) -> bool:
     """True for a DTensor."""
@@ -15,4 +17,4 @@ def is_dtensor(value: object) -> bool:
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this rank holds: the tensor itself, or the local tensor in a DTensor."""
-    return tensor._local_tensor if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    return local_tensor_of(tensor) if is_dtensor(tensor) else tensor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .torch_compat import OpOverload, OpOverloadPacket
+from .torch_compat import METHODS_OF_TORCH, OpOverload, OpOverloadPacket, qualified_name
 
 Found = TypeVar("Found")
 
@@ -80,7 +80,7 @@ def op_name(func: Any) -> OpName:
     names = _spellings(name)
     if module.startswith("torch.masked"):
         return OpName((f"masked.{name}",))
-    if qualified.startswith("_VariableFunctions"):
+    if qualified.startswith(METHODS_OF_TORCH):
         names = (f"torch.{name}", *names)
     elif not module.startswith("torch") and module and not hasattr(func, "__objclass__"):
         return OpName((f"{module}.{qualified}",), namespace=module)
@@ -101,7 +101,7 @@ def _is_in_place(name: str) -> bool:
 
 def _from_registry(func: Any) -> OpName:
     """``torch.ops.<namespace>.<name>[.<overload>]``."""
-    qualified = func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", str(func))
+    qualified = qualified_name(func)
     namespace, _, name = qualified.replace("::", ".").partition(".")
     name = name.split(".")[0]
     if namespace in ("aten", "prims"):

@@ -20,7 +20,7 @@ def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
     wanted = {id(parameter): position for position, parameter in enumerate(parameters)}
     names: dict[int, str] = {}
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
-    inner = {id(child) for module in modules for child in module._modules.values()}
+    inner = {id(child) for module in modules for child in module.children()}
     for root in modules:
         if id(root) not in inner:
             for name, parameter in root.named_parameters(remove_duplicate=True):

@@ -15,6 +15,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from shardwise.interop.torch_compat import hook_tables
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside
@@ -200,9 +201,7 @@ def owners_of(
                 owners[axis] = WRAPPER
                 if said.get(axis, WRAPPER) != WRAPPER:
                     _refuse_both(names[0], axis, wrapping.name, said[axis])
-    hooked = bool(
-        getattr(parameter, "_backward_hooks", None) or getattr(parameter, "_post_accumulate_grad_hooks", None)
-    )
+    hooked = any(hook_tables(parameter))
     placed = pieces_of(parameter).groups  # the axes of a DTensor
     for axis, place in pieces.places.items():
         if place is R and axis not in owners:

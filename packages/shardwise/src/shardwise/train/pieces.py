@@ -16,6 +16,7 @@ from torch import Tensor
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.process_groups import communicator
 from shardwise.interop.tagging import type_of
+from shardwise.interop.torch_compat import is_strided_shard
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.types.placement import Placement, R, V
@@ -45,7 +46,7 @@ class ParameterPieces:
 
 def is_piece(placement: Any) -> bool:
     """Whether a DTensor placement cuts the tensor, in whatever order."""
-    return bool(placement.is_shard()) or type(placement).__name__ == "_StridedShard"
+    return bool(placement.is_shard()) or is_strided_shard(placement)
 
 
 def pieces_of(parameter: Tensor) -> ParameterPieces:

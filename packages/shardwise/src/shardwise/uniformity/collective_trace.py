@@ -28,6 +28,7 @@ from shardwise.interop.torch_compat import (
     groups_watched,
     no_torch_function,
     operator_parameters,
+    schema_name,
     storage_key,
     unboxed_group,
     unboxed_work,
@@ -102,7 +103,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if any(map(_takes_apart, types)):
             return NotImplemented
-        name = func._schema.name.partition("::")[2]
+        name = schema_name(func)
         if name == "wait_tensor":
             self._wait_for(self._pending, storage_key(args[0]))
             return func(*args, **kwargs)

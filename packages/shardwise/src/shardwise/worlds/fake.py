@@ -20,7 +20,12 @@ import torch.distributed.device_mesh as device_mesh
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
 from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
-from shardwise.interop.torch_compat import default_backend_everywhere, default_group_exists, forget_groups
+from shardwise.interop.torch_compat import (
+    communication_hooks,
+    default_backend_everywhere,
+    default_group_exists,
+    forget_groups,
+)
 from shardwise.types.errors import SpmdTypeError
 
 from .receive_source import sources_assumed
@@ -110,6 +115,6 @@ def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, Any], None] |
         original(self, *args, **options)
         self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
         # A reducer takes one hook. The program's own is noted and not run: it would wait for other ranks' buckets.
-        self.register_comm_hook = lambda state, hook: self._comm_hooks.append((hook, state))
+        self.register_comm_hook = lambda state, hook: communication_hooks(self).append((hook, state))
 
     return init

@@ -20,7 +20,7 @@ import torch.distributed.device_mesh as device_mesh
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
 from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
-from shardwise.interop.torch_compat import default_backend_everywhere, mesh_of_one_rank
+from shardwise.interop.torch_compat import default_backend_everywhere, is_part_of_mesh, mesh_of_one_rank
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], No
         if alone:
             args, options = mesh_of_one_rank(args, options)
         original(self, *args, **options)
-        if options.get("_root_mesh") is None:
+        if not is_part_of_mesh(options):
             on_mesh()
 
     return init

@@ -17,7 +17,15 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
-from shardwise.interop.torch_compat import OpOverload, OpOverloadPacket, group_named
+from shardwise.interop.torch_compat import (
+    FUNCTIONAL_NAMESPACES,
+    WAITS,
+    OpOverload,
+    OpOverloadPacket,
+    base_of,
+    group_named,
+    qualified_name,
+)
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -39,7 +47,6 @@ from .raw_backward import leave_node, passages
 from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
 from .rearranged_dims import dim_meant
 
-_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _MOVING = ("gather", "all_to_all", "send")
@@ -51,12 +58,11 @@ _AVERAGES = (dist.ReduceOp.AVG, "avg")
 def raw_handler(func: Any) -> Handler | None:
     """The handler for a raw collective; None if ``func`` is not one."""
     if isinstance(func, (OpOverload, OpOverloadPacket)):
-        qualified = func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", "")
-        namespace, _, name = qualified.partition("::")
-        if namespace not in _NAMESPACES:
+        namespace, _, name = qualified_name(func).partition("::")
+        if namespace not in FUNCTIONAL_NAMESPACES:
             return None
         name = name.split(".")[0]
-        return _same_value if name in ("wait_tensor", "_wrap_tensor_autograd") else _raw(name, FUNCTIONAL)
+        return _same_value if name in WAITS else _raw(name, FUNCTIONAL)
     if getattr(func, "__module__", "") == dist.all_reduce.__module__:
         return _raw(func.__name__, RAW)
     return None
@@ -246,7 +252,7 @@ def _arrive(arrivals: Arrivals) -> None:
 
 def _is_part(tensor: torch.Tensor) -> bool:
     """``tensor`` is a view of some of the elements of a larger one."""
-    base = tensor._base
+    base = base_of(tensor)
     return base is not None and tensor.numel() < base.numel()
 
 

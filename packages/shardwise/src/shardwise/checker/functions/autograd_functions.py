@@ -21,7 +21,7 @@ from shardwise.interop.located_call import LocatedCall
 from shardwise.interop.recording import declared
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Origin, Tag, set_tag, type_of
-from shardwise.interop.torch_compat import tree_leaves
+from shardwise.interop.torch_compat import enters_dtensor, leaves_dtensor, tree_leaves
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import propagate
 from shardwise.op_rules.propagation.operand import Bound
@@ -95,11 +95,11 @@ def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwar
 
 def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> Any:
     """Into DTensor or out of it."""
-    if cls.__name__ == dtensor_bridge.ENTERING:
+    if enters_dtensor(cls):
         dtensor_bridge.enter(session, args)
     with paused(session):
         result = run()
-    if cls.__name__ == dtensor_bridge.LEAVING:
+    if leaves_dtensor(cls):
         dtensor_bridge.leave(session, args, result)
     return result
 

@@ -15,7 +15,13 @@ import torch
 
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
-from shardwise.interop.torch_compat import tree_leaves, tree_map
+from shardwise.interop.torch_compat import (
+    BACKWARD_HOOK_FUNCTION,
+    FUNCTIONAL_COLLECTIVES,
+    POST_BACKWARD_FUNCTION,
+    tree_leaves,
+    tree_map,
+)
 
 from ..state.session import CheckSession
 
@@ -41,12 +47,12 @@ class Treatment(enum.Enum):
 _TABLE = {
     "torch.": Treatment.LOCAL,
     "torch.utils.checkpoint.CheckpointFunction": Treatment.REGION,
-    "torch.nn.modules._functions.BackwardHookFunction": Treatment.IDENTITY,
-    "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction": Treatment.IDENTITY,
+    BACKWARD_HOOK_FUNCTION: Treatment.IDENTITY,
+    POST_BACKWARD_FUNCTION: Treatment.IDENTITY,
     "torch.distributed.tensor.": Treatment.BRIDGE,
     "torch.distributed.nn.": Treatment.SEEN,
     # Differentiable collectives: their types depend on the group, which only our own collectives are told.
-    "torch.distributed._functional_collectives": Treatment.OPAQUE,
+    FUNCTIONAL_COLLECTIVES: Treatment.OPAQUE,
 }
 
 

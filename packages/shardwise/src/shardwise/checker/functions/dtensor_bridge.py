@@ -14,6 +14,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.dtensors import local_part
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
@@ -26,8 +27,6 @@ from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_s
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..state.session import CheckSession
-
-LEAVING, ENTERING = "_ToTorchTensor", "_FromTorchTensor"
 
 
 def enter(session: CheckSession, args: Sequence[Any]) -> None:
@@ -55,10 +54,10 @@ def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
     if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
         return
     dtensor, grads = args[0], args[1] if len(args) > 1 else None
-    held = tag_of(dtensor._local_tensor)
+    held = tag_of(local_part(dtensor))
     if held is not None and gradient_origin(held) is not None:
         # Its placements say nothing of the other axes, its history does.
-        alias(result, dtensor._local_tensor, held.current(), held.origin)
+        alias(result, local_part(dtensor), held.current(), held.origin)
         return
     placements = dtensor.placements
     places: dict[MeshAxis, Placement] = {

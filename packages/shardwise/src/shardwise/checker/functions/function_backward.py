@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import tree_leaves
+from shardwise.interop.torch_compat import forward_class, tree_leaves
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.gradient_findings import wrong_backward
@@ -51,7 +51,7 @@ def remember(cls: type, inputs: tuple[TensorType, ...], results: Any) -> None:
     outputs = results if isinstance(results, tuple) else (results,)
     for output in outputs:
         node = output.grad_fn if isinstance(output, torch.Tensor) else None
-        if node is not None and getattr(node, "_forward_cls", None) is cls:
+        if node is not None and forward_class(node) is cls:
             setattr(node, _DECLARED, Declared(inputs, types_of(outputs)))
             return
 
@@ -64,7 +64,9 @@ def wrap_apply(plain: Callable[..., Any]) -> Callable[..., Any]:
         declared, session = getattr(self, _DECLARED, None), current()
         if declared is None or not isinstance(session, CheckSession):
             return plain(self, *gradients)
-        return _checked(session, self._forward_cls, declared, gradients, lambda: plain(self, *gradients))
+        return _checked(
+            session, forward_class(self) or type(self), declared, gradients, lambda: plain(self, *gradients)
+        )
 
     return apply
 

@@ -18,7 +18,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import hook_tables, no_torch_function
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -59,13 +59,13 @@ def adopt(variables: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     foreign = []
     for variable in variables:
         with no_torch_function():
-            tables = (variable._backward_hooks, getattr(variable, "_post_accumulate_grad_hooks", None))
+            tables = hook_tables(variable)
         for table, wrap in zip(tables, (_on_tensor, _after_accumulation), strict=True):
-            for key, hook in list((table or {}).items()):
+            for key, hook in list(table.items()):
                 if is_torchs(hook):
                     foreign.append(variable)
                 elif not hasattr(hook, _TYPED):
-                    table[key] = wrap(variable, hook)  # type: ignore[index]
+                    table[key] = wrap(variable, hook)
     return foreign
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.interop.tagging import type_of
+from shardwise.interop.torch_compat import communication_hooks
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import UNKNOWN, Placement, R
@@ -52,6 +53,6 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, Any]) -> dict[i
 
 def _outcome(wrapper: DistributedDataParallel) -> Placement:
     """R after the reducer's own average, a hook of torch or a stand-in of ours; what the program's do is not known."""
-    hooks = [hook for hook, _ in wrapper._comm_hooks]
+    hooks = [hook for hook, _ in communication_hooks(wrapper)]
     known = [str(getattr(hook, "__module__", "")).startswith(("torch.", "shardwise.")) for hook in hooks]
     return R if all(known) and not any("noop" in getattr(hook, "__name__", "") for hook in hooks) else UNKNOWN

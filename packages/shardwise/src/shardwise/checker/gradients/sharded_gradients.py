@@ -14,6 +14,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.dtensors import is_dtensor, local_part
 from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.torch_compat import gathered_parameter, sharded_parameter
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
@@ -36,12 +37,12 @@ def type_sharded(reached: Container[int]) -> None:
     """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id)."""
     for fsdp_param in list(_known):
         tag: Tag | None = getattr(fsdp_param, DECLARED, None)
-        gathered, kept = getattr(fsdp_param, "_unsharded_param", None), fsdp_param.sharded_param
+        gathered, (kept, mesh) = gathered_parameter(fsdp_param), sharded_parameter(fsdp_param)
         if tag is None or id(gathered) not in reached or not is_dtensor(kept) or kept.grad is None:
             continue
         local = local_part(kept.grad)
         before = tag_of(local)
-        type = _scattered(tag.current(), fsdp_param.mesh_info.mesh)
+        type = _scattered(tag.current(), mesh)
         if type is not UNTYPED:
             after = accumulated(None if before is None else before.current(), type)
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))

@@ -14,7 +14,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.interop.tagging import type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import base_of, no_torch_function
 from shardwise.types.tensor_type import Ground
 
 WRITES = frozenset({"setitem", "copy_", "add_", "zero_"})
@@ -28,7 +28,8 @@ def note(op: str, destination: Any, args: Sequence[Any]) -> None:
     if not isinstance(destination, torch.Tensor):
         return
     with no_torch_function():
-        buffer = destination if destination._base is None else destination._base
+        buffer = base_of(destination)
+        buffer = destination if buffer is None else buffer
         if op == "zero_" and destination is buffer:
             _written[buffer] = 0
         elif buffer in _written or type_of(buffer).ground is Ground.ZERO:

@@ -1,4 +1,4 @@
-"""What types do the parameters that FSDP splits have? Between forward and backward they are gathered, so replicate.
+"""Parameters that FSDP splits: between forward and backward they are gathered, so replicate.
 
 FSDP takes a parameter apart and makes new tensor objects of it, which carry no tag. The gathered one is replicate along
 the axes that FSDP splits it over; along all others it is what its owner declared of the original. A parameter that is a
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,38 +17,39 @@ import torch
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.torch_compat import (
+    GATHER_PARAMETER,
+    MAKE_PARAMETER,
+    USE_VIEWS,
+    flat_parameters,
+    gathered_parameter,
+)
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED
 
 from ..gradients.sharded_gradients import DECLARED, note
-from ..state.session import CheckSession
-
-_FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_param"
-_FLAT = "torch.distributed.fsdp._flat_param"
-Replace = Callable[[Any, str, Callable[[Any], Any]], None]
+from .patches import Patches, Plugin, checking_session
 
 
-def watch(replace: Replace, find: Callable[[], CheckSession | None]) -> bool:
-    """Wrap the methods that matter by ``replace(owner, name, wrap)``; False while FSDP is not loaded.
-
-    ``find`` gives the session of this thread: what FSDP does to take a parameter apart is not the program's doing.
-    """
-    new = getattr(sys.modules.get(_FULLY_SHARD), "FSDPParam", None)
-    old = getattr(sys.modules.get(_FLAT), "FlatParamHandle", None)
-    if new is None or old is None:  # importing either imports both
-        return False
-    replace(new, "__init__", functools.partial(_wrap_sharding, find))
-    replace(new, "init_unsharded_param", _wrap_gathering)
-    replace(old, "_use_unsharded_views", _wrap_views)
-    return True
+def _install_fully_shard(patches: Patches) -> None:
+    patches.replace(MAKE_PARAMETER, _wrap_sharding)
+    patches.replace(GATHER_PARAMETER, _wrap_gathering)
 
 
-def _wrap_sharding(find: Callable[[], CheckSession | None], plain: Any) -> Any:
+def _install_fsdp1(patches: Patches) -> None:
+    patches.replace(USE_VIEWS, _wrap_views)
+
+
+FULLY_SHARD = Plugin("parameters of fully_shard", _install_fully_shard, tier=1, is_ready=MAKE_PARAMETER.is_loaded)
+FSDP1 = Plugin("parameters of FSDP1", _install_fsdp1, is_ready=USE_VIEWS.is_loaded)
+
+
+def _wrap_sharding(plain: Any) -> Any:
     @functools.wraps(plain)
     def __init__(self: Any, param: Any, *args: Any, **kwargs: Any) -> None:
         note(self, tag_of(param))
-        session = find()
+        session = checking_session()
         with contextlib.nullcontext() if session is None else paused(session):
             plain(self, param, *args, **kwargs)
 
@@ -60,7 +60,7 @@ def _wrap_gathering(plain: Any) -> Any:
     @functools.wraps(plain)
     def init_unsharded_param(self: Any) -> None:
         plain(self)
-        gathered = self._unsharded_param
+        gathered = gathered_parameter(self)
         if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
             set_tag(gathered, _gathered(getattr(self, DECLARED, None), self.mesh_info.mesh.get_all_groups()))
 
@@ -73,9 +73,7 @@ def _wrap_views(plain: Any) -> Any:
     @functools.wraps(plain)
     def _use_unsharded_views(self: Any, as_params: bool) -> None:
         plain(self, as_params)
-        originals = self.flat_param._params or [None] * len(self.flat_param._param_infos)
-        for original, (name, module, *_) in zip(originals, self.flat_param._param_infos, strict=True):
-            view = getattr(module, name)
+        for original, view in flat_parameters(self):
             if not is_dtensor(view) and tag_of(view) is None:
                 set_tag(view, _gathered(tag_of(original), [self.process_group]))
 

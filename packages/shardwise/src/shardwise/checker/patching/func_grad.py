@@ -1,4 +1,4 @@
-"""What are the types of ``torch.func``'s derivatives, inside and outside? A wrapped tensor has the type of its content.
+"""Derivatives of ``torch.func``, inside and outside: a wrapped tensor has the type of its content.
 
 ``grad`` and ``jacrev`` seed a varying output too: each rank takes the derivative of its own one, which varies.
 """
@@ -6,42 +6,45 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import tree_leaves
+from shardwise.interop.torch_compat import RUN_DERIVATIVE, UNWRAP_DERIVATIVE, WRAP_FOR_DERIVATIVE, tree_leaves
 
 from ..gradients.loss import check_roots, type_gradients
-from ..state.session import CheckSession
-
-FindSession = Callable[[], CheckSession | None]
+from .patches import Patches, Plugin, checking_session
 
 
-def wrap_wrapping(find: FindSession, plain: Any) -> Any:
+def _install(patches: Patches) -> None:
+    patches.replace(WRAP_FOR_DERIVATIVE, _wrap_wrapping)
+    patches.replace(UNWRAP_DERIVATIVE, _wrap_unwrapping)
+    patches.replace(RUN_DERIVATIVE, _wrap_derivative)
+
+
+def _wrap_wrapping(plain: Any) -> Any:
     """``_wrap_tensor_for_grad`` whose result has the type of its argument."""
 
     @functools.wraps(plain)
     def wrapped(content: Any, level: int) -> Any:
         made = plain(content, level)
         tag = tag_of(content) if isinstance(content, torch.Tensor) else None
-        if tag is not None and made is not content and find() is not None:
+        if tag is not None and made is not content and checking_session() is not None:
             alias(made, content, tag.current(), tag.origin)
         return made
 
     return wrapped
 
 
-def wrap_unwrapping(find: FindSession, plain: Any) -> Any:
+def _wrap_unwrapping(plain: Any) -> Any:
     """``_undo_create_differentiable`` whose results have the types of its arguments."""
 
     @functools.wraps(plain)
     def unwrapped(inner: Any, level: Any = None) -> Any:
         made = plain(inner, level)
-        if find() is not None:
+        if checking_session() is not None:
             for before, after in zip(tree_leaves(inner), tree_leaves(made), strict=True):
                 tag = tag_of(before) if isinstance(before, torch.Tensor) else None
                 if tag is not None and after is not before:
@@ -51,12 +54,12 @@ def wrap_unwrapping(find: FindSession, plain: Any) -> Any:
     return unwrapped
 
 
-def wrap_derivative(find: FindSession, plain: Any) -> Any:
+def _wrap_derivative(plain: Any) -> Any:
     """``_autograd_grad``, the one place where ``torch.func`` runs backward, with typed results."""
 
     @functools.wraps(plain)
     def derivative(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        session = find()
+        session = checking_session()
         if session is None:
             return plain(outputs, inputs, grad_outputs, *args, **kwargs)
         varying: set[Any] = set()
@@ -70,3 +73,6 @@ def wrap_derivative(find: FindSession, plain: Any) -> Any:
         return results
 
     return derivative
+
+
+PLUGIN = Plugin("derivatives of torch.func", _install)

@@ -1,4 +1,4 @@
-"""What are the types of vmap's tensors, inside and outside? The mapped dim is one more dim, orthogonal to the mesh.
+"""Tensors of vmap, inside and outside: the mapped dim is one more dim, orthogonal to the mesh.
 
 Local types are the same on both sides. A spec loses the entry of the mapped dim on the way in and gets it back, at the
 place where the dim goes, on the way out.
@@ -7,6 +7,7 @@ place where the dim goes, on the way out.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import tree_leaves
+from shardwise.interop.torch_compat import RUN_VMAP, UNWRAP_VMAP_OUTPUTS, WRAP_VMAP_INPUTS, tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.types.spec import PartitionSpec, entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
+
+from .patches import Patches, Plugin, checking_session
 
 
 class _Local(threading.local):
@@ -30,7 +33,7 @@ _local = _Local()
 
 
 @contextlib.contextmanager
-def mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator[None]:
+def _mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator[None]:
     """Inside the block, axes that shard the mapped dim have local semantics: the dim that they cut cannot be seen."""
     entries = [
         type_of(arg).spec[dim] if type_of(arg).spec is not None else None  # type: ignore[index]
@@ -48,7 +51,7 @@ def mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator[
         set_current_entry(mesh)
 
 
-def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) -> None:
+def _type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) -> None:
     """Type the tensors that the mapped function sees; each shares memory with the argument it wraps."""
     for dim, arg, inner in zip(in_dims, args, tree_leaves(made), strict=True):
         tag = tag_of(arg)
@@ -60,7 +63,7 @@ def type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) -
         alias(inner, arg, type, tag.origin)
 
 
-def type_outputs(inner: Any, out_dims: Any, made: Any) -> None:
+def _type_outputs(inner: Any, out_dims: Any, made: Any) -> None:
     """Type the results of vmap by the types that were computed inside."""
     inside, outside = tree_leaves(inner), tree_leaves(made)
     dims = tree_leaves(out_dims)
@@ -88,3 +91,45 @@ def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | 
     kept = entry if all(type.is_varying(axis) for axis in entry_axes(entry)) else None
     entries.insert(dim if dim >= 0 else ndim + 1 + dim, kept)
     return spec_of(entries)
+
+
+def _wrap_vmap(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def run(func: Any, batch_size: Any, in_dims: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        if checking_session() is None:
+            return plain(func, batch_size, in_dims, args, *rest, **kwargs)
+        with _mapped_over(in_dims, args):
+            return plain(func, batch_size, in_dims, args, *rest, **kwargs)
+
+    return run
+
+
+def _wrap_batching(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def create(in_dims: Any, args: Any, *rest: Any) -> Any:
+        made = plain(in_dims, args, *rest)
+        if checking_session() is not None:
+            _type_inputs(in_dims, args, made)
+        return made
+
+    return create
+
+
+def _wrap_unbatching(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def unwrap(outputs: Any, out_dims: Any, *rest: Any) -> Any:
+        made = plain(outputs, out_dims, *rest)
+        if checking_session() is not None:
+            _type_outputs(outputs, out_dims, made)
+        return made
+
+    return unwrap
+
+
+def _install(patches: Patches) -> None:
+    patches.replace(RUN_VMAP, _wrap_vmap)
+    patches.replace(WRAP_VMAP_INPUTS, _wrap_batching)
+    patches.replace(UNWRAP_VMAP_OUTPUTS, _wrap_unbatching)
+
+
+PLUGIN = Plugin("types under vmap", _install)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag
-from shardwise.interop.torch_compat import same_memory
+from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 
@@ -68,8 +68,8 @@ def tag_results(
 
 def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     """True if the two share memory; asks autograd first, which is quick and knows all but detached ones."""
-    root = tensor._base
-    if root is not None and (root is base or root is base._base):
+    root = base_of(tensor)
+    if root is not None and (root is base or root is base_of(base)):
         return True
     return same_memory(tensor, base)
 

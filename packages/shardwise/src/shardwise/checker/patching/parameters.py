@@ -1,0 +1,44 @@
+"""``nn.Parameter``, which makes a new tensor object of its data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shardwise.interop.tagging import alias, tag_of
+from shardwise.types.tensor_type import Ground
+
+from .patches import Patches, Plugin, checking_session
+
+
+def plugin(made: Callable[[], None]) -> Plugin:
+    """``made`` is called before each parameter is made: what wraps parameters may have been loaded by then."""
+    return Plugin("parameters", lambda patches: _install(patches, made), tier=1)
+
+
+def _install(patches: Patches, made: Callable[[], None]) -> None:
+    patches.replace_attribute(torch.nn.Parameter, "__new__", functools.partial(_wrap, made))
+
+
+def _wrap(before: Callable[[], None], original: Any) -> Any:
+    plain = original.__func__
+
+    @functools.wraps(plain)
+    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        before()
+        made = plain(cls, data, requires_grad)
+        tag = tag_of(data)
+        # A constant is typed for want of anything better; what a parameter made of it is, its owner will say.
+        if (
+            tag is not None
+            and tag_of(made) is None
+            and tag.current().ground is Ground.ABSENT
+            and checking_session() is not None
+        ):
+            alias(made, data, tag.current(), tag.origin)
+        return made
+
+    return staticmethod(__new__)

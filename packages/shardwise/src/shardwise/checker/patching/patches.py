@@ -1,0 +1,108 @@
+"""The functions of torch that are replaced while some thread checks, and what makes them plug-ins that may switch off.
+
+A part of the library is one ``Plugin`` in a file of its own. Its ``install`` replaces functions through ``Patches``,
+which puts them back. Where the installed torch does not have what a plug-in needs, all that it has replaced is put
+back, and every report says what is not followed. What every check needs is of tier 1: without it there is no check.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from shardwise.interop.session import current
+from shardwise.interop.torch_compat import PatchPoint, function_modes, in_backward
+
+from ..mode import CheckMode
+from ..state.session import CheckSession
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One part of the library that function modes do not show.
+
+    ``part``      what is followed, as a report names it; ``tier`` 1 is needed by every check.
+    ``install``   replaces the functions. Errors: MissingName where torch has them no more.
+    ``is_ready``  False while the part is not loaded; asked again whenever a parameter is made.
+    """
+
+    part: str
+    install: Callable[[Patches], None]
+    tier: int = 2
+    is_ready: Callable[[], bool] = lambda: True
+
+
+class Patches:
+    """What one plug-in has replaced, and how it is put back."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def replace(self, point: PatchPoint, wrap: Wrap) -> None:
+        """Put ``wrap(original)`` in the place of a private function. Errors: MissingName."""
+        self.replace_attribute(point.owner(), point.attribute, wrap)
+
+    def replace_attribute(self, owner: Any, name: str, wrap: Wrap) -> None:
+        """Put ``wrap(original)`` in the place of a public function."""
+        original = vars(owner)[name]
+        setattr(owner, name, wrap(original))
+        self.on_undo(functools.partial(setattr, owner, name, original))
+
+    def replace_everywhere(self, wrappers: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+        """Put the wrapper of each function under every name that a module has for it."""
+        for namespace, name, function in _held(wrappers):
+            namespace[name] = wrappers[function]
+            self.on_undo(functools.partial(namespace.__setitem__, name, function))
+
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """Have ``undo`` called when everything is put back."""
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Put everything back, the last first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def checking_session() -> CheckSession | None:
+    """The check of this thread; None while one of its handlers runs an operator, or autograd a backward pass."""
+    session = current()
+    if not isinstance(session, CheckSession) or (in_backward() and not session.in_typed_code):
+        return None
+    seen = any(isinstance(mode, CheckMode) and mode.session is session for mode in function_modes())
+    return session if seen else None
+
+
+_lengths: dict[str, int] = {}
+"""How many names a module had when it was last searched."""
+_holders: dict[tuple[str, str], Callable[..., Any]] = {}
+"""By module and name, the functions that are replaced everywhere."""
+
+
+def _held(functions: Mapping[Callable[..., Any], object]) -> Iterator[tuple[dict[str, Any], str, Callable[..., Any]]]:
+    """Every name under which a module has one of ``functions``. A module is searched again when it has other names."""
+    wanted = {id(function): function for function in functions}
+    if not wanted.keys() <= _searched:
+        _searched.update(wanted)
+        _wanted.update(wanted)
+        _lengths.clear()
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and _lengths.get(name) != len(vars(module)):
+            _lengths[name] = len(vars(module))
+            for key, value in list(vars(module).items()):
+                if id(value) in _wanted:
+                    _holders[name, key] = _wanted[id(value)]
+    for (name, key), function in list(_holders.items()):
+        namespace = vars(sys.modules[name]) if name in sys.modules else {}
+        if id(function) in wanted and namespace.get(key) is function:
+            yield namespace, key, function
+
+
+_wanted: dict[int, Callable[..., Any]] = {}
+_searched: set[int] = set()

@@ -1,0 +1,39 @@
+"""The autograd engine: the pass that runs, the nodes of Python functions, and functions of torch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .registry import patch_point, private
+
+RUN_BACKWARD = patch_point(
+    "torch.autograd._engine_run_backward",
+    purpose="every backward pass goes through it; typed before and after",
+    lost="types of gradients",
+)
+RUN_FUNCTION_BACKWARD = patch_point(
+    "torch.autograd.function.BackwardCFunction.apply",
+    purpose="runs the backward of a Python function; its types are compared with what was declared",
+    lost="the backward of declared autograd functions",
+)
+BACKWARD_HOOK_FUNCTION = "torch.nn.modules._functions.BackwardHookFunction"
+POST_BACKWARD_FUNCTION = "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction"
+FUNCTIONAL_COLLECTIVES = "torch.distributed._functional_collectives"
+
+
+@private(
+    "torch._C._current_graph_task_id",
+    lost="hooks in backward, told from code outside of it",
+)
+def in_backward() -> bool:
+    """True while autograd runs a backward pass on this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
+@private("torch.autograd.function.BackwardCFunction:_forward_cls", lost="the backward of declared autograd functions")
+def forward_class(node: Any) -> type | None:
+    """The ``autograd.Function`` that made this node of the graph; None for nodes of PyTorch's own operators."""
+    found: type | None = getattr(node, "_forward_cls", None)
+    return found

@@ -1,0 +1,50 @@
+"""DTensors: the local tensor inside, and how one is entered and left."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from .registry import private
+
+
+@private("torch.distributed.tensor.DTensor:_local_tensor", lost="gradients of fully_shard and types across DTensor")
+def local_tensor_of(dtensor: Any) -> torch.Tensor:
+    """What this rank holds of a DTensor; ``to_local`` would make another tensor object, without a type."""
+    local: torch.Tensor = dtensor._local_tensor
+    return local
+
+
+@private("torch.distributed.tensor._api._FromTorchTensor", lost="types into DTensor")
+def enters_dtensor(function: type) -> bool:
+    """True for the autograd function of ``DTensor.from_local``."""
+    return function.__name__ == "_FromTorchTensor"
+
+
+@private("torch.distributed.tensor._api._ToTorchTensor", lost="types out of DTensor")
+def leaves_dtensor(function: type) -> bool:
+    """True for the autograd function of ``DTensor.to_local``."""
+    return function.__name__ == "_ToTorchTensor"
+
+
+@private(
+    "torch.distributed.tensor.placement_types._StridedShard",
+    lost="shards of a dim that several mesh axes cut in another order than theirs",
+)
+def is_strided_shard(placement: Any) -> bool:
+    """True for a shard whose axis cuts a dim before an axis to its left does, as ``fully_shard`` after TP has them."""
+    return type(placement).__name__ == "_StridedShard"
+
+
+@private(
+    "torch.distributed.tensor._utils.ExplicitRedistributionContext",
+    lost="the comparison of the rules with DTensor",
+    tier=2,
+)
+def without_redistribution() -> contextlib.AbstractContextManager[Any]:
+    """Inside, an operator on DTensors raises RuntimeError where it would change a placement of an operand."""
+    from torch.distributed.tensor._utils import ExplicitRedistributionContext
+
+    return ExplicitRedistributionContext(strict=True)

@@ -1,0 +1,58 @@
+"""FSDP: the parameters that it has taken apart. It is never imported from here, because it takes seconds to load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import patch_point, private
+
+MAKE_PARAMETER = patch_point(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.__init__",
+    purpose="where ``fully_shard`` takes a parameter apart, which has its type no more",
+    lost="types of the parameters of fully_shard",
+)
+GATHER_PARAMETER = patch_point(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam.init_unsharded_param",
+    purpose="where ``fully_shard`` makes the gathered parameter, which gets a type",
+    lost="types of the parameters of fully_shard",
+)
+USE_VIEWS = patch_point(
+    "torch.distributed.fsdp._flat_param.FlatParamHandle._use_unsharded_views",
+    purpose="where ``FullyShardedDataParallel`` makes parameters out of a flat one, which get types",
+    lost="types of the parameters of FSDP1",
+    tier=2,
+)
+
+
+@private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:_unsharded_param",
+    lost="types of the parameters of fully_shard",
+)
+def gathered_parameter(fsdp_param: Any) -> Any:
+    """The gathered parameter of an ``FSDPParam``; None while there is none."""
+    return getattr(fsdp_param, "_unsharded_param", None)
+
+
+@private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:sharded_param",
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:mesh_info",
+    lost="types of the gradients of fully_shard",
+)
+def sharded_parameter(fsdp_param: Any) -> tuple[Any, Any]:
+    """What an ``FSDPParam`` keeps, a DTensor, and the mesh that it is sharded over."""
+    return fsdp_param.sharded_param, fsdp_param.mesh_info.mesh
+
+
+@private(
+    "torch.distributed.fsdp._flat_param.FlatParamHandle:flat_param",
+    "torch.distributed.fsdp._flat_param.FlatParameter:_params",
+    "torch.distributed.fsdp._flat_param.FlatParameter:_param_infos",
+    lost="types of the parameters of FSDP1",
+    tier=2,
+)
+def flat_parameters(handle: Any) -> list[tuple[Any, Any]]:
+    """Per parameter of a ``FlatParamHandle``: the original, None where it is not kept, and the view in its module."""
+    infos = handle.flat_param._param_infos
+    originals = handle.flat_param._params or [None] * len(infos)
+    views = [getattr(module, name) for name, module, *_ in infos]
+    return list(zip(originals, views, strict=True))

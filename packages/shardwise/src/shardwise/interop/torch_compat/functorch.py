@@ -1,0 +1,93 @@
+"""``torch.func``: what vmap and derivatives wrap, and where they do it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from .registry import patch_point, private
+
+RUN_VMAP = patch_point(
+    "torch._functorch.vmap._flat_vmap",
+    purpose="where vmap runs; there is no public hook, and the wrapped tensors are new objects without attributes",
+    lost="types under vmap",
+    tier=2,
+)
+WRAP_VMAP_INPUTS = patch_point(
+    "torch._functorch.vmap._create_batched_inputs",
+    purpose="where vmap wraps its inputs",
+    lost="types under vmap",
+    tier=2,
+)
+UNWRAP_VMAP_OUTPUTS = patch_point(
+    "torch._functorch.vmap._unwrap_batched",
+    purpose="where vmap unwraps its outputs",
+    lost="types under vmap",
+    tier=2,
+)
+WRAP_FOR_DERIVATIVE = patch_point(
+    "torch._functorch.eager_transforms._wrap_tensor_for_grad",
+    purpose="where ``torch.func.grad`` and ``vjp`` wrap their inputs",
+    lost="types in derivatives of torch.func",
+    tier=2,
+)
+UNWRAP_DERIVATIVE = patch_point(
+    "torch._functorch.eager_transforms._undo_create_differentiable",
+    purpose="where ``torch.func.grad`` and ``vjp`` unwrap their outputs",
+    lost="types in derivatives of torch.func",
+    tier=2,
+)
+RUN_DERIVATIVE = patch_point(
+    "torch._functorch.eager_transforms._autograd_grad",
+    purpose="where ``torch.func`` runs backward",
+    lost="types in derivatives of torch.func",
+    tier=2,
+)
+COMPILE_AND_CALL = patch_point(
+    "torch._higher_order_ops.utils._hop_compile_and_call",
+    purpose="where ``cond``, ``while_loop``, ``scan`` and ``map`` compile what they run",
+    lost="cond, scan and their like outside of torch.compile",
+    tier=2,
+)
+
+
+@private(
+    "torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack",
+    lost="cond, scan and their like under vmap",
+    tier=2,
+)
+def outside_transforms() -> contextlib.AbstractContextManager[Any]:
+    """Inside, no vmap and no derivative of ``torch.func`` is at work: plain tensors are plain tensors."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    cleared: contextlib.AbstractContextManager[Any] = temporarily_clear_interpreter_stack()
+    return cleared
+
+
+@private(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "torch._C._functorch.is_batchedtensor",
+    "torch._C._functorch.get_unwrapped",
+    lost="cond under vmap",
+    tier=2,
+)
+def is_batched(x: Any) -> bool:
+    """True if vmap computes with ``x``, at any depth of transforms: it has a value per element, and none of its own."""
+    functorch = torch._C._functorch
+    while isinstance(x, torch.Tensor) and functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
+
+
+@private(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    lost="types under vmap and in derivatives of torch.func",
+    tier=2,
+)
+def is_transformed(x: torch.Tensor) -> bool:
+    """True for the stand-in that vmap or a derivative of ``torch.func`` computes with."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))

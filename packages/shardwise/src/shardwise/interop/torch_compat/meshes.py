@@ -1,0 +1,37 @@
+"""Device meshes: how they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .registry import private
+
+
+@private(
+    "torch.distributed.device_mesh.DeviceMesh.__init__(_layout)",
+    "torch.distributed.device_mesh.DeviceMesh.__init__(_rank_map)",
+    lost="verifying a program with a mesh of its own",
+)
+def mesh_of_one_rank(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of ``DeviceMesh`` with one rank along every axis, rank 0. Meshes are given by their ranks, or, by
+    ``init_device_mesh``, by a layout."""
+    layout, ranks = options.get("_layout"), args[1] if len(args) > 1 else options.get("mesh")
+    if layout is not None and layout.numel() > 1:
+        ones = layout.from_sizes_strides((1,) * len(layout))
+        return args, {**options, "_layout": ones, "_rank_map": torch.zeros(1, dtype=torch.int, device="cpu")}
+    if ranks is None:
+        return args, options
+    zero = torch.zeros((1,) * torch.as_tensor(ranks, device="cpu").ndim, dtype=torch.int, device="cpu")
+    if len(args) > 1:
+        return (args[0], zero, *args[2:]), options
+    return args, {**options, "mesh": zero}
+
+
+@private(
+    "torch.distributed.device_mesh.DeviceMesh.__init__(_root_mesh)", lost="verifying a program with a mesh of its own"
+)
+def is_part_of_mesh(options: dict[str, Any]) -> bool:
+    """True if ``DeviceMesh`` is called with these arguments to make a part of another mesh."""
+    return options.get("_root_mesh") is not None

@@ -1,0 +1,41 @@
+"""Modules: the names of their parts, and the hooks that wrappers have on communication."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import declare, patch_point, private
+
+declare(
+    "torch.nn.Module:_parameters",
+    "torch.nn.Module:_buffers",
+    "torch.nn.Module:_modules",
+    purpose="operands are called as the program calls them, by looking into modules without running code of theirs "
+    "(diagnostics/operands.py, which does not load torch)",
+    lost="names of parameters in findings",
+)
+APPLY_HOOK_TO_INPUT = patch_point(
+    "torch.utils.hooks.BackwardHook.setup_input_hook",
+    purpose="where a module's backward hook learns of the inputs",
+    lost="backward hooks on modules",
+)
+APPLY_HOOK_TO_OUTPUT = patch_point(
+    "torch.utils.hooks.BackwardHook.setup_output_hook",
+    purpose="where a module's backward hook learns of the outputs",
+    lost="backward hooks on modules",
+)
+MAKE_BACKWARD_HOOK = patch_point(
+    "torch.utils.hooks.BackwardHook.__init__",
+    purpose="where a module's backward hooks are put together",
+    lost="backward hooks on modules",
+)
+
+
+@private(
+    "torch.nn.parallel.DistributedDataParallel:_comm_hooks",
+    lost="hooks of DistributedDataParallel",
+)
+def communication_hooks(wrapper: Any) -> list[tuple[Any, Any]]:
+    """The communication hooks of a ``DistributedDataParallel`` with their states: the list itself, to be added to."""
+    hooks: list[tuple[Any, Any]] = wrapper._comm_hooks
+    return hooks

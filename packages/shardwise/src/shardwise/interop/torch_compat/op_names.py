@@ -1,0 +1,75 @@
+"""Operators of ``torch.ops``: their classes, names and parameters, and the lists of them that torch keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import constant, private
+
+OpOverload: Any = constant(
+    "torch._ops.OpOverload",
+    purpose="``torch.ops.<namespace>.<name>.<overload>``, told from other callables",
+    lost="operators called as torch.ops",
+)
+OpOverloadPacket: Any = constant(
+    "torch._ops.OpOverloadPacket",
+    purpose="``torch.ops.<namespace>.<name>``, told from other callables",
+    lost="operators called as torch.ops",
+)
+HigherOrderOperator: Any = constant(
+    "torch._ops.HigherOrderOperator",
+    purpose="``cond``, ``scan`` and their like, told from other callables",
+    lost="operators that take functions",
+)
+parse_to: Any = constant(
+    "torch._C._nn._parse_to",
+    purpose="what ``nn.Module.to`` makes of its arguments; a function mode sees it as this object",
+    lost="nn.Module.to in a checked program",
+)
+functional_collectives: Any = constant(
+    "torch.ops._c10d_functional",
+    purpose="collectives that torch.compile can trace, which return tensors that wait at their first use; the public "
+    "wrappers branch on the group's form and warn, the operators take the group's name",
+    lost="collectives with async_op and under torch.compile",
+)
+FUNCTIONAL_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
+"""The namespaces of ``torch.ops`` that the functional collectives are in."""
+METHODS_OF_TORCH = "_VariableFunctions"
+"""The class whose methods the functions in ``torch`` are that C++ makes."""
+WAITS = ("wait_tensor", "_wrap_tensor_autograd")
+"""The functional operators that wait for a collective or wrap what will."""
+
+
+@private(
+    "torch._ops.OpOverload:_schema",
+    lost="arguments by name of operators called as torch.ops",
+)
+def operator_parameters(func: Any) -> tuple[str, ...]:
+    """The parameters of an operator of ``torch.ops``, by its schema; empty for any other callable."""
+    if isinstance(func, OpOverloadPacket):
+        func = getattr(func, func.overloads()[0])
+    schema = getattr(func, "_schema", None)
+    return () if schema is None else tuple(argument.name for argument in schema.arguments)
+
+
+@private("torch._ops.OpOverloadPacket:_qualified_op_name", lost="operators called as torch.ops without an overload")
+def qualified_name(func: Any) -> str:
+    """``aten::add.Tensor`` or ``aten::add`` for an operator of ``torch.ops``."""
+    return str(func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", func))
+
+
+@private("torch._ops.OpOverload:_schema", lost="the comparison of ranks")
+def schema_name(func: Any) -> str:
+    """The name of an overload without its namespace, as ``allreduce_``."""
+    return str(func._schema.name.partition("::")[2])
+
+
+@private(
+    "torch.utils._device._device_constructors",
+    lost="programs that ask for a device that is not there",
+)
+def factories() -> frozenset[Any]:
+    """The functions that make a tensor out of nothing and take a ``device``; torch has no public list."""
+    from torch.utils._device import _device_constructors
+
+    return frozenset(_device_constructors())
