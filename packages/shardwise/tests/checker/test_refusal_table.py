@@ -38,3 +38,17 @@ def test_a_function_of_the_table_says_the_code_under_which_it_stands():
             if isinstance(one, ast.Constant) and one.value in CODES
         }
         assert own == {code}, words
+
+
+def calls_of(name):
+    """The modules that call ``name``."""
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+                yield module
+
+
+def test_a_diagnosis_becomes_a_finding_in_one_way():
+    outside = {module for module in calls_of("Finding") if not module.startswith("shardwise.diagnostics.")}
+    assert outside == set()
+    assert "shardwise.diagnostics.finding" in set(calls_of("Finding"))

@@ -12,15 +12,14 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.errors import attach
-from shardwise.diagnostics.operands import locate
-from shardwise.diagnostics.source import Site, user_frame, user_site
-from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+from shardwise.diagnostics.source import Site, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 from .dtensors import is_dtensor
 from .hook_run import see
+from .located_call import LocatedCall
 from .recording import declared
 from .session import current
 from .tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
@@ -90,7 +89,7 @@ def _refined(x: Any, before: TensorType, asserted: TensorType, op: str) -> Tenso
     except SpmdTypeError:
         pass
     # Once more for the words: what the tensor is called is only looked up when something is wrong.
-    return refine(before, asserted, gradient_free=gradient_free, name=locate_operand(x, op)[0])
+    return refine(before, asserted, gradient_free=gradient_free, name=_located(x, op).name(0))
 
 
 def commit(x: Any, after: TensorType, op: str) -> None:
@@ -147,7 +146,7 @@ def settle(error: SpmdTypeError, x: Any, op: str) -> bool:
     """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
     if error.attached is None:
         axis = "" if error.axis is None else repr(error.axis)
-        attach(error, op=op, axis=axis, operands=[_operand(x, op, error.axis)])
+        attach(error, op=op, axis=axis, operands=[_located(x, op).operand(0, error.axis)])
     session = current()
     if session is None or not session.collecting:
         return False
@@ -190,21 +189,5 @@ def requires_grad(x: Any) -> bool:
         return bool(getattr(x, "requires_grad", False))
 
 
-def locate_operand(x: Any, op: str) -> tuple[str, SourceLocation | None]:
-    """What the user's program calls ``x`` in the call of ``op`` that is running, and where."""
-    frame = user_frame()
-    return ("the tensor", None) if frame is None else locate(frame, op, [("the tensor", x)])[0]
-
-
-def _operand(x: Any, op: str, axis: Any) -> Operand:
-    """``x`` as a finding shows it; where its type came from is told of ``axis`` if that is at fault."""
-    name, location = locate_operand(x, op)
-    tag = tag_of(x)
-    origins: list[Origin | None] = []
-    if tag is not None and axis is not None:
-        origin = tag.origin_of(axis)
-        origins = [origin, None if origin is None else origin.parent]
-    elif tag is not None:
-        origins = list(dict.fromkeys(tag.origin_of(one) for one in tag.type.axes))
-    hops = tuple(Hop(one.text, one.site.location()) for one in origins if one is not None and one.site is not None)
-    return Operand(name, str(typed_shape(x)), location, hops[:2])
+def _located(x: Any, op: str) -> LocatedCall:
+    return LocatedCall(op, [("the tensor", x)])

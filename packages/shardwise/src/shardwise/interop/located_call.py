@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis, Finding
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
@@ -87,7 +87,7 @@ def report(
     """
     shown = (call.operand(0, axis),) if operands is None else tuple(operands)
     along = "" if axis is None else axis_text(axis)
-    finding = Finding(said.code, said.message, call.location, call.op, along, shown, said.facts, said.help)
+    finding = said.at(call.location, call.op, along, shown)
     session.report(error(said.message, code=said.code, help=said.help, finding=finding, context=context))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Diagnosis, Finding
 from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 
@@ -33,9 +33,7 @@ def mismatch(found: Clash, calls: Mapping[int, TracedCall], meeting: Meeting) ->
         message = f"{call} does not fit what other ranks issue: {found.what}"
         facts = (_nth(meeting),) if not call.is_message else ()
         help_lines = ()
-    return Finding(
-        found.code, message, call.location, call.kind, call.group.name, _operands(parties), facts, help_lines
-    )
+    return _finding(Diagnosis(found.code, message, facts, help_lines), call, _operands(parties))
 
 
 def never_issued(meeting: Meeting, rank: int, other: int, elsewhere: Meeting) -> Finding:
@@ -47,7 +45,7 @@ def never_issued(meeting: Meeting, rank: int, other: int, elsewhere: Meeting) ->
     facts = (f"rank {other} waits for {ranks_text(awaited)} in {own} meanwhile",)
     operands = _operands([(waiting, call), (sorted(elsewhere.calls), own)])
     help_lines = (f"issue it on every rank of {call.group}, or on none",) if not call.is_message else ()
-    return Finding("SW501", message, call.location, call.kind, call.group.name, operands, facts, help_lines)
+    return _finding(Diagnosis("SW501", message, facts, help_lines), call, operands)
 
 
 def crossed(steps: Sequence[tuple[int, TracedCall]]) -> Finding:
@@ -62,7 +60,7 @@ def crossed(steps: Sequence[tuple[int, TracedCall]]) -> Finding:
         facts = ("every one of these calls is issued by all of its ranks, but not in the same order",)
         help_lines = ("issue them in one order on all ranks",)
     operands = _operands([([one], other) for one, other in steps])
-    return Finding("SW504", message, call.location, call.kind, call.group.name, operands, facts, help_lines)
+    return _finding(Diagnosis("SW504", message, facts, help_lines), call, operands)
 
 
 def left_waiting(
@@ -88,7 +86,7 @@ def left_waiting(
     if end.how is Ending.FINISHED:
         help_lines = ("let every rank issue it as often: agree on the number of rounds, or move it out of the branch",)
     facts = tuple(fact for fact in facts if fact)
-    return Finding("SW503", message, call.location, call.kind, call.group.name, tuple(operands), facts, help_lines)
+    return _finding(Diagnosis("SW503", message, facts, help_lines), call, operands)
 
 
 def unmatched(meeting: Meeting) -> Finding:
@@ -99,7 +97,11 @@ def unmatched(meeting: Meeting) -> Finding:
     message = f"rank {rank} issues {call}, but {where} never issues the {missing} for it"
     facts = (f"messages meet in order, by the two ranks, the group ({call.group}) and the tag ({call.tag})",)
     operands = (Operand(f"rank {rank}", call.what, call.location),)
-    return Finding("SW506", message, call.location, call.kind, call.group.name, operands, facts)
+    return _finding(Diagnosis("SW506", message, facts), call, operands)
+
+
+def _finding(said: Diagnosis, call: TracedCall, operands: Iterable[Operand]) -> Finding:
+    return said.at(call.location, call.kind, call.group.name, operands)
 
 
 def _parties(calls: Mapping[int, TracedCall]) -> list[Party]:

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 
+from ..diagnosis.gradient_findings import passed_on_unsummed
 from ..gradients.gradient_hooks import running_pass, telling
 
 
@@ -46,26 +45,9 @@ class Passage:
         if any(type_of(root).get(self.axis) is R for root in this.roots):
             return  # a replicate loss, which has been told
         self.told = True
-        where, label = axis_text(self.axis), self.label
-        result = f"{label} = " if label.replace(".", "").isidentifier() else ""
-        typed = f"{result}all_reduce({label}, {axis_argument(self.axis)}, src={self.src!r}"
-        message = (
-            f"backward passes the gradient of {label} through {self.name} as it is: a partial sum over {where}, "
-            "which nobody sums"
-        )
-        facts = (
-            f"torch.distributed.{self.name} is nothing to autograd: each of the {self.axis.size()} ranks goes on with "
-            "its own addend of the gradient",
-        )
-        help_lines = (
-            f"{typed}, dst=R) in its place, which sums in backward too",
-            f"{typed}, dst=I) in its place, if every rank computes the same from here on",
-            f"{label}.detach() before it, if no gradient is meant",
-        )
         with telling(session):
-            report(
-                session, self.call, Diagnosis("SW606", message, facts, help_lines), self.axis, operands=(self.operand,)
-            )
+            said = passed_on_unsummed(self.name, self.label, self.axis, self.src)
+            report(session, self.call, said, self.axis, operands=(self.operand,))
 
 
 class Unchanged(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""How are findings about gradients told? By the parameters' names, all with the same cause as one."""
+"""What is said of losses and gradients, per code: SW601 to SW609. Gradients go by their parameters' names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,114 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import LocatedCall, axis_text, gradients_as_operands, report
+from shardwise.interop.located_call import (
+    LocatedCall,
+    axis_text,
+    gradients_as_operands,
+    group_text,
+    placement_text,
+    report,
+)
 from shardwise.interop.parameter_names import listed, names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import forget_memory, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import Ground, TensorType
+
+
+def replicated_loss(name: str, axis: Any) -> Diagnosis:
+    size = axis.size()
+    return Diagnosis(
+        "SW601",
+        f"backward starts from {name}, which is replicate over {axis_text(axis)}",
+        (f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much",),
+        (
+            f"all_reduce(..., {axis_argument(axis)}, src=P, dst=I) upstream, so that {name} is invariant",
+            f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
+        ),
+    )
+
+
+def varying_loss(name: str, axis: Any) -> Diagnosis:
+    way = f"reinterpret({name}, {axis_argument(axis)}, src=V, dst=P).backward() if the ranks' losses are to be added"
+    return Diagnosis(
+        "SW602",
+        f"backward starts from {name}, which varies over {axis_text(axis)}",
+        ("a list of different losses has no gradient; their sum has one",),
+        (way,),
+    )
+
+
+def untyped_loss(name: str, axes: Sequence[Any]) -> Diagnosis:
+    types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
+    way = f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added"
+    return Diagnosis("SW603", f"backward starts from {name}, which has no type", help=(way,))
+
+
+def seed_not_dual(name: str, seed: str, axis: Any, own: Placement, wanted: Placement, found: Placement) -> Diagnosis:
+    """SW606 of a gradient that is given to ``backward``."""
+    fact = "each rank would go on with its own addend of the gradient"
+    if wanted.is_partial:
+        fact = f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
+    return Diagnosis(
+        "SW606",
+        f"backward gets {seed}, {placement_text(found)} over {axis_text(axis)}, as the gradient of {name}, which is "
+        f"{placement_text(own)} there; its gradient is {placement_text(wanted)}",
+        (fact,),
+    )
+
+
+def passed_on_unsummed(op: str, name: str, axis: Any, src: Placement) -> Diagnosis:
+    """SW606 of a sum in place, which is nothing to autograd."""
+    result = f"{name} = " if name.replace(".", "").isidentifier() else ""
+    typed = f"{result}all_reduce({name}, {axis_argument(axis)}, src={src!r}"
+    return Diagnosis(
+        "SW606",
+        f"backward passes the gradient of {name} through {op} as it is: a partial sum over {axis_text(axis)}, "
+        "which nobody sums",
+        (
+            f"torch.distributed.{op} is nothing to autograd: each of the {axis.size()} ranks goes on with "
+            "its own addend of the gradient",
+        ),
+        (
+            f"{typed}, dst=R) in its place, which sums in backward too",
+            f"{typed}, dst=I) in its place, if every rank computes the same from here on",
+            f"{name}.detach() before it, if no gradient is meant",
+        ),
+    )
+
+
+def gradient_not_summed(op: str, names: Sequence[str], axis: Any, *, pending: bool) -> Diagnosis:
+    """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
+    where, size, one = axis_text(axis), axis.size(), len(names) == 1
+    what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
+    state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
+    fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
+    if not pending:
+        fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
+    return Diagnosis(
+        "SW608",
+        f"{op} takes {what} {state} {where}",
+        (fact,),
+        (
+            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
+            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
+        ),
+    )
+
+
+def local_gradient_norm(name: str, axis: Any) -> Diagnosis:
+    where = axis_text(axis)
+    return Diagnosis(
+        "SW609",
+        f"the gradient of {name} is scaled by a norm that differs between the ranks of {where}",
+        (f"a norm of gradients that are split over {where} is that of one piece in {axis.size()}",),
+        (
+            "shardwise.train.clip_grad_norm_(parameters, max_norm), which counts every piece once",
+            f"all_reduce of the squared norms of the split gradients over {axis_argument(axis)} before the root",
+        ),
+    )
 
 
 def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType) -> bool:

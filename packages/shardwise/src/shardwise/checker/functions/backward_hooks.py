@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.function_declarations import MARK
-from shardwise.types.errors import SpmdTypeError
+from shardwise.interop.located_call import LocatedCall, report
 
 from ..gradients.gradient_hooks import accepted, checked_call, is_torchs, running_pass, telling
 from ..gradients.gradient_types import dual
@@ -28,14 +28,13 @@ def check_hooks(session: CheckSession, module: Any, hooks: Iterable[Any]) -> Non
         if getattr(hook, MARK, False) or is_torchs(hook):
             continue
         name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
-        error = SpmdTypeError(
-            f"the backward hook {name} of {type(module).__name__} is not registered: it may return gradients of "
-            f"another type",
-            code="SW303",
+        module_name = type(module).__name__
+        said = Diagnosis(
+            "SW303",
+            f"the backward hook {name} of {module_name} is not registered: it may return gradients of another type",
             help=(f"register_local_backward_hook({name}) if it neither communicates nor looks at ranks",),
         )
-        attach(error, op=type(module).__name__)
-        session.report(error)
+        report(session, LocatedCall(module_name, []), said, operands=())
 
 
 def follow(backward_hook: Any) -> None:

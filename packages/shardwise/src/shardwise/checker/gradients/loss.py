@@ -11,16 +11,15 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.tagging import Tag, set_tag, type_of
 from shardwise.mesh.entry import current_entry
-from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
+from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 
@@ -89,34 +88,16 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
     session.checked += 1
     located = LocatedCall("backward", [("loss", loss)])
     name = located.name(0)
-    help_lines: tuple[str, ...]
     if not type.axes:
         if session.strict:
-            message = f"backward starts from {name}, which has no type"
-            axes = mesh.ordered_axes if mesh is not None else ()
-            types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
-            help_lines = (f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added",)
-            report(session, located, Diagnosis("SW603", message, help=help_lines))
+            report(session, located, untyped_loss(name, mesh.ordered_axes if mesh is not None else ()))
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
-        where = axis_argument(axis)
         place.is_pending_sum("backward")  # raises for other kinds
         if place is R:
-            message = f"backward starts from {name}, which is replicate over {axis_text(axis)}"
-            size = axis.size()
-            fact = f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much"
-            help_lines = (
-                f"all_reduce(..., {where}, src=P, dst=I) upstream, so that {name} is invariant",
-                f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
-            )
-            report(session, located, Diagnosis("SW601", message, (fact,), help_lines), axis)
+            report(session, located, replicated_loss(name, axis), axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
-            message = f"backward starts from {name}, which varies over {axis_text(axis)}"
-            fact = "a list of different losses has no gradient; their sum has one"
-            help_lines = (
-                f"reinterpret({name}, {where}, src=V, dst=P).backward() if the ranks' losses are to be added",
-            )
-            report(session, located, Diagnosis("SW602", message, (fact,), help_lines), axis)
+            report(session, located, varying_loss(name, axis), axis)
 
 
 def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
@@ -139,14 +120,5 @@ def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *
         wanted = place.dual
         if is_gradient_of(wanted, found):
             continue
-        name, what, where = located.name(0), located.name(1), axis_text(axis)
-        message = (
-            f"backward gets {what}, {placement_text(found)} over {where}, as the gradient of {name}, which is "
-            f"{placement_text(place)} there; its gradient is {placement_text(wanted)}"
-        )
-        fact = (
-            f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
-            if wanted.is_partial
-            else "each rank would go on with its own addend of the gradient"
-        )
-        report(session, located, Diagnosis("SW606", message, (fact,)), axis, operands=located.shown(axis))
+        said = seed_not_dual(located.name(0), located.name(1), axis, place, wanted, found)
+        report(session, located, said, axis, operands=located.shown(axis))

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.gradients import gradient_of, undischarged, varying, waive
-from shardwise.interop.located_call import LocatedCall, axis_text, gradients_as_operands, group_text, report
-from shardwise.interop.parameter_names import listed, names_of
+from shardwise.interop.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.parameter_names import names_of
 
+from ..diagnosis.gradient_findings import gradient_not_summed
 from ..state.session import CheckSession
 
 FindSession = Callable[[], CheckSession | None]
@@ -81,21 +81,6 @@ def _refuse(
 ) -> None:
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
     names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
-    where, size, op = axis_text(axis), axis.size(), f"{type(optimizer).__name__}.step"
-    one = len(names) == 1
-    what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
-    state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
-    fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
-    if not pending:
-        fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
-    said = Diagnosis(
-        "SW608",
-        f"{op} takes {what} {state} {where}",
-        (fact,),
-        (
-            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
-            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
-        ),
-    )
+    said = gradient_not_summed(f"{type(optimizer).__name__}.step", names, axis, pending=pending)
     operands = gradients_as_operands(parameters, names, axis)
     report(session, LocatedCall("step", []), said, axis, operands=operands)

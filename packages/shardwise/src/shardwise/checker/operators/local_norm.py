@@ -14,16 +14,16 @@ from typing import Any
 import torch
 import torch.nn.utils.clip_grad
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_internal
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.parameter_names import names_of
 from shardwise.interop.session import Session
 from shardwise.interop.tagging import tag_of, type_of
-from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
+
+from ..diagnosis.gradient_findings import local_gradient_norm
 
 SCALING = ("mul_", "div_", "true_divide_")
 _CLIPPING = torch.nn.utils.clip_grad.__file__
@@ -47,7 +47,8 @@ def scaled_by_local_norm(
             if type.ground is Ground.ABSENT and type.is_varying(axis) and (before.is_equal(axis) or clipping)
         ]
         if axes:
-            _tell(session, op, axes[0], parameter, (label, factor))
+            located = LocatedCall(op, [(label, factor)])
+            report(session, located, local_gradient_norm(names_of([parameter])[0], axes[0]), axes[0])
             return before.with_placements(dict.fromkeys(axes, UNKNOWN))
     return None
 
@@ -60,18 +61,3 @@ def _is_clipping() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _tell(session: Session, op: str, axis: Any, parameter: torch.Tensor, factor: tuple[str, Any]) -> None:
-    where, size = axis_text(axis), axis.size()
-    located = LocatedCall(op, [factor])
-    said = Diagnosis(
-        "SW609",
-        f"the gradient of {names_of([parameter])[0]} is scaled by a norm that differs between the ranks of {where}",
-        (f"a norm of gradients that are split over {where} is that of one piece in {size}",),
-        (
-            "shardwise.train.clip_grad_norm_(parameters, max_norm), which counts every piece once",
-            f"all_reduce of the squared norms of the split gradients over {axis_argument(axis)} before the root",
-        ),
-    )
-    report(session, located, said, axis)
