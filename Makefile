@@ -31,7 +31,7 @@ test-fast: $(READY) ## run the tests that start no processes
 nightly: $(READY) ## many more random programs, all operators of PyTorch's database and all mutants
 	$(PYTEST) --hypothesis-profile nightly
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
-	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS)
+	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
 
 hooks: $(READY) ## run style and import checks before every commit
 	$(BIN)/pre-commit install

@@ -2,6 +2,7 @@
 
 python examples/parallelisms/mutants.py           counts, survivors and false alarms
 python examples/parallelisms/mutants.py --write   the same, and docs/mutants.md
+python examples/parallelisms/mutants.py --check   the same, and whether docs/mutants.md says so
 """
 
 import argparse
@@ -61,11 +62,11 @@ def arguments_of(mesh: dict[str, int], more: str) -> tuple[str, ...]:
     return (*(word for axis in mesh for word in (f"--{axis}", f"{{{axis}}}")), *more.split())
 
 
-def judged_of(name: str, jobs: int, explained: tuple[Explained, ...], limit: int | None = None) -> list[Judged]:
-    """Every mutant of one program, the first ``limit`` of them if given."""
+def judged_of(name: str, jobs: int, explained: tuple[Explained, ...], operators: tuple[str, ...] = ()) -> list[Judged]:
+    """Every mutant of one program; ``operators``: those of these kinds alone."""
     script, mesh, more = PROGRAMS[name]
     path = (HERE / script).resolve()
-    mutants = mutants_in(path, tuple(mesh))[:limit]
+    mutants = mutants_in(path, tuple(mesh), operators)
     program = Program(path=os.fspath(path), arguments=arguments_of(mesh, more))
     done: list[Judged] = []
     with progress(lambda: f"{name}: {len(done)} of {len(mutants)} mutants judged"):
@@ -112,11 +113,12 @@ def _cell(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/mutants.md")
+    parser.add_argument("--check", action="store_true", help="fail if docs/mutants.md says something else")
     parser.add_argument("--only", choices=PROGRAMS, action="append", help="one program; may be given again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
-    if args.write and args.only:
-        parser.error("--write needs all programs")
+    if (args.write or args.check) and args.only:
+        parser.error("--write and --check need all programs")
     explained = read_explained(HERE / "explained.toml")
     found = {}
     for name in args.only or PROGRAMS:
@@ -131,6 +133,9 @@ def main() -> int:
     print(f"all: {summary(total)}")
     if args.write:
         PAGE.write_text(page(found))
+    if args.check and PAGE.read_text() != page(found):
+        print("docs/mutants.md says something else: run python examples/parallelisms/mutants.py --write")
+        return 1
     return 1 if total.unexplained else 0
 
 

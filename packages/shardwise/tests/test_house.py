@@ -39,6 +39,28 @@ def test_every_make_command_of_the_documents_exists():
         assert used <= words | {"sure", "it"}, name
 
 
+PACKAGES = sorted(path.parent for path in (ROOT / "packages").glob("*/pyproject.toml"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_version_of_a_package_stands_in_one_place(package):
+    project = tomllib.loads((package / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert "version" in project["project"]["dynamic"]
+    source = package / project["tool"]["hatch"]["version"]["path"]
+    assert len(re.findall(r'^__version__ = "[^"]+"$', source.read_text(), re.MULTILINE)) == 1
+
+
+def test_the_wheel_of_shardwise_is_its_own_folder_and_nothing_of_the_developer_tools():
+    project = tomllib.loads((ROOT / "packages/shardwise/pyproject.toml").read_text())
+    targets = project["tool"]["hatch"]["build"]["targets"]
+    assert targets == {"wheel": {"packages": ["src/shardwise"]}}
+    assert "shardwise-devtools" not in str(project["project"])
+    shipped = [name for name in FILES if name.startswith("packages/shardwise/src/")]
+    assert len(shipped) > 100
+    assert [name for name in shipped if "devtools" in name or "/tests/" in name] == []
+
+
 def test_every_code_file_that_make_runs_exists():
     files = re.findall(r"\$\(BIN\)/python (\S+\.py)", (ROOT / "Makefile").read_text())
     assert [name for name in files if not (ROOT / name).is_file()] == []
