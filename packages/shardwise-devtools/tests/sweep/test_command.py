@@ -18,13 +18,10 @@ ROOT = Path(__file__).resolve().parents[4]
 REACHED = {"global": 0.96, "local": 0.98}
 """What share of the facts the rules cover; the target is 95 % in both, and this never goes down."""
 DECIDING = (
-    "shardwise/op_rules/operators/contraction.py",
-    "shardwise/checker/propagation/sharded.py",
-    "shardwise/checker/mode.py",
-    "shardwise/oracle/sharded_types.py",
-    "shardwise/types/placement.py",
-    "shardwise_devtools/sweep/samples.py",
+    *("shardwise/op_rules/operators", "shardwise/op_rules/propagation", "shardwise/checker/propagation"),
+    *("shardwise/checker/operators", "shardwise/oracle", "shardwise/types", "shardwise_devtools/sweep"),
 )
+"""Folders that verdicts follow from, to name some."""
 DATA = ROOT / "docs/coverage.json"
 
 
@@ -90,12 +87,17 @@ def test_every_reason_for_a_gap_is_met_in_the_report():
     assert {gap.reason for gap in GAPS} == {reason for *_, reason in gaps}
 
 
-def test_words_do_not_change_the_fingerprint_and_code_does():
-    sources = deciding_sources()
-    for name in DECIDING:
-        assert fingerprint({**sources, name: sources[name] + "\n# why\n"}) == fingerprint(sources)
-        assert fingerprint({**sources, name: sources[name].replace('"""', '"""Now: ', 1)}) == fingerprint(sources)
-        assert fingerprint({**sources, name: sources[name] + "\nRULES = ()\n"}) != fingerprint(sources)
+@pytest.mark.parametrize("folder", DECIDING)
+def test_words_do_not_change_the_fingerprint_and_code_does(folder):
+    name, source = next(
+        (name, source)
+        for name, source in deciding_sources().items()
+        if name.startswith(f"{folder}/") and '"""' in source
+    )
+    before = fingerprint({name: source})
+    assert fingerprint({name: source + "\n# why\n"}) == before
+    assert fingerprint({name: source.replace('"""', '"""Now: ', 1)}) == before
+    assert fingerprint({name: source + "\nRULES = ()\n"}) != before
 
 
 def test_only_folders_that_are_there_are_left_out():

@@ -15,8 +15,8 @@ import shardwise_devtools
 
 HOMES = (Path(shardwise.__file__).parent, Path(shardwise_devtools.__file__).parent)
 APART = (
-    *("shardwise/cli", "shardwise/collectives", "shardwise/diagnostics", "shardwise/host", "shardwise/train"),
-    *("shardwise/uniformity", "shardwise/verifier", "shardwise/worlds"),
+    *("shardwise/cli", "shardwise/collectives", "shardwise/diagnostics", "shardwise/host", "shardwise/planner"),
+    *("shardwise/train", "shardwise/uniformity", "shardwise/verifier", "shardwise/worlds"),
     *(f"shardwise/checker/{part}" for part in ("collectives", "diagnosis", "functions", "gradients", "patching")),
     *("shardwise/checker/control_flow", "shardwise/checker/typing_rules", "shardwise_devtools/mutate"),
 )
