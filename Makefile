@@ -7,7 +7,7 @@ JOBS   ?= 2
 PYTEST  = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly lint hooks docs bench sweep mutants tracewise-fuzz clean
+.PHONY: help demo test test-fast nightly lint hooks docs bench rules sweep mutants tracewise-fuzz clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -46,6 +46,9 @@ docs: $(READY)  ## build the documentation into build/site
 
 bench: $(READY) ## measure against plain PyTorch and DTensor
 	$(BIN)/python benchmarks/run.py --write
+
+rules: $(READY) ## write down what the installed torch says of its operators
+	$(BIN)/shardwise-devtools rules --write
 
 sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverage.json
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS) --write

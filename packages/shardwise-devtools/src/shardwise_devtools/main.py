@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from shardwise.diagnostics.result import ExitCode
+
 from .mutate.command import mutate
+from .rules.command import rules
 from .sweep.command import sweep
 
 
@@ -13,5 +16,12 @@ def main() -> None:
     """Examine shardwise: its op rules against the numbers, and what it would miss in a program."""
 
 
+@main.result_callback()
+def _exit(code: ExitCode) -> None:
+    """What a command gives back is the exit code: 1 for findings, among them claims that the numbers refute."""
+    click.get_current_context().exit(code)
+
+
 main.add_command(mutate)
+main.add_command(rules)
 main.add_command(sweep)

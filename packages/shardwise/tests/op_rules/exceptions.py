@@ -10,14 +10,10 @@ TRUE_BUT_REFUSED: dict[str, str] = {
     "nansum": _NO_NAN,
 }
 
-_ANOTHER_DEVICE = "runs on accelerators only"
-
 WITHOUT_CASE: dict[str, str] = {
     "_int_mm": "takes int8 tensors only, whose parts cannot be drawn at will",
     "chalf": "half-precision complex numbers can hardly be computed with on a CPU; cfloat is the same law",
-    "grouped_mm": _ANOTHER_DEVICE,
-    "miopen_convolution": _ANOTHER_DEVICE,
-    "miopen_convolution_transpose": _ANOTHER_DEVICE,
+    "grouped_mm": "runs on accelerators only",
     "scalar_tensor": "takes numbers only, which may be typed scalars",
     "sspaddmm": "takes sparse tensors, whose parts differ in structure",
     "to_mkldnn": "an opaque layout in float32 only",

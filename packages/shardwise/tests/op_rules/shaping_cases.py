@@ -100,8 +100,6 @@ REARRANGED = [
     c("unbind_copy", torch.unbind_copy, A),
     c("unfold_copy", torch.unfold_copy, A, 1, 2, 1),
     c("unsqueeze_copy", torch.unsqueeze_copy, A, 0),
-    c("_reshape_copy", torch.ops.aten._reshape_copy, A, [6]),
-    c("_reshape_alias_copy", torch.ops.aten._reshape_alias_copy, A, [6], [1]),
     c("view_copy", torch.view_copy, A, (6,)),
     c("view_as_complex_copy", torch.view_as_complex_copy, real(3, 2), differentiable=False),
     c("view_as_real_copy", torch.view_as_real_copy, complexes(3)),

@@ -62,7 +62,6 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "addmm column": (torch.addmm, ((4, 1), (4, 5), (5, 2))),
     "addmm number": (torch.addmm, ((), (4, 5), (5, 2))),
     "addmm in place": (lambda a, b, c: a.clone().addmm_(b, c), ((4, 2), (4, 5), (5, 2))),
-    "addmm activated": (torch._addmm_activation, ((2,), (4, 5), (5, 2))),
     "addmv": (torch.addmv, ((4,), (4, 5), (5,))),
     "addbmm": (torch.addbmm, ((4, 2), (2, 4, 5), (2, 5, 2))),
     "baddbmm": (torch.baddbmm, ((2, 4, 2), (2, 4, 5), (2, 5, 2))),

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardwise.op_rules.operators.dims.gathering import LABELS
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.op_rules.registry import lookup
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement, randn
@@ -83,7 +83,10 @@ def test_positions_are_placed_as_the_numbers_say(name: str) -> None:
 def test_a_sharded_vocabulary_is_refused_with_the_way_out() -> None:
     answer = ask(F.embedding, (ids(4, 2, 3), *randn((4, 5))), (R, S(0)))
     assert str(answer).startswith("SW405")
-    made = LABELS["embedding"](Call((Shape((2, 3), "input"), Shape((4, 5), "weight")), {}))
+    rule = lookup("embedding")
+    assert rule is not None
+    assert rule.labels is not None
+    made = rule.labels(Call((Shape((2, 3), "input"), Shape((4, 5), "weight")), {}))
     assert made is not None
     assert "vocab-parallel" in made.why["v"]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardwise.op_rules.operators.dims.losses import LABELS
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.op_rules.registry import lookup
 from shardwise.types.placement import P, R, S
 
 from .agreement import assert_agreement
@@ -146,7 +146,10 @@ def test_a_norm_is_no_total() -> None:
 
 
 def test_refused_losses_name_the_way_out() -> None:
-    made = LABELS["cross_entropy"](Call((Shape((2, 5), "input"), Shape((2,), "target")), {"reduction": "mean"}))
+    rule = lookup("cross_entropy")
+    assert rule is not None
+    assert rule.labels is not None
+    made = rule.labels(Call((Shape((2, 5), "input"), Shape((2,), "target")), {"reduction": "mean"}))
     assert made is not None
     assert "vocab-parallel" in made.why["c"]
     assert "global count" in made.why["d0"]

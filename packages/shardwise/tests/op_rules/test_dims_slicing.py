@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardwise.op_rules.operators.dims import diagonals, repeating, slicing
-from shardwise.op_rules.registry import lookup
+from shardwise.op_rules.registry import families, lookup
 
 from .movement import Move, check, move, real, refusal
 
@@ -134,7 +133,8 @@ def test_a_cut_admits_what_the_numbers_admit(case: Move) -> None:
 
 def test_every_rule_with_labels_is_tried() -> None:
     tried = {rule.op for case in MOVES if (rule := lookup(case.op)) is not None}
-    assert tried == set(diagonals.LABELS) | set(repeating.LABELS) | set(slicing.LABELS)
+    labelled = (*families()["slicing"], *families()["repeating"])
+    assert tried == {rule.op for rule in labelled if rule.labels is not None}
 
 
 @pytest.mark.parametrize(

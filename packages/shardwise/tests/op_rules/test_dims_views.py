@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from shardwise.op_rules.operators.dims import views
-from shardwise.op_rules.registry import lookup
+from shardwise.op_rules.registry import families, lookup
 
 from .movement import Move, check, complexes, move, real, refusal
+from .test_dims_permuting import MOVES as PERMUTING
 
 BITS = "the bits of addends are not added: P -> P holds for pairs of float64 as complex128 only"
 
@@ -60,13 +60,6 @@ MOVES = [
     move("expand_copy", lambda x: torch.expand_copy(x, (3, *x.shape)), real(4, 6), kept="0>1 1>2"),
     move("squeeze_copy", lambda x: torch.squeeze_copy(x, 1), real(4, 1, 6), kept="0>0 2>1"),
     move("unsqueeze_copy", lambda x: torch.unsqueeze_copy(x, 1), real(4, 6), kept="0>0 1>2"),
-    move("_reshape_copy", lambda x: torch.ops.aten._reshape_copy(x, [-1]), real(4, 6), kept="0>0"),
-    move(
-        "_reshape_alias_copy",
-        lambda x: torch.ops.aten._reshape_alias_copy(x, [x.numel()], [1]),
-        real(4, 6),
-        kept="0>0",
-    ),
     move("as_strided_copy", lambda x: torch.as_strided_copy(x, (2, 2), (1, 1)), real(4, 6), kept=""),
     move("view_as_real_copy", torch.view_as_real_copy, complexes(4, 6), kept="0>0 1>1"),
     move("view_as_complex_copy", lambda x: torch.view_as_complex_copy(x.detach()), real(4, 5, 2), kept="0>0 1>1"),
@@ -79,8 +72,8 @@ def test_a_view_admits_what_the_numbers_admit(case: Move) -> None:
 
 
 def test_every_rule_with_labels_is_tried() -> None:
-    tried = {rule.op for case in MOVES if (rule := lookup(case.op)) is not None}
-    assert tried == set(views.LABELS)
+    tried = {rule.op for case in (*MOVES, *PERMUTING) if (rule := lookup(case.op)) is not None}
+    assert tried == {rule.op for rule in families()["views"] if rule.labels is not None}
 
 
 @pytest.mark.parametrize(

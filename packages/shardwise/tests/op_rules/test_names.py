@@ -37,7 +37,14 @@ REASONS = {
         parse_schema parse_type_comment unify_type_list vmap wait assert_int_or_pair boolean_dispatch
         handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic
     """,
-    "one backend's kernel behind an operator that has a rule": """
+    "a kernel of one library, of quantised modules or of compiled code, which no program calls": """
+        choose_qparams_optimized cudnn_batch_norm fbgemm_linear_fp16_weight
+        fbgemm_linear_fp16_weight_fp32_activation
+        fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight
+        fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix miopen_batch_norm miopen_convolution
+        miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose miopen_depthwise_convolution
+        miopen_rnn quantized_batch_norm quantized_gru_cell quantized_lstm_cell quantized_max_pool1d
+        quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell quantized_rnn_tanh_cell slice_inverse
         cudnn_affine_grid_generator cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu
         cudnn_convolution_transpose cudnn_grid_sampler miopen_ctc_loss mkldnn_adaptive_avg_pool2d mkldnn_convolution
         mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mkldnn_rnn_layer _fused_dropout
@@ -102,7 +109,7 @@ def test_an_in_place_name_and_an_out_argument_have_the_rule_of_the_plain_operato
         assert plain is None or own is plain or own.op == name, name
 
 
-def test_every_foreach_operator_repeats_one_that_has_a_row():
+def test_every_foreach_operator_repeats_one_that_has_a_rule():
     names = [name for name, _ in public(torch) if name.startswith("_foreach_")]
     assert len(names) > 80
     repeated = {name.removeprefix("_foreach_").rstrip("_") for name in names}

@@ -69,12 +69,12 @@ def unclaimed_truths(case: Case) -> list[Placements]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_the_book_claims_is_true(case: Case):
+def test_what_a_rule_claims_is_true(case: Case):
     assert not false_claims(case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_the_book_refuses_is_not_always_true(case: Case):
+def test_what_a_rule_refuses_is_not_always_true(case: Case):
     missing = unclaimed_truths(case)
     if str(case) in TRUE_BUT_REFUSED:
         assert missing, "the exception is out of date"

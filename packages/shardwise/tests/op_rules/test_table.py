@@ -5,20 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 import torch
-from torch.overrides import get_overridable_functions, get_testing_overrides, resolve_name
+from torch.overrides import get_overridable_functions, get_testing_overrides
 
 from shardwise.interop.op_names import op_name
 from shardwise.op_rules.registry import all_rules, assemble, lookup
 from shardwise.op_rules.schema import Kind, OpRule
 
-NO_RULE = {
-    "torch.Tensor.__cuda_array_interface__.__get__": "a property whose getter does not say its name",
-}
-"""Public functions without a rule, and why."""
+KERNELS = (
+    *("miopen_*", "fbgemm_*", "quantized_*_cell", "quantized_*_pool?d", "quantized_batch_norm"),
+    *("choose_qparams_optimized", "_rowwise_prune", "_wrapped_*", "_*_copy", "slice_inverse"),
+    "_sparse_mask_projection",
+)
+"""In torch's tables, and called by no program: kernels of one library, of quantised modules, of compiled code."""
+NO_RULE = {"__get__"}
+"""A property whose getter does not say its name, ``__cuda_array_interface__``."""
 
 
 def public_functions() -> list[Callable[..., Any]]:
@@ -31,8 +36,9 @@ def public_functions() -> list[Callable[..., Any]]:
 def test_every_public_function_has_a_rule_or_a_reason():
     functions = public_functions()
     assert len(functions) > 1300
-    without = {resolve_name(each) for each in functions if op_name(each).find(lookup) is None}
-    assert without == set(NO_RULE)
+    without = {each.__name__ for each in functions if op_name(each).find(lookup) is None}
+    assert {name for name in without if not any(fnmatchcase(name, kernels) for kernels in KERNELS)} == NO_RULE
+    assert all(any(fnmatchcase(name, kernels) for name in without) for kernels in KERNELS)
 
 
 OPERATORS = {"rdiv", "rpow", "rmatmul", "rremainder", "rfloor_divide", "getitem", "setitem"}
@@ -41,7 +47,7 @@ HIDDEN = {"_set_grad_enabled"}
 """What a function of torch calls under another name when a mode is watching."""
 
 
-def test_every_name_in_the_book_is_a_name_in_torch():
+def test_every_name_in_the_registry_is_a_name_in_torch():
     homes = (torch, torch.Tensor, torch.nn.functional, torch.nn.init, torch.ops.aten, torch.ops.higher_order)
     unknown = set()
     for name in (name for rule in all_rules() for name in (rule.op, *rule.spellings)):
@@ -106,7 +112,7 @@ def test_a_guard_or_a_draw_reads_only_static_parameters():
         ("torch.embedding", "torch.embedding"),
     ],
 )
-def test_a_name_finds_its_row(name: str, op: str):
+def test_a_name_finds_its_rule(name: str, op: str):
     rule = lookup(name)
     assert rule is not None
     assert rule.op == op

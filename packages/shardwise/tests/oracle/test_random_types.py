@@ -191,7 +191,7 @@ COVERED_ELSEWHERE = {
     "kernels behind scaled_dot_product_attention": """
         _scaled_dot_product_attention_math _scaled_dot_product_flash_attention
         _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
-        _scaled_dot_product_cudnn_attention _flash_attention_forward _efficient_attention_forward
+        _scaled_dot_product_cudnn_attention
     """,
     "modules with dropout between layers, and deterministic without": """
         multi_head_attention_forward lstm gru rnn_tanh rnn_relu

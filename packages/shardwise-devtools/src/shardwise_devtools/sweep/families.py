@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from shardwise.op_rules.registry import modules
+from shardwise.op_rules.registry import families
 from shardwise.op_rules.schema import OpRule
 
 
@@ -15,4 +15,4 @@ def family(rule: OpRule) -> str:
 
 @functools.cache
 def _by_op() -> dict[str, str]:
-    return {rule.op: name for name, all_rules in modules().items() for rule in all_rules}
+    return {rule.op: name for name, all_rules in families().items() for rule in all_rules}

@@ -18,7 +18,12 @@ APART = (
     *("shardwise/cli", "shardwise/collectives", "shardwise/diagnostics", "shardwise/host", "shardwise/planner"),
     *("shardwise/train", "shardwise/uniformity", "shardwise/verifier", "shardwise/worlds"),
     *(f"shardwise/checker/{part}" for part in ("collectives", "diagnosis", "functions", "gradients", "patching")),
-    *("shardwise/checker/control_flow", "shardwise/checker/typing_rules", "shardwise_devtools/mutate"),
+    *(
+        "shardwise/checker/control_flow",
+        "shardwise/checker/typing_rules",
+        "shardwise_devtools/mutate",
+        "shardwise_devtools/rules",
+    ),
 )
 """Folders that have no say in whether one operator's claim is made, or true. A new folder has one until it is here."""
 

@@ -120,6 +120,7 @@ GAPS = (
 )  # fmt: skip
 
 _JITERATOR = "a kernel that the program writes itself, for GPUs only: it declares its own rule"
+_ATTENTION = "a kernel that scaled_dot_product_attention calls; programs call that, which has a rule"
 NO_RULE = {
     "jiterator_unary": _JITERATOR,
     "jiterator_binary": _JITERATOR,
@@ -127,6 +128,9 @@ NO_RULE = {
     "jiterator_binary_return_by_ref": _JITERATOR,
     "jiterator_2inputs_2outputs": _JITERATOR,
     "_batch_norm_with_update": "a kernel that batch_norm calls; programs call batch_norm, which has a rule",
+    "_unsafe_masked_index_put_accumulate": "a kernel of compiled code, whose backward it is",
+    "torch.ops.aten._flash_attention_forward": _ATTENTION,
+    "torch.ops.aten._efficient_attention_forward": _ATTENTION,
     "max_pool2d_with_indices_backward": "a function of the database's own, around a backward kernel",
 }
 """Operators of the database without a rule, by the database's name, and why."""

@@ -105,7 +105,9 @@ def _from_registry(func: Any) -> OpName:
     namespace, _, name = qualified.replace("::", ".").partition(".")
     name = name.split(".")[0]
     if namespace in ("aten", "prims"):
-        aten = _ATEN.get(name, name)
+        if name in IN_PLACE_DUNDERS:
+            return OpName((IN_PLACE_DUNDERS[name],), in_place=True)
+        aten = DUNDERS.get(name) or _ATEN.get(name, name)
         return OpName(_spellings(aten), _is_in_place(aten))
     return OpName((f"{namespace}.{name}",), namespace=namespace)
 

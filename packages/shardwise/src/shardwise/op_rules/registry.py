@@ -8,59 +8,66 @@ the prefixed name first. An in-place name that has no rule of its own has the ru
 from __future__ import annotations
 
 import functools
-import types
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
+from . import derived
 from .operators import (
     attention,
-    backward,
     casting,
     contraction,
     control_flow,
     convolution,
     elementwise,
+    factories,
     fourier,
+    gathering,
     indexing,
+    inspection,
+    joining,
     linear_algebra,
+    lookups,
     losses,
     masked,
-    metadata,
     normalisation,
-    opaque,
     optimizer,
+    random_ops,
+    recurrent,
     reduction,
-    shaping,
-    value_reads,
+    repeating,
+    scans,
+    slicing,
+    sparse_quantised,
+    views,
 )
-from .operators import factories as factory
-from .operators import random_ops as random
-from .operators.dims import all_labels
-from .propagation.dim_labels import Labeller
 from .schema import OpRule
 
-_MODULES: tuple[types.ModuleType, ...] = (
+_FAMILIES = (
     elementwise,
     casting,
     contraction,
     convolution,
     reduction,
+    scans,
     masked,
     losses,
-    shaping,
+    views,
+    slicing,
+    repeating,
+    joining,
     indexing,
+    gathering,
+    lookups,
     attention,
     normalisation,
+    recurrent,
     fourier,
     linear_algebra,
-    backward,
-    factory,
-    random,
-    value_reads,
-    metadata,
+    factories,
+    random_ops,
+    inspection,
     optimizer,
     control_flow,
-    opaque,
+    sparse_quantised,
 )
 
 
@@ -74,34 +81,32 @@ def lookup(name: str) -> OpRule | None:
 
 
 def all_rules() -> tuple[OpRule, ...]:
-    """Every rule, in the order of the modules."""
-    return tuple(rule for module in _MODULES for rule in module.RULES)
+    """Every rule, in the order of the families."""
+    return tuple(rule for rules in families().values() for rule in rules)
 
 
-def modules() -> dict[str, tuple[OpRule, ...]]:
-    """The rules of every module, by the module's own name."""
-    return {module.__name__.rpartition(".")[2]: module.RULES for module in _MODULES}
+@functools.cache
+def families() -> dict[str, tuple[OpRule, ...]]:
+    """The rules of every family, by the name of its module; what torch tags as pointwise fills up the first."""
+    found = {family.__name__.rpartition(".")[2]: family.RULES for family in _FAMILIES}
+    written = assemble(rule for rules in found.values() for rule in rules)
+    return found | {"elementwise": (*elementwise.RULES, *elementwise.tagged(written))}
 
 
 @functools.cache
 def _table() -> dict[str, OpRule]:
-    return assemble(label(all_rules(), all_labels()))
+    return assemble(all_rules())
 
 
-def label(rules: tuple[OpRule, ...], labels: Mapping[str, Labeller]) -> tuple[OpRule, ...]:
-    """The rules with their labels; labels for a name that has no rule are refused."""
-    stray = sorted(set(labels) - {rule.op for rule in rules})
-    if stray:
-        raise ValueError(f"labels for operators without a rule: {', '.join(stray)}")
-    return tuple(replace(rule, labels=labels[rule.op]) if rule.op in labels else rule for rule in rules)
-
-
-def assemble(rules: tuple[OpRule, ...]) -> dict[str, OpRule]:
-    """Rules by every name they answer to; two rules for one name are refused."""
+def assemble(rules: Iterable[OpRule]) -> dict[str, OpRule]:
+    """Rules by every name they answer to, torch's own aliases included; two rules for one name are refused."""
     table: dict[str, OpRule] = {}
     for rule in rules:
         for name in (rule.op, *rule.spellings):
             if name in table:
                 raise ValueError(f"{name!r} has two rules: {table[name].op!r} and {rule.op!r}")
             table[name] = rule
+    for op, aliases in derived.ALIASES.items():
+        if op in table:
+            table |= {alias: table[op] for alias in aliases if alias not in table}
     return table

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import derived
 from .propagation.dim_labels import Labeller
 
 
@@ -73,6 +74,30 @@ class Each(enum.Enum):
     __hash__ = object.__hash__
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A size of a result that values decide, and not shapes.
+
+    ``by``       the operands whose values decide.
+    ``dims``     of every result the dim that they decide, None for none; a single entry is for all results.
+    ``text``     what the size of the dim is, in words.
+    ``instead``  how the same is had with a size that no value decides.
+    """
+
+    by: tuple[Any, ...]
+    dims: tuple[int | None, ...]
+    text: str
+    instead: str
+
+
+Arguments = Mapping[str, Any]
+Guard = Callable[[Arguments], "str | None"]
+
+LEFT_OUT: Any = None
+TORCHS = "..."
+"""For ``params``: the parameters that torch's own metadata names (``derived.py``); without any, ``input other``."""
+
+
 @dataclass(frozen=True)
 class OpRule:
     """One operator's rule.
@@ -82,17 +107,17 @@ class OpRule:
                  PyTorch's documentation; a name that takes no operand (``dim``) stands there to hold its position.
                  ``*name`` is a list of tensors (cat) or the variadic rest (einsum's operands). ``~name`` is a template:
                  only its shape, dtype or storage is used, so its type takes no part in the verdict (``expand_as``, the
-                 destination of ``copy_``).
+                 destination of ``copy_``). Left out: those of torch's own metadata.
     ``linear``   the polynomial (module docstring); ``*name`` in it: the sum over the list (cat), ``^name``: the product
                  over the list (einsum). Empty: non-linear in everything.
     ``others``   the results after the first one, where they do not follow its law (``solve_ex``: the solution is
                  linear in the right-hand side, the status follows from the matrix alone). Empty: one law for all.
     ``each``     set where the only parameter is a list and there is one result per tensor in it.
     ``law``      one line: why.
-    ``source``   where that comes from.
+    ``source``   where that comes from; left out: the operator itself.
     ``kind``     see Kind.
     ``view``     True: the result shares memory with the first operand whenever it is a view of it (torch's ``_is_view``
-                 decides for ops that may copy, such as reshape).
+                 decides for ops that may copy, such as reshape). Left out: as torch's own metadata says.
     ``static``   names of parameters whose values the verdict depends on; they enter the cache key.
     ``guard``    called only when some operand is partial: maps the static values (plus ``"dtypes"``: the operands'
                  dtype names by parameter, and ``"partial"``: the parameters that are partial along some axis) to a
@@ -100,28 +125,37 @@ class OpRule:
                  its shape.
     ``draws``    for RANDOM rules: maps the static values to whether this call draws numbers at all; dropout in
                  evaluation does not, and is then an ordinary function. None: always.
-    ``spellings`` further names of the same function with the same parameters, e.g. ``("multiply",)``.
-    ``labels``   which dims of the operands are which dims of the result (``propagation/dim_labels.py``), from
-                 ``operators/dims/``;
-                 None: only the local rule is known.
+    ``lengths``  for operators whose result has a size that values decide: which one, for a call with these arguments.
+    ``spellings`` further names of the same function with the same parameters, beside torch's own aliases.
+    ``labels``   which dims of the operands are which dims of the result (``propagation/dim_labels.py``); None: only the
+                 local rule is known.
     """
 
     op: str
-    params: str = ""
+    params: str = TORCHS
     linear: str = ""
     others: tuple[Result, ...] = ()
     each: Each | None = None
     law: str = ""
     source: str = ""
     kind: Kind = Kind.PURE
-    view: bool = False
+    view: bool = LEFT_OUT
     static: tuple[str, ...] = ()
-    guard: Callable[[Mapping[str, Any]], str | None] | None = None
-    draws: Callable[[Mapping[str, Any]], bool] | None = None
+    guard: Guard | None = None
+    draws: Callable[[Arguments], bool] | None = None
+    lengths: Callable[[Arguments], Decided | None] | None = None
     spellings: tuple[str, ...] = ()
     labels: Labeller | None = None
 
     def __post_init__(self) -> None:
+        if self.params == TORCHS:
+            object.__setattr__(
+                self, "params", derived.PARAMETERS.get(self.op, "input other" if self.kind is Kind.PURE else "")
+            )
+        if self.view is LEFT_OUT:
+            object.__setattr__(self, "view", self.op in derived.VIEWS)
+        if self.linear and not self.source:
+            object.__setattr__(self, "source", f"torch.{self.op.removeprefix('torch.')}")
         known = {name.lstrip("*") for name in self.parameters}  # a template keeps its mark and is not known
         for linear, of in ((self.linear, ""), *((other.linear, other.of) for other in self.others)):
             named = {factor.lstrip("*^") for term in _terms(linear) for factor in term.factors} | {*of.split()}
@@ -158,3 +192,14 @@ class OpRule:
 
 def _terms(linear: str) -> tuple[Term, ...]:
     return tuple(Term(tuple(term.split())) for term in linear.split("+") if term.strip())
+
+
+def opaque(
+    why: str, names: str, params: str = TORCHS, *, labels: Labeller | None = None, view: bool = LEFT_OUT
+) -> tuple[OpRule, ...]:
+    """Operators that are linear in nothing, because of ``why``; they have their labels in common.
+
+    A pending sum must be reduced before any of them; equal operands give equal results, and varying ones varying ones.
+    """
+    law = f"{why}: a pending sum does not pass"
+    return tuple(OpRule(op, params, law=law, labels=labels, view=view) for op in names.split())

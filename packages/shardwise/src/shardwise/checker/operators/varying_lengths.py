@@ -21,7 +21,7 @@ from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.op_rules.operators.lengths import DECIDED, Decided
+from shardwise.op_rules.schema import Decided
 from shardwise.op_rules.transitions import RawCollective
 
 from ..call.arguments import Op
@@ -38,12 +38,13 @@ _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
 
 def decides_lengths(op: Op) -> bool:
     """True if some call of ``op`` has results whose size depends on values."""
-    return op.rule.op in DECIDED
+    return op.rule.lengths is not None
 
 
 def deciding(op: Op, usual: Any) -> Any:
     """The handler of such an operator: by ``usual``, and then the results' dims that values decided are marked."""
-    decider, indexing, choosing = DECIDED[op.rule.op], op.rule.op == "getitem", op.rule.op == "torch.where"
+    decider, indexing, choosing = op.rule.lengths, op.rule.op == "getitem", op.rule.op == "torch.where"
+    assert decider is not None, "only operators with a size that values decide come here"
 
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = usual(session, func, args, kwargs)

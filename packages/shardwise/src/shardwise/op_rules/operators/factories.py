@@ -1,88 +1,65 @@
-"""What comes out of an operator that makes a tensor? Constants, zeros, uninitialised memory, or data from outside.
+"""Operators that make a tensor: constants, zeros, uninitialised memory, or data from outside.
 
-The template of a ``*_like`` gives shape and dtype only. A value that fills (``full``) may be a typed scalar, whose
-type the result then has.
+The template of a ``*_like`` gives shape and dtype only. A value that fills (``full``) may be a typed scalar, whose type
+the result then has. There are no labels: what is made has one rank's shape.
 """
 
 from __future__ import annotations
 
-from ..schema import Kind, OpRule
+from ..schema import LEFT_OUT, Kind, OpRule
 from .guards import casts
 
-_SEQUENCES = "arange range logspace eye tril_indices triu_indices"
-_WINDOWS = "hann_window hamming_window blackman_window bartlett_window kaiser_window"
-_SIGNAL_WINDOWS = (
-    "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
-)
-_TABLES = "fft.fftfreq fft.rfftfreq"
-_OUTSIDE = "from_numpy frombuffer from_file from_dlpack __array_wrap__ load"
+
+def _made(kind: Kind, law: str, names: str, params: str = "") -> tuple[OpRule, ...]:
+    return tuple(OpRule(name, params, kind=kind, law=law) for name in names.split())
 
 
-def _constants(names: str, prefix: str = "") -> tuple[OpRule, ...]:
-    return tuple(
-        OpRule(prefix + name, kind=Kind.CONSTANT, law="the same numbers on every rank") for name in names.split()
-    )
-
-
-def _like(kind: Kind, *names: str, params: str = "~input") -> tuple[OpRule, ...]:
-    law = {Kind.ZERO: "zeros", Kind.CONSTANT: "ones", Kind.EMPTY: "uninitialised memory"}[kind]
-    return tuple(OpRule(name, params, kind=kind, law=f"{law}, of the template's shape") for name in names)
-
-
-def _filled(op: str, params: str, value: str) -> OpRule:
+def _copies(op: str, value: str, law: str, template: str = "", *, params: str = "", view: bool = LEFT_OUT) -> OpRule:
+    """``value``  the parameter whose values the result has, in its own dtype or in the one that is asked for."""
     return OpRule(
         op,
-        f"{params} dtype",
+        f"{template} {params or value} dtype".strip(),
         value,
-        law="one value, everywhere",
-        source=f"torch.{op}",
+        law=law,
         kind=Kind.CONSTANT,
+        view=view,
         static=("dtype",),
         guard=casts("dtype", source=value),
     )
 
 
-def _copied(op: str, data: str, law: str, *, template: str = "", view: bool = False) -> OpRule:
-    return OpRule(
-        op,
-        f"{template} {data} dtype",
-        data,
-        law=law,
-        source=f"torch.{op}",
-        kind=Kind.CONSTANT,
-        view=view,
-        static=("dtype",),
-        guard=casts("dtype", source=data),
-    )
-
+_SAME = "the same numbers on every rank"
+_FILLED = "one value, everywhere"
+_WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
 
 RULES = (
-    *_constants(_SEQUENCES),
-    *_constants(_WINDOWS),
-    *_constants(_SIGNAL_WINDOWS, "signal.windows."),
-    *_constants(_TABLES),
-    OpRule(
-        "linspace",
-        "start end steps",
-        "start + end",
-        law="weighted sums of the two ends",
-        source="torch.linspace",
-        kind=Kind.CONSTANT,
+    *_made(Kind.CONSTANT, _SAME, "arange range logspace eye tril_indices triu_indices fft.fftfreq fft.rfftfreq"),
+    *_made(Kind.CONSTANT, _SAME, "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
+    *_made(Kind.CONSTANT, _SAME, " ".join(f"signal.windows.{name}" for name in _WINDOWS.split())),
+    OpRule("linspace", "start end steps", "start + end", law="weighted sums of the two ends", kind=Kind.CONSTANT),
+    *_made(Kind.CONSTANT, "ones", "ones"),
+    *_made(Kind.ZERO, "zeros", "zeros"),
+    *_made(Kind.EMPTY, "uninitialised memory", "empty empty_strided empty_permuted"),
+    *_made(
+        Kind.EMPTY,
+        "memory that may hold other data on every rank",
+        "from_numpy frombuffer from_file from_dlpack __array_wrap__ load",
     ),
-    OpRule("ones", kind=Kind.CONSTANT, law="ones"),
-    OpRule("zeros", kind=Kind.ZERO, law="zeros"),
-    *(OpRule(op, kind=Kind.EMPTY, law="uninitialised memory") for op in ("empty", "empty_strided", "empty_permuted")),
-    *(OpRule(op, kind=Kind.EMPTY, law="memory that may hold other data on every rank") for op in _OUTSIDE.split()),
-    *_like(Kind.ZERO, "zeros_like", "new_zeros", "zero_", "zeros_"),
-    *_like(Kind.CONSTANT, "ones_like", "new_ones", "ones_", "eye_", "dirac_"),
-    *_like(Kind.EMPTY, "empty_like", "new_empty", "new_empty_strided", "new", "resize_", "resize", "sparse_resize_"),
-    *_like(Kind.EMPTY, "resize_as", "resize_as_", "resize_as_sparse_", "sparse_resize_and_clear_"),
-    _filled("full", "size fill_value", "fill_value"),
-    _filled("full_like", "~input fill_value", "fill_value"),
-    _filled("new_full", "~input size fill_value", "fill_value"),
-    _filled("scalar_tensor", "s", "s"),
-    _copied("tensor", "data", "a copy"),
-    _copied("as_tensor", "data", "the same values", view=True),
-    _copied("asarray", "obj", "the same values", view=True),
-    _copied("new_tensor", "data", "a copy", template="~input"),
+    *_made(Kind.ZERO, "zeros, of the template's shape", "zeros_like new_zeros zero_ zeros_", "~input"),
+    *_made(Kind.CONSTANT, "ones, of the template's shape", "ones_like new_ones ones_ eye_ dirac_", "~input"),
+    *_made(
+        Kind.EMPTY,
+        "uninitialised memory, of the template's shape",
+        "empty_like new_empty new_empty_strided new resize_ resize resize_as resize_as_ resize_as_sparse_"
+        " sparse_resize_ sparse_resize_and_clear_",
+        "~input",
+    ),
+    _copies("full", "fill_value", _FILLED, params="size fill_value"),
+    _copies("full_like", "fill_value", _FILLED, "~input"),
+    _copies("new_full", "fill_value", _FILLED, "~input", params="size fill_value"),
+    _copies("scalar_tensor", "s", _FILLED),
+    _copies("tensor", "data", "a copy"),
+    _copies("as_tensor", "data", "the same values"),
+    _copies("asarray", "obj", "the same values", view=True),
+    _copies("new_tensor", "data", "a copy", "~input"),
 )

@@ -1,4 +1,4 @@
-"""When does a linear law not hold for this very call? Small predicates on a call's static arguments.
+"""Guards: predicates on a call's static arguments that say when a linear law does not hold for this very call.
 
 A guard receives the values of the rule's ``static`` parameters that were given (a tensor may be one of them, for its
 dtype or its shape), under ``"dtypes"`` the operands' dtype names by parameter, and under ``"partial"`` the parameters
@@ -7,12 +7,11 @@ that are pending sums. It returns why the law fails, or None. A missing dtype co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-Guard = Callable[[Mapping[str, Any]], "str | None"]
+from ..schema import Arguments, Guard
 
-_INTEGERS = (
+_INTEGERS = [
     "uint8",
     "uint16",
     "uint32",
@@ -26,7 +25,7 @@ _INTEGERS = (
     "short",
     "int",
     "long",
-)
+]
 _INTEGER_CLASSES = ("ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor")
 
 
@@ -57,8 +56,8 @@ def cast_to(source: object, targets: tuple[object, ...]) -> str | None:
 def casts(*parameters: str, source: str = "input") -> Guard:
     """Refuse a rounding cast to what any of ``parameters`` asks for, a dtype or a tensor that has one."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
-        dtypes: Mapping[str, Any] = static.get("dtypes", {})
+    def guard(static: Arguments) -> str | None:
+        dtypes: Mapping[str, str] = static.get("dtypes", {})
         given = {name: static.get(name) for name in parameters}
         targets = tuple(dtypes.get(name, getattr(value, "dtype", value)) for name, value in given.items())
         return cast_to(dtypes.get(source, "float32"), targets)
@@ -69,7 +68,7 @@ def casts(*parameters: str, source: str = "input") -> Guard:
 def only(parameter: str, *allowed: object, reason: str, default: object = None) -> Guard:
     """Refuse when ``parameter`` has a value other than the ``allowed`` ones."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         value = static.get(parameter, default)
         return None if value in allowed else f"{parameter}={value!r} {reason}"
 
@@ -79,7 +78,7 @@ def only(parameter: str, *allowed: object, reason: str, default: object = None) 
 def not_given(parameter: str, reason: str) -> Guard:
     """Refuse when ``parameter`` is given and not None."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return None if static.get(parameter) is None else reason
 
     return guard
@@ -88,7 +87,7 @@ def not_given(parameter: str, reason: str) -> Guard:
 def no_dtype(*parameters: str) -> Guard:
     """Refuse when a dtype is given where a shape may be: the bits are then read as another dtype."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         given = any(type(static.get(name)).__name__ == "dtype" for name in parameters)
         return "reads each part's bits as another dtype" if given else None
 
@@ -98,7 +97,7 @@ def no_dtype(*parameters: str) -> Guard:
 def given(parameter: str, reason: str) -> Guard:
     """Refuse when ``parameter`` is missing or None."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return reason if static.get(parameter) is None else None
 
     return guard
@@ -107,8 +106,8 @@ def given(parameter: str, reason: str) -> Guard:
 def needs(present: str, beside: str, reason: str) -> Guard:
     """Refuse when tensor ``beside`` is given and tensor ``present`` is not."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
-        dtypes: Mapping[str, Any] = static.get("dtypes", {})
+    def guard(static: Arguments) -> str | None:
+        dtypes: Mapping[str, str] = static.get("dtypes", {})
         return reason if beside in dtypes and present not in dtypes else None
 
     return guard
@@ -117,7 +116,7 @@ def needs(present: str, beside: str, reason: str) -> Guard:
 def floating(reason: str, source: str = "input") -> Guard:
     """Refuse integers, of which each rank's quotient is rounded."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return reason if is_integer(static.get("dtypes", {}).get(source, "float32")) else None
 
     return guard
@@ -127,7 +126,7 @@ def pending(parameter: str, *guards: Guard) -> Guard:
     """What ``guards`` say, asked only when ``parameter`` is a pending sum."""
     inner = first_of(*guards)
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return inner(static) if parameter in static.get("partial", ()) else None
 
     return guard
@@ -136,7 +135,7 @@ def pending(parameter: str, *guards: Guard) -> Guard:
 def first_of(*guards: Guard) -> Guard:
     """The first reason that any of ``guards`` gives."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return next((reason for each in guards if (reason := each(static)) is not None), None)
 
     return guard
@@ -145,7 +144,7 @@ def first_of(*guards: Guard) -> Guard:
 def always_casts(target: str, *, source: str = "input") -> Guard:
     """For an operator that is a cast to ``target`` by its name."""
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Arguments) -> str | None:
         return cast_to(static.get("dtypes", {}).get(source, "float32"), (target,))
 
     return guard

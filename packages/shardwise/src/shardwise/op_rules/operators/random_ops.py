@@ -1,41 +1,60 @@
-"""Which operators draw random numbers? Their results are equal on every rank only if the generators are.
+"""Operators that draw random numbers: their results are equal on every rank only if the generators are.
 
 Dropout with equal masks is linear; in evaluation it is the identity. ``draws`` says which of the two a call is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
-from ..schema import Kind, OpRule
+from ..propagation.dim_labels import Call, Fate, Labeller, Labelling, numbered, pointwise
+from ..schema import Arguments, Kind, OpRule
+from .scans import EXPONENTIALS, along
 
-_FACTORIES = "rand randn randint randperm"
-_FILLS = "normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_"
-_INITIALISERS = "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ orthogonal_ sparse_"
-_ATTENTION_KERNELS = {
-    "_scaled_dot_product_attention_math": "attn_mask dropout_p is_causal dropout_mask",
-    "_scaled_dot_product_flash_attention": "dropout_p is_causal return_debug_mask",
-    "_scaled_dot_product_flash_attention_for_cpu": "dropout_p is_causal",
-    "_scaled_dot_product_efficient_attention": "attn_bias compute_log_sumexp dropout_p is_causal",
-    "_scaled_dot_product_cudnn_attention": "attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask",
-    "_flash_attention_forward": "cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask",
-    "_efficient_attention_forward": "bias cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p",
-}
 _ZEROED = "keeps or drops each element: linear when the mask is equal on every rank"
 
 
-def _drops(p: str = "p", training: str = "training", *, by_default: bool) -> Any:
-    def draws(static: Mapping[str, Any]) -> bool:
-        return bool(static.get(training, by_default)) and static.get(p, 0.5) != 0
+def _channels_drawn(spatial: int) -> Labeller:
+    """Dropout that drops whole channels, each with ``spatial`` dims; the draw is one per channel."""
+
+    def label(call: Call) -> Labelling | None:
+        training = call.get("training", call.get("train", True))
+        if not training or call.get("p", 0.5) == 0:
+            return pointwise(call)
+        labels = numbered(call.first.ndim)
+        inside = labels[2:] if call.first.ndim != spatial + 1 or spatial == 2 else labels[1:]
+        why = "a channel is dropped as a whole, and every shard would draw for itself"
+        return Labelling((labels,), (labels,), dict.fromkeys(inside, Fate.OPAQUE), dict.fromkeys(inside, why))
+
+    return label
+
+
+def _mixes_last(why: str, *, kept: bool) -> Labeller:
+    """The last dim is mixed; ``kept``: it is in the result, too."""
+
+    def label(call: Call) -> Labelling | None:
+        labels = numbered(call.first.ndim)
+        if len(call.tensors) != 1 or not (labels or kept):
+            return None
+        result = labels if kept else (*labels[:-1], None)
+        return Labelling((labels,), (result,), dict.fromkeys(labels[-1:], Fate.OPAQUE), dict.fromkeys(labels[-1:], why))
+
+    return label
+
+
+def _drops(training: str, *, by_default: bool) -> Callable[[Arguments], bool]:
+    def draws(static: Arguments) -> bool:
+        return bool(static.get(training, by_default)) and static.get("p", 0.5) != 0
 
     return draws
 
 
-def _dropout(op: str, *, training: str = "training", by_default: bool = True, linear: bool = True) -> OpRule:
-    draws = _drops(training=training, by_default=by_default)
+def _dropout(
+    op: str, labels: Labeller = pointwise, *, training: str = "training", by_default: bool = True, linear: bool = True
+) -> OpRule:
+    draws = _drops(training, by_default=by_default)
 
-    def shifts(static: Mapping[str, Any]) -> str | None:
+    def shifts(static: Arguments) -> str | None:
         return "dropped elements are set to a constant other than zero" if draws(static) else None
 
     return OpRule(
@@ -48,61 +67,55 @@ def _dropout(op: str, *, training: str = "training", by_default: bool = True, li
         static=("p", training),
         guard=None if linear else shifts,
         draws=draws,
+        labels=labels,
     )
 
 
-def _random(names: str, params: str = "") -> tuple[OpRule, ...]:
-    return tuple(
-        OpRule(name, params, kind=Kind.RANDOM, law="drawn from the generator in use") for name in names.split()
-    )
+def _random(names: str, params: str = "", labels: Labeller | None = None) -> tuple[OpRule, ...]:
+    law = "drawn from the generator in use"
+    return tuple(OpRule(name, params, kind=Kind.RANDOM, law=law, labels=labels) for name in names.split())
 
-
-def _attention_draws(static: Mapping[str, Any]) -> bool:
-    return static.get("dropout_p", 0.0) != 0.0 and bool(static.get("training", True))
-
-
-def _recurrent_draws(static: Mapping[str, Any]) -> bool:
-    """The packed-sequence overload has one more operand in front, so its later arguments stand one place further."""
-    shifted = isinstance(static.get("num_layers"), bool)
-    dropout = static.get("train" if shifted else "dropout", 0.0)
-    train = static.get("bidirectional" if shifted else "train", False)
-    return bool(dropout) and bool(train)
-
-
-_POOL = "input kernel_size output_size output_ratio return_indices _random_samples"
 
 RULES = (
-    *_random(_FACTORIES),
-    *_random(_FILLS, "~input"),
-    *_random(_INITIALISERS, "~tensor"),
+    *_random("rand randn randint randperm"),
+    *_random("normal_ uniform_ random_ exponential_ cauchy_ geometric_ log_normal_ bernoulli_", "~input"),
+    *_random(
+        "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ orthogonal_ sparse_", "~tensor"
+    ),
     *_random("rand_like randn_like randint_like", "~input"),
-    *_random("bernoulli poisson binomial multinomial", "input prob"),
-    *_random("normal", "mean std"),
-    *_random("_standard_gamma _sample_dirichlet", "input"),
-    *_random("gumbel_softmax", "logits tau"),
-    *_random("fractional_max_pool2d fractional_max_pool3d", _POOL),
-    *_random("fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices", _POOL),
+    *_random("bernoulli poisson binomial", "input prob", pointwise),
+    *_random("multinomial", "input prob", _mixes_last("one draw is among the weights of all ranks", kept=False)),
+    *_random("normal", "mean std", pointwise),
+    *_random("_standard_gamma", "input", pointwise),
+    *_random("_sample_dirichlet", "input", _mixes_last("the draws along the dim sum to one", kept=True)),
+    *_random("gumbel_softmax", "logits tau", along(EXPONENTIALS)),
     # Randomised ranges: the result is an approximation that depends on the draw.
     *_random("pca_lowrank svd_lowrank lobpcg", "A"),
     _dropout("dropout"),
-    _dropout("dropout1d"),
-    _dropout("dropout2d"),
-    _dropout("dropout3d"),
-    _dropout("feature_dropout", training="train"),
+    *(_dropout(f"dropout{spatial}d", _channels_drawn(spatial)) for spatial in (1, 2, 3)),
+    _dropout("feature_dropout", _channels_drawn(2), training="train"),
     _dropout("torch.dropout", training="train"),
     OpRule(
         "native_dropout",
         "input p train",
         law="dropout that hands out its mask too, which follows from no value: there is no one law for both",
-        source="torch.native_dropout",
         kind=Kind.RANDOM,
         static=("p", "train"),
-        draws=_drops(training="train", by_default=True),
+        draws=_drops("train", by_default=True),
+        labels=pointwise,
+    ),
+    OpRule(
+        "native_dropout_backward",
+        "grad_output mask scale",
+        "grad_output",
+        law="a backward pass is linear in the gradient that arrives",
+        source="torch.ops.aten.native_dropout_backward",
+        labels=pointwise,
     ),
     _dropout("alpha_dropout", by_default=False, linear=False),
-    _dropout("feature_alpha_dropout", by_default=False, linear=False),
+    _dropout("feature_alpha_dropout", _channels_drawn(2), by_default=False, linear=False),
     _dropout("torch.alpha_dropout", training="train", linear=False),
-    _dropout("torch.feature_alpha_dropout", training="train", linear=False),
+    _dropout("torch.feature_alpha_dropout", _channels_drawn(2), training="train", linear=False),
     OpRule(
         "rrelu",
         "input lower upper training",
@@ -110,47 +123,6 @@ RULES = (
         kind=Kind.RANDOM,
         static=("training",),
         draws=lambda static: bool(static.get("training", False)),
-    ),
-    OpRule(
-        "scaled_dot_product_attention",
-        "query key value attn_mask dropout_p is_causal",
-        "value",
-        law="weights from query and key, a weighted sum of value",
-        source="torch.nn.functional.scaled_dot_product_attention",
-        kind=Kind.RANDOM,
-        static=("dropout_p",),
-        draws=_attention_draws,
-    ),
-    # Besides their result, the kernels return what the backward pass needs, which is not linear in anything.
-    *(
-        OpRule(
-            op,
-            f"query key value {further}",
-            law="weights from query and key; returns their normaliser too",
-            kind=Kind.RANDOM,
-            static=("dropout_p",),
-            draws=_attention_draws,
-        )
-        for op, further in _ATTENTION_KERNELS.items()
-    ),
-    OpRule(
-        "multi_head_attention_forward",
-        "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p"
-        " out_proj_weight out_proj_bias training",
-        law="projections with biases around attention",
-        kind=Kind.RANDOM,
-        static=("dropout_p", "training"),
-        draws=_attention_draws,
-    ),
-    *(
-        OpRule(
-            op,
-            "input hx params has_biases num_layers dropout train bidirectional",
-            law="gates are non-linear; dropout between layers in training",
-            kind=Kind.RANDOM,
-            static=("num_layers", "dropout", "train", "bidirectional"),
-            draws=_recurrent_draws,
-        )
-        for op in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+        labels=pointwise,
     ),
 )

@@ -1,82 +1,262 @@
-"""Which reductions commute with a pending sum? Sums and means; extremes, norms and variances do not.
+"""Reductions: what is left of a dim that is reduced is a pending sum, or nothing that a shard could compute alone.
 
-``nansum`` and ``nanmean`` are not here: which elements they skip is decided on each rank's part.
+A reduction names its dims (an int, a list, nothing for all) and whether they stay with size 1. Its ``Fate`` says how
+elements combine; the other dims are kept. Sums and means commute with a pending sum; extremes, norms and variances do
+not, nor do ``nansum`` and ``nanmean``: which elements they skip is decided on each rank's part.
 """
 
 from __future__ import annotations
 
-from ..schema import OpRule
-from .guards import casts, not_given, only, pending
+import math
+from collections.abc import Callable
+from dataclasses import replace
 
-_TODAY = (not_given("size_average", "may divide by the weights"), not_given("reduce", "may divide by the weights"))
+from ..propagation.dim_labels import (
+    Call,
+    Dims,
+    Fate,
+    Label,
+    Labeller,
+    Labelling,
+    broadcast,
+    dims_given,
+    numbered,
+    singles,
+)
+from ..schema import Arguments, Decided, OpRule, opaque
+from .guards import casts
+
+_POSITION = "the position is counted from the start of the shard"
+_DEVIATION = "the deviation is from the mean of this rank's elements only"
+_MEDIAN = "the elements of all ranks are sorted together"
+_EXPONENTIALS = "the exponentials of all ranks are summed before the logarithm"
+_POWERS = "the powers of all ranks are summed before the root"
+
+
+def reduced(labels: Dims, dims: tuple[int, ...], keepdim: bool) -> Dims:
+    """What is left of ``labels`` when ``dims`` are reduced."""
+    kept = (None if dim in dims else label for dim, label in enumerate(labels))
+    return tuple(label for dim, label in enumerate(kept) if keepdim or dim not in dims)
+
+
+def reduces(fate: Fate, why: str = "", default: int | None = None) -> Labeller:
+    """The labeller of a reduction with parameters ``dim`` and ``keepdim``; ``default``: the dim if none is named."""
+
+    def label(call: Call) -> Labelling | None:
+        given = call
+        if default is not None and call.get("dim", call.get("axis")) is None:
+            given = Call(call.tensors, {**call.arguments, "dim": default})
+        dims = dims_given(given)
+        if dims is None or len(call.tensors) != 1:
+            return None
+        labels = numbered(call.first.ndim)
+        gone = [labels[dim] for dim in dims]
+        left = reduced(labels, dims, _keeps(call))
+        return Labelling((labels,), (left,), dict.fromkeys(gone, fate), dict.fromkeys(gone, why) if why else {})
+
+    return label
+
+
+def _keeps(call: Call) -> bool:
+    return bool(call.get("keepdim", call.get("keepdims", False)))
+
+
+def _larger(call: Call) -> Labelling | None:
+    """max and min: of two tensors, along a dim, or of everything."""
+    if len(call.tensors) == 2:
+        rows, result = broadcast([tensor.shape for tensor in call.tensors])
+        return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
+    other = call.get("dim", call.get("other"))
+    arguments = {"dim": other, "keepdim": call.get("keepdim", False)}
+    return reduces(Fate.EXTREMUM)(Call(call.tensors, arguments))
+
+
+def _powers(order: object) -> Fate:
+    """How a vector norm combines the elements: absolute values and non-zeros are summed, the largest is picked."""
+    if isinstance(order, (int, float)):
+        if order in (0, 1):
+            return Fate.TOTAL
+        if math.isinf(order):
+            return Fate.EXTREMUM
+    return Fate.OPAQUE
+
+
+def norm_of(name: str) -> Labeller:
+    """The labeller of a vector norm, whose order is the parameter ``name``."""
+
+    def label(call: Call) -> Labelling | None:
+        fate = _powers(call.get(name, 2))
+        return reduces(fate, _POWERS if fate is Fate.OPAQUE else "")(call)
+
+    return label
+
+
+def _distance(reduces_dim: Callable[[Call, int], int | None], order: str = "p") -> Labeller:
+    """A norm of a difference of two tensors, along the dim that ``reduces_dim`` gives; None: along all."""
+
+    def label(call: Call) -> Labelling | None:
+        if len(call.tensors) != 2:
+            return None
+        rows, result = broadcast([tensor.shape for tensor in call.tensors])
+        dim = reduces_dim(call, len(result))
+        dims = tuple(range(len(result))) if dim is None else (dim,)
+        if not all(0 <= at < len(result) for at in dims):
+            return None
+        fate = _powers(call.get(order, 2)) if order else Fate.OPAQUE
+        gone = [label for at in dims if (label := result[at]) is not None]
+        why = dict.fromkeys(gone, _POWERS) if fate is Fate.OPAQUE else {}
+        left = reduced(result, dims, _keeps(call))
+        spread = singles(rows, call.tensors)
+        return Labelling(tuple(rows), (left,), dict.fromkeys(gone, fate), why, spread=spread)
+
+    return label
+
+
+def _pairs(call: Call) -> Labelling | None:
+    """cdist: rows of the one with rows of the other, along features."""
+    if len(call.tensors) != 2 or min(tensor.ndim for tensor in call.tensors) < 2:
+        return None
+    rows, lead = broadcast([tensor.shape[:-2] for tensor in call.tensors])
+    fate = _powers(call.get("p", 2))
+    operands = (*rows[0], "one", "features"), (*rows[1], "other", "features")
+    batched = {label for label in lead if label is not None}
+    spread = frozenset(pair for pair in singles(operands, call.tensors) if pair[1] in batched)
+    return Labelling(operands, ((*lead, "one", "other"),), {"features": fate}, spread=spread)
+
+
+def _pairs_of_rows(call: Call) -> Labelling | None:
+    """pdist: every row with every later one, along features."""
+    if call.first.ndim != 2:
+        return None
+    fates = {"row": Fate.OPAQUE, "feature": _powers(call.get("p", 2))}
+    why = {label: _POWERS for label, fate in fates.items() if fate is Fate.OPAQUE}
+    return Labelling((("row", "feature"),), ((None,),), fates, why)
+
+
+def _quantile(call: Call) -> Labelling | None:
+    """Several quantiles make a new first dim."""
+    inner = reduces(Fate.OPAQUE, _MEDIAN)(Call(call.tensors[:1], call.arguments))
+    if inner is None or len(call.tensors) == 1:
+        return inner
+    if len(call.tensors) != 2:
+        return None
+    asked = numbered(call.tensors[1].ndim, "q")
+    return replace(inner, operands=(*inner.operands, asked), results=((*asked, *inner.results[0]),))
+
+
+def _all_dims(fate: Fate) -> Labeller:
+    """Everything is mixed, and the results have dims of their own."""
+
+    def label(call: Call) -> Labelling | None:
+        labels = [numbered(tensor.ndim, f"t{at}.") for at, tensor in enumerate(call.tensors)]
+        every: list[Label] = [label for row in labels for label in row]
+        return Labelling(tuple(labels), ((),), dict.fromkeys(every, fate))
+
+    return label
+
+
+def _to_size(call: Call) -> Labelling | None:
+    """sum_to_size: the dims that broadcasting would add are summed."""
+    size = call.get("size")
+    if isinstance(size, int):
+        size = [size, *(value for name, value in call.arguments.items() if name.startswith("args["))]
+    if size is None or len(size) > call.first.ndim:
+        return None
+    labels = numbered(call.first.ndim)
+    extra = call.first.ndim - len(size)
+    left: list[Label | None] = []
+    unclear = []
+    for label, wanted, has in zip(labels[extra:], size, call.first.shape[extra:], strict=True):
+        left.append(None if wanted == 1 else label)
+        if wanted == has == 1:
+            unclear.append(label)
+    why = dict.fromkeys(unclear, "a shard of size 1 may be meant to stay or to be summed")
+    return Labelling((labels,), (tuple(left),), dict.fromkeys(unclear, Fate.OPAQUE), why)
+
+
+def _counted(call: Call) -> Labelling | None:
+    """histc counts; without limits, the bins depend on all elements."""
+    low, high = call.get("min", 0), call.get("max", 0)
+    return _with_result(_all_dims(Fate.OPAQUE if low == high else Fate.TOTAL)(call), (None,))
+
+
+def _with_result(labelling: Labelling | None, result: Dims) -> Labelling | None:
+    return None if labelling is None else replace(labelling, results=(result,))
+
+
+def _distinct(given: Arguments) -> Decided | None:
+    dim = given.get("dim")
+    values = 0 if dim is None else dim
+    return Decided(
+        (given.get("input"),),
+        (values, *(None,) * bool(given.get("return_inverse")), *(0,) * bool(given.get("return_counts"))),
+        "one entry for each distinct value",
+        "count in bins that are the same on every rank: torch.bincount(..., minlength=...) or torch.histc",
+    )
+
+
+def _bins(given: Arguments) -> Decided | None:
+    if given.get("minlength"):
+        return None
+    return Decided((given.get("input"),), (0,), "one bin more than the largest value", "bincount(..., minlength=...)")
+
+
+def _summed(op: str, law: str, labels: Labeller) -> OpRule:
+    params = "input dim keepdim dtype"
+    return OpRule(op, params, "input", law=law, static=("dtype",), guard=casts("dtype"), labels=labels)
+
+
+_MIXED = _all_dims(Fate.OPAQUE)
+_NORM, _EXTREME, _STATISTIC = "is a norm or a distance", "is an extreme", "is a statistic"
 
 RULES = (
-    OpRule(
-        "sum",
-        "input dim keepdim dtype",
-        "input",
-        law="a sum of sums is the sum of everything",
-        source="torch.sum",
-        static=("dtype",),
-        guard=casts("dtype"),
-    ),
-    OpRule(
-        "mean",
-        "input dim keepdim dtype",
-        "input",
-        law="a sum divided by a count that is the same on every rank",
-        source="torch.mean",
-        static=("dtype",),
-        guard=casts("dtype"),
-    ),
-    OpRule(
-        "sum_to_size",
-        "input size",
-        "input",
-        law="sums over broadcast dims",
-        source="torch.Tensor.sum_to_size",
-        view=True,
-    ),
-    OpRule("trace", "input", "input", law="a sum along the diagonal", source="torch.trace"),
-    OpRule(
-        "diff",
-        "input n dim prepend append",
-        "input + prepend + append",
-        law="differences of neighbours; what is prepended or appended must be pending too",
-        source="torch.diff",
-    ),
-    OpRule(
-        "gradient",
-        "input spacing",
-        "input",
-        law="differences of neighbours divided by distances",
-        source="torch.gradient",
-    ),
+    _summed("sum", "a sum of sums is the sum of everything", reduces(Fate.SUM)),
+    _summed("mean", "a sum divided by a count that is the same on every rank", reduces(Fate.MEAN)),
+    OpRule("sum_to_size", linear="input", law="sums over broadcast dims", view=True, labels=_to_size),
+    OpRule("trace", linear="input", law="a sum along the diagonal", labels=_MIXED),
     OpRule(
         "bincount",
-        "input weights minlength",
-        "weights",
+        linear="weights",
         law="weights summed by bin; which bin is not linear",
-        source="torch.bincount",
+        lengths=_bins,
+        labels=_MIXED,
     ),
-    # The weighted mean divides by the weights of the targets, which the input does not enter.
-    OpRule(
-        "nll_loss",
-        "input target weight size_average ignore_index reduce reduction",
-        "input weight",
-        law="picks one element per target and sums them with weights",
-        source="torch.nn.functional.nll_loss",
-        static=("size_average", "reduce", "reduction"),
-        guard=pending("weight", only("reduction", "none", "sum", reason="divides by the weights"), *_TODAY),
-        spellings=("nll_loss_nd", "nll_loss2d"),
+    *opaque(_STATISTIC, "nansum count_nonzero", "input dim keepdim", labels=reduces(Fate.TOTAL)),
+    *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.MEAN)),
+    *opaque(_STATISTIC, "prod all any", labels=reduces(Fate.EXTREMUM)),
+    *opaque(_STATISTIC, "var std var_mean std_mean", labels=reduces(Fate.OPAQUE, _DEVIATION)),
+    *opaque(_STATISTIC, "cov corrcoef histogram histogramdd", labels=_MIXED),
+    *opaque(_STATISTIC, "histc", labels=_counted),
+    *opaque(_STATISTIC, "hash_tensor", labels=reduces(Fate.OPAQUE)),
+    *opaque(_EXTREME, "amax amin aminmax", labels=reduces(Fate.EXTREMUM)),
+    *opaque(_EXTREME, "argmax argmin", labels=reduces(Fate.OPAQUE, _POSITION)),
+    # The second parameter is a tensor or a dim.
+    *opaque(_EXTREME, "max min", "input other keepdim", labels=_larger),
+    *opaque(_EXTREME, "median nanmedian", labels=reduces(Fate.OPAQUE, _MEDIAN)),
+    *opaque(_EXTREME, "mode kthvalue", labels=reduces(Fate.OPAQUE, _MEDIAN, default=-1)),
+    *opaque(_EXTREME, "quantile nanquantile", labels=_quantile),
+    *opaque("normalises by a sum of exponentials", "logsumexp", labels=reduces(Fate.OPAQUE, _EXPONENTIALS)),
+    *opaque(_NORM, "norm native_norm", "input p dim keepdim", labels=norm_of("p")),
+    *opaque(_NORM, "linalg.vector_norm", labels=norm_of("ord")),
+    *opaque(_NORM, "frobenius_norm nuclear_norm", "input dim keepdim", labels=reduces(Fate.OPAQUE, _POWERS)),
+    *opaque(_NORM, "dist", labels=_distance(lambda call, ndim: None)),
+    *opaque(_NORM, "pairwise_distance", labels=_distance(lambda call, ndim: ndim - 1)),
+    *opaque(
+        "normalises by its own statistics",
+        "cosine_similarity",
+        labels=_distance(lambda call, ndim: call.get("dim", 1) % max(ndim, 1), order=""),
     ),
-    OpRule(
-        "segment_reduce",
-        "data reduce lengths indices offsets initial",
-        "data + initial",
-        law="sums or means over segments; an initial value is added once per rank",
-        source="torch.segment_reduce",
-        static=("reduce",),
-        guard=only("reduce", "sum", "mean", reason="is not a sum"),
+    *opaque(_NORM, "cdist", labels=_pairs),
+    *opaque(_NORM, "pdist", labels=_pairs_of_rows),
+    *(
+        OpRule(
+            op, law="has a shape that depends on values: a pending sum does not pass", lengths=lengths, labels=_MIXED
+        )
+        for op, lengths in (
+            ("unique", _distinct),
+            ("unique_consecutive", _distinct),
+            ("_unique2", None),
+            ("unique_dim", None),
+        )
     ),
 )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...propagation.dim_labels import Call, Labeller, Labelling, Shape
-from ...propagation.reshaped_dims import INTERLEAVES
-from ..moves import kept, listed, moved, wrapped
+from ..propagation.dim_labels import Call, Labelling, Shape
+from ..propagation.reshaped_dims import INTERLEAVES
+from ..schema import Arguments, Decided, OpRule
+from .guards import given
+from .labellers import kept, listed, moved, wrapped
+from .views import MOVES, moves
 
 _COPIES = "each rank would lay the copies of its own shard side by side"
 _COUNTS = "the counts say at which positions the result stands, counted from the start of each shard"
@@ -70,14 +73,34 @@ def _combined(call: Call) -> Labelling:
     return moved(call, {0: 0} if call.get("r", 2) == 1 else {}, 2, _PAIRS)
 
 
-LABELS: dict[str, Labeller] = {
-    "repeat": _repeated,
-    "tile": _repeated,
-    "repeat_interleave": _repeated_each,
-    "pad": _padded,
-    "constant_pad_nd": _padded,
-    "pixel_shuffle": _pixels,
-    "pixel_unshuffle": _pixels,
-    "channel_shuffle": _channels,
-    "combinations": _combined,
-}
+def _as_many(given: Arguments) -> Decided | None:
+    if given.get("output_size") is not None:
+        return None
+    repeats = given.get("repeats", given.get("input"))
+    text, instead = "as many entries as the repeats add up to", "pad the result to a fixed capacity"
+    return Decided((repeats,), (given.get("dim") or 0,), text, instead)
+
+
+def _bordered(op: str, source: str = "") -> OpRule:
+    law = "copies the input; a border of zeros adds nothing, another constant is added once per rank"
+    return OpRule(op, linear="input + value", law=law, source=source, labels=_padded)
+
+
+RULES = (
+    *moves(_repeated, "repeat tile"),
+    OpRule(
+        "repeat_interleave",
+        "input repeats dim",
+        "input",
+        law=MOVES,
+        static=("repeats",),
+        guard=given("repeats", "a single operand is the counts, which say where elements go"),
+        lengths=_as_many,
+        labels=_repeated_each,
+    ),
+    _bordered("pad", "torch.nn.functional.pad"),
+    _bordered("constant_pad_nd"),
+    *moves(_pixels, "pixel_shuffle pixel_unshuffle"),
+    *moves(_channels, "channel_shuffle", "native_channel_shuffle"),
+    *moves(_combined, "combinations"),
+)

@@ -1,19 +1,24 @@
-"""Pieces of a tensor, by position: a sharded dim can be cut only where the cut takes all of it.
+"""Pieces of a tensor by position, and diagonals and triangles: a sharded dim can be cut only where the cut takes all.
 
-A rank knows positions within its shard only, so positions along a sharded dim mean something else on every rank.
+A rank knows positions within its shard only, so positions along a sharded dim mean something else on every rank. A
+diagonal or a triangle looks at two dims together; batch dims are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...propagation.dim_labels import Call, Labeller, Labelling, Shape
-from ..moves import argument, kept, moved, positional, wrapped
+from ..propagation.dim_labels import Call, Fate, Labelling, Shape
+from ..schema import OpRule
+from .labellers import argument, dims_of, kept, moved, wrapped
+from .views import MOVES, moves
 
 _CUT = "positions are counted from the start of each shard, so a cut takes a piece of every shard"
 _PICKED = "the element picked would be one of every shard"
 _UNBOUND = "the dim becomes separate tensors, of which each rank has its shard's only"
 _WINDOWS = "windows reach over from one shard into the next"
+_DIAGONAL = "the diagonal runs through both dims at once, and each shard would start its own"
+_TRIANGLE = "the triangle depends on the position along the dim, and every shard starts counting at 0"
 
 
 def _narrowed(call: Call) -> Labelling:
@@ -105,23 +110,65 @@ def _unfolded_blocks(call: Call) -> Labelling | None:
     return moved(call, {dim: dim for dim in range(ndim - 2)}, ndim - 1, _WINDOWS)
 
 
-LABELS: dict[str, Labeller] = {
-    "narrow": _narrowed,
-    "slice": _narrowed,
-    "select": _selected,
-    "unbind": _unbound,
-    "split": _split,
-    "chunk": _chunked,
-    "tensor_split": _divided,
-    "hsplit": _split_across,
-    "vsplit": _split_down,
-    "dsplit": _split_deep,
-    "unfold": _unfolded,
-    "narrow_copy": positional(_narrowed, "dim start length"),
-    "slice_copy": positional(_narrowed, "dim start end step"),
-    "select_copy": positional(_selected, "dim index"),
-    "split_copy": positional(_split, "split_size dim"),
-    "split_with_sizes_copy": positional(_split, "split_sizes dim"),
-    "unbind_copy": positional(_unbound, "dim"),
-    "unfold_copy": positional(_unfolded, "dimension size step"),
-}
+def _triangle(call: Call) -> Labelling:
+    ndim = call.first.ndim
+    return kept(call, (ndim - 2, ndim - 1), _TRIANGLE, fate=Fate.POSITION)
+
+
+def _diagonal(call: Call) -> Labelling:
+    return _taken(call, call.get("dim1", 0), call.get("dim2", 1))
+
+
+def _matrix_diagonal(call: Call) -> Labelling:
+    return _taken(call, call.get("dim1", -2), call.get("dim2", -1))
+
+
+def _taken(call: Call, first: int, second: int) -> Labelling:
+    """The two dims become the last one."""
+    ndim = call.first.ndim
+    looked = dims_of((first, second), ndim)
+    batch = [dim for dim in range(ndim) if dim not in looked]
+    return moved(call, {dim: at for at, dim in enumerate(batch)}, ndim - 1, _DIAGONAL)
+
+
+def _embedded(call: Call) -> Labelling:
+    """The last dim becomes two."""
+    ndim = call.first.ndim
+    made = dims_of((call.get("dim1", -2), call.get("dim2", -1)), ndim + 1)
+    batch = [dim for dim in range(ndim + 1) if dim not in made]
+    return moved(call, dict(enumerate(batch)), ndim + 1, _DIAGONAL)
+
+
+def _diag(call: Call) -> Labelling:
+    return moved(call, {}, 3 - call.first.ndim, _DIAGONAL)
+
+
+def _flat(call: Call) -> Labelling:
+    return moved(call, {}, 2, _DIAGONAL)
+
+
+_SECTIONS = "input indices_or_sections"
+
+RULES = (
+    *moves(_narrowed, "narrow narrow_copy slice_copy"),
+    OpRule("slice", "input dim start end step", "input", law=MOVES, view=True, labels=_narrowed),
+    *moves(_selected, "select select_copy"),
+    *moves(_split, "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"),
+    *moves(_split, "split_copy split_with_sizes_copy"),
+    *moves(_chunked, "chunk", "unsafe_chunk"),
+    *moves(_divided, "tensor_split", params=f"{_SECTIONS} dim"),
+    *moves(_split_across, "hsplit", params=_SECTIONS),
+    *moves(_split_down, "vsplit", params=_SECTIONS),
+    *moves(_split_deep, "dsplit", params=_SECTIONS),
+    *moves(_unbound, "unbind", "__iter__"),
+    *moves(_unbound, "unbind_copy"),
+    # ``nn.functional.unfold`` shares its name with the view of Tensor.
+    *moves(_unfolded, "unfold", "im2col", params="input dimension size step"),
+    *moves(_unfolded, "unfold_copy"),
+    *moves(_diagonal, "diagonal diagonal_copy"),
+    *moves(_matrix_diagonal, "linalg.diagonal", params="input offset dim1 dim2"),
+    *moves(_triangle, "tril", "triu"),
+    *moves(_diag, "diag"),
+    *moves(_flat, "diagflat"),
+    *moves(_embedded, "diag_embed"),
+)

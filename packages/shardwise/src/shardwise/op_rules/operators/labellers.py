@@ -1,17 +1,83 @@
-"""Where does each dim of a tensor go when an operator only moves elements? Labels from a map of dims.
+"""What labellers of several families are made of: terms by parameter, maps of dims, and readers of arguments.
 
-``moved`` makes the labels of a call with one operand from a map "dim of the operand -> dim of the result"; a dim that
-is not in the map must not be sharded, and the message says why. The rest reads arguments, which torch lets a program
-spell in several ways: ``x.permute(1, 0)``, ``x.permute((1, 0))``, ``torch.permute(x, dims=(1, 0))``.
+``by_role`` writes a signature as a term per parameter: ``linear(x, w, bias=b)``, ``linear(x, bias=b, weight=w)`` and
+``linear(x, w)`` are one rule. ``stretched`` does the same for labels that were computed. ``moved`` makes the labels of
+a call that only moves elements, from a map "dim of the operand -> dim of the result". The rest reads arguments, which
+torch lets a program spell in several ways: ``x.permute(1, 0)``, ``x.permute((1, 0))``, ``torch.permute(x, dims=(1,
+0))``.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, Shape
+from ..propagation.dim_labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, signature
+
+_cached = functools.cache(signature)
+
+
+def by_role(params: str, text: str) -> Labeller:
+    """The labeller for a signature with one term for each of the parameters ``params``, any of which may be absent."""
+    left, _, right = text.partition("->")
+    terms = dict(zip(params.split(), left.split(","), strict=True))
+
+    def label(call: Call) -> Labelling | None:
+        if any(tensor.param not in terms for tensor in call.tensors):
+            return None
+        return _cached(", ".join(terms[tensor.param] for tensor in call.tensors) + " -> " + right)(call)
+
+    return label
+
+
+def because(why: str, labeller: Labeller) -> Labeller:
+    """``labeller``, with the reason why its opaque labels are opaque."""
+
+    def label(call: Call) -> Labelling | None:
+        made = labeller(call)
+        return None if made is None else replace(made, why=dict.fromkeys(made.fates, why))
+
+    return label
+
+
+def tensor_at(call: Call, param: str) -> Shape | None:
+    """The tensor that was given for ``param``."""
+    return next((tensor for tensor in call.tensors if tensor.param == param), None)
+
+
+def stretched(
+    rows: Sequence[Sequence[Label]],
+    tensors: Sequence[Shape],
+    results: Sequence[Dims],
+    fates: Mapping[Label, Fate] | None = None,
+    why: Mapping[Label, str] | None = None,
+) -> Labelling | None:
+    """The labels of operands whose dims of size 1 are stretched to the size that the label has elsewhere.
+
+    None if the sizes do not match, so that the call is bound to fail.
+    """
+    if any(len(row) != tensor.ndim for row, tensor in zip(rows, tensors, strict=True)):
+        return None
+    size: dict[Label, int] = {}
+    for row, tensor in zip(rows, tensors, strict=True):
+        for label, extent in zip(row, tensor.shape, strict=True):
+            if size.setdefault(label, extent) == 1:
+                size[label] = extent
+            elif extent not in (1, size[label]):
+                return None
+    operands = tuple(
+        tuple(None if extent == 1 and size[label] != 1 else label for label, extent in zip(row, t.shape, strict=True))
+        for row, t in zip(rows, tensors, strict=True)
+    )
+    single = {
+        (at, label)
+        for at, (row, tensor) in enumerate(zip(rows, tensors, strict=True))
+        for label, extent in zip(row, tensor.shape, strict=True)
+        if extent == 1 and size[label] == 1
+    }
+    return Labelling(operands, tuple(results), fates or {}, why or {}, spread=frozenset(single))
 
 
 def moved(
@@ -83,13 +149,3 @@ def listed(call: Call, *names: str) -> list[int] | None:
     if not isinstance(value, (list, tuple)) or not all(type(each) is int for each in value):
         return None
     return list(value)
-
-
-def positional(labeller: Labeller, names: str) -> Labeller:
-    """``labeller`` for a rule that does not name its parameters after the first; they are ``names``."""
-
-    def label(call: Call) -> Labelling | None:
-        known = {f"args[{at}]": name for at, name in enumerate(names.split(), 1)}
-        return labeller(replace(call, arguments={known.get(name, name): v for name, v in call.arguments.items()}))
-
-    return label

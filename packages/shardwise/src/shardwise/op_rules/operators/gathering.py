@@ -1,4 +1,4 @@
-"""Elements read and written at given positions along a dim: gather, scatter, index_add and embedding.
+"""Elements read and written at given positions along a dim: gather, scatter, index_add, masks.
 
 The dim that positions count is opaque, the dims of the positions are kept where something is read. Where something is
 written, other ranks' positions are missing: added up (scatter_add into zeros) that is a pending sum, else nothing.
@@ -6,9 +6,11 @@ written, other ranks' positions are missing: added up (scatter_add into zeros) t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from ...propagation.dim_labels import (
+from ..propagation.dim_labels import (
     Call,
     Dims,
     Fate,
@@ -21,18 +23,15 @@ from ...propagation.dim_labels import (
     numbered,
     singles,
 )
-from ..roles import by_role, tensor_at
+from ..schema import TORCHS, Arguments, Decided, Guard, OpRule
+from .guards import floating, only
+from .indexing import KEEP, READS, SELECTS, WRITES, writes
+from .labellers import tensor_at
 
 _PICKED = "positions are global, and every shard starts counting at 0: another rank may have the elements meant"
 _OVERWRITTEN = "each rank would write its own positions only: gather them first, or add into zeros"
 _ORDERED = "elements are taken in order, and how many a shard takes depends on its mask"
 _PART = "the index covers a part of the dim only, counted from the start of each shard"
-_VOCABULARY = (
-    "another rank may have the row: the vocab-parallel way is to mask the ids outside this rank's rows, look up, put"
-    " zeros where masked and all_reduce the sum"
-)
-_WHOLE_ROWS = "max_norm and scale_grad_by_freq look at whole rows and all ids"
-_BAGS = "where a bag begins is counted over all ids"
 
 
 def _dim(call: Call, ndim: int) -> int | None:
@@ -41,7 +40,7 @@ def _dim(call: Call, ndim: int) -> int | None:
     return dim_index(dim, ndim) if isinstance(dim, int) and -max(ndim, 1) <= dim < max(ndim, 1) else None
 
 
-def _labelled(
+def by_parameter(
     call: Call, rows: dict[str, Dims], result: Dims, fates: dict[Label, Fate], why: dict[Label, str]
 ) -> Labelling | None:
     """Labels by parameter; None if some tensor is not among them or has other dims."""
@@ -63,7 +62,7 @@ def _selected(call: Call) -> Labelling | None:
     source[dim] = "picked"
     result = (*source[:dim], "at", *source[dim + 1 :])
     rows = {"input": tuple(source), "index": ("at",) * index.ndim}
-    return _labelled(call, rows, result, {"picked": Fate.OPAQUE}, {"picked": _PICKED})
+    return by_parameter(call, rows, result, {"picked": Fate.OPAQUE}, {"picked": _PICKED})
 
 
 def _aligned(
@@ -92,7 +91,7 @@ def _gathered(call: Call) -> Labelling | None:
     if made is None:
         return None
     rows: dict[str, Dims] = {"input": made[0], "index": made[1]}
-    return _labelled(call, rows, made[1], dict.fromkeys(why, Fate.OPAQUE), why)
+    return by_parameter(call, rows, made[1], dict.fromkeys(why, Fate.OPAQUE), why)
 
 
 def _taken(call: Call) -> Labelling | None:
@@ -102,7 +101,7 @@ def _taken(call: Call) -> Labelling | None:
         return None
     source, at = numbered(table.ndim, "picked"), numbered(index.ndim)
     why = dict.fromkeys(source, _PICKED)
-    return _labelled(call, {"input": source, "index": at}, at, dict.fromkeys(why, Fate.OPAQUE), why)
+    return by_parameter(call, {"input": source, "index": at}, at, dict.fromkeys(why, Fate.OPAQUE), why)
 
 
 def _taken_along(call: Call) -> Labelling | None:
@@ -113,7 +112,7 @@ def _taken_along(call: Call) -> Labelling | None:
     if call.get("dim") is None:
         source, at = numbered(table.ndim, "picked"), numbered(index.ndim)
         why = dict.fromkeys((*source, *at[1:]), _PICKED)
-        return _labelled(call, {"input": source, "indices": at}, at[:1], dict.fromkeys(why, Fate.OPAQUE), why)
+        return by_parameter(call, {"input": source, "indices": at}, at[:1], dict.fromkeys(why, Fate.OPAQUE), why)
     dim = _dim(call, table.ndim)
     if dim is None or table.ndim != index.ndim:
         return None
@@ -123,7 +122,7 @@ def _taken_along(call: Call) -> Labelling | None:
         "indices": (*index_row[:dim], "at", *index_row[dim + 1 :]),
     }
     kept = (*result[:dim], "at", *result[dim + 1 :])
-    made = _labelled(call, rows, kept, {"picked": Fate.OPAQUE}, {"picked": _PICKED})
+    made = by_parameter(call, rows, kept, {"picked": Fate.OPAQUE}, {"picked": _PICKED})
     if made is None:
         return None
     stretched = frozenset(pair for pair in singles(made.operands, call.tensors) if pair[1] not in ("picked", "at"))
@@ -160,7 +159,7 @@ def _scatter(call: Call, fate: Fate) -> Labelling | None:
     if "at" not in fates:
         fates["at"] = fate
         why["at"] = _OVERWRITTEN
-    return _labelled(call, rows, made[0], fates, why)
+    return by_parameter(call, rows, made[0], fates, why)
 
 
 def _indexed(fate: Fate) -> Labeller:
@@ -181,7 +180,7 @@ def _indexed(fate: Fate) -> Labeller:
             "alpha": (),
         }
         why = {"picked": _PICKED, "at": _OVERWRITTEN}
-        return _labelled(call, rows, rows["input"], {"picked": Fate.OPAQUE, "at": fate}, why)
+        return by_parameter(call, rows, rows["input"], {"picked": Fate.OPAQUE, "at": fate}, why)
 
     return label
 
@@ -210,60 +209,49 @@ def _masked(call: Call) -> Labelling | None:
     )
 
 
-def _embedded(table: str, ids: str) -> Labeller:
-    """``v h, *i -> *i h``; rows that are rescaled, or gradients scaled by how often an id is met, need all of them."""
-    read = by_role(f"{table} {ids}", "[v] h, *i -> *i h")
-
-    def label(call: Call) -> Labelling | None:
-        made = read(call)
-        if made is None:
-            return None
-        why = {"v": _VOCABULARY}
-        if call.get("max_norm") is not None:
-            why["h"] = _WHOLE_ROWS
-        if call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
-            why |= {name: _WHOLE_ROWS for row in made.results for name in row if name and name != "h"}
-        return replace(made, fates=dict.fromkeys(why, Fate.OPAQUE), why=why)
-
-    return label
+def _masked_away(given: Arguments) -> Decided | None:
+    return Decided((given.get("mask"),), (0,), SELECTS, KEEP)
 
 
-def _bags(call: Call) -> Labelling | None:
-    """embedding_bag: bags ``b n``, or ids in one row with the offsets of bags in it."""
-    ids, table = tensor_at(call, "input"), tensor_at(call, "weight")
-    if ids is None or table is None or table.ndim != 2 or ids.ndim not in (1, 2):
-        return None
-    bag: Dims = ("b", "n") if ids.ndim == 2 else ("n",)
-    result: Dims = ("b" if ids.ndim == 2 else None, "h")
-    rows: dict[str, Dims] = {
-        "input": bag, "weight": ("v", "h"), "per_sample_weights": bag, "offsets": ("offset",)
-    }  # fmt: skip
-    why = {"v": _VOCABULARY, "offset": _BAGS}
-    fates = dict.fromkeys(why, Fate.OPAQUE)
-    summed = call.get("mode", "mean") == "sum" and ids.ndim == 2
-    fates["n"] = Fate.TOTAL if summed else Fate.OPAQUE
-    why["n"] = _BAGS if ids.ndim == 1 else "a bag's mean or maximum needs all of its ids"
-    if call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
-        why |= dict.fromkeys(("h", "b", "n"), _WHOLE_ROWS)
-        fates |= dict.fromkeys(("h", "b", "n"), Fate.OPAQUE)
-    return _labelled(call, rows, result, fates, why)
+_NOT_A_SUM = "is not a sum"
 
 
-LABELS: dict[str, Labeller] = {
-    "index_select": _selected,
-    "gather": _gathered,
-    "take": _taken,
-    "take_along_dim": _taken_along,
-    "scatter": _scattered,
-    "scatter_reduce": _scattered,
-    "scatter_add": _scatter_added,
-    "index_add": _indexed(Fate.SUM),
-    "index_copy": _indexed(Fate.OPAQUE),
-    "index_reduce": _indexed(Fate.OPAQUE),
-    "index_fill": _indexed(Fate.OPAQUE),
-    "put": _put,
-    "masked_select": _masked,
-    "embedding": _embedded("weight", "input"),
-    "torch.embedding": _embedded("weight", "indices"),
-    "embedding_bag": _bags,
-}
+def _summed(*reductions: str) -> Guard:
+    """Only these reductions, and no mean of integers, which each rank rounds."""
+    listed, rounded = only("reduce", *reductions, reason=_NOT_A_SUM), floating("a mean of integers is rounded")
+
+    def guard(static: Mapping[str, Any]) -> str | None:
+        return listed(static) or (rounded(static) if static.get("reduce") == "mean" else None)
+
+    return guard
+
+
+def _reads(op: str, labels: Labeller, params: str = TORCHS) -> OpRule:
+    return OpRule(op, params, "input", law=READS, labels=labels)
+
+
+def _reduces(op: str, linear: str, guard: Guard, labels: Labeller, params: str = TORCHS) -> OpRule:
+    return OpRule(op, params, linear, law=WRITES, static=("reduce",), guard=guard, labels=labels)
+
+
+RULES = (
+    _reads("gather", _gathered),
+    _reads("index_select", _selected),
+    _reads("take", _taken),
+    _reads("take_along_dim", _taken_along),
+    OpRule("masked_select", linear="input", law=READS, lengths=_masked_away, labels=_masked),
+    writes("index_add", "alpha source", _indexed(Fate.SUM)),
+    writes("index_copy", "source", _indexed(Fate.OPAQUE)),
+    writes("index_fill", "value", _indexed(Fate.OPAQUE)),
+    writes("put", "source", _put),
+    writes("scatter_add", "src", _scatter_added),
+    _reduces(
+        "scatter",
+        "input + src + value",
+        only("reduce", None, "add", reason=_NOT_A_SUM),
+        _scattered,
+        "input dim index src value reduce",
+    ),
+    _reduces("scatter_reduce", "input + src", _summed("sum", "mean"), _scattered),
+    _reduces("index_reduce", "input + source", _summed("mean"), _indexed(Fate.OPAQUE)),
+)

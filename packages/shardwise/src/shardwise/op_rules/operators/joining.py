@@ -1,7 +1,7 @@
 """Several tensors laid side by side, stacked, or spread over a common shape.
 
 Each rank joins its own parts, so along the joined dim the shards of the parts would interleave. All other dims are
-shared: sharded in every part alike.
+shared: sharded in every part alike. Lists that are joined must be pending throughout.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, Shape, dim_index, pointwise
-from ..moves import argument, moved, unshardable
+from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, Shape, dim_index, pointwise
+from ..schema import Each, OpRule
+from .labellers import argument, moved, unshardable
 
 _JOINED = "each rank joins its own parts, so the shards of the parts would interleave"
 _BLOCKS = "each part gets rows and columns of its own, and the shards of the parts would interleave"
 _INNER = "the combinations run through all parts, and only the first part's dim is the outermost"
-
 Places = Callable[[int], Sequence[int]]
 """For a part with so many dims: where each of them is in the result."""
 
@@ -120,18 +120,28 @@ def _at_least(least: int) -> Labeller:
     return label
 
 
-LABELS: dict[str, Labeller] = {
-    "cat": _cat,
-    "stack": _stack,
-    "hstack": _hstack,
-    "vstack": _vstack,
-    "dstack": _dstack,
-    "column_stack": _column_stack,
-    "block_diag": _block_diag,
-    "cartesian_prod": _cartesian_prod,
-    "meshgrid": _meshgrid,
-    "broadcast_tensors": _broadcast,
-    "atleast_1d": _at_least(1),
-    "atleast_2d": _at_least(2),
-    "atleast_3d": _at_least(3),
-}
+def _joined(op: str, labels: Labeller | None, *spellings: str, beside: str = "") -> OpRule:
+    """``beside``  the parameters behind the list."""
+    law = "joins pending sums; a part that is not pending would be counted once per rank"
+    return OpRule(op, f"*tensors {beside}".strip(), "tensors", law=law, spellings=spellings, labels=labels)
+
+
+def _for_each(op: str, each: Each, labels: Labeller, view: bool = False) -> OpRule:
+    law = "every result has the elements of one tensor of the list, moved or repeated"
+    return OpRule(op, "*tensors", "tensors", each=each, law=law, view=view, labels=labels)
+
+
+RULES = (
+    _joined("cat", _cat, beside="dim"),
+    _joined("stack", _stack, "_stack", beside="dim"),
+    _joined("hstack", _hstack),
+    _joined("vstack", _vstack),
+    _joined("dstack", _dstack),
+    _joined("column_stack", _column_stack),
+    _joined("block_diag", _block_diag),
+    _joined("_chunk_cat", None, beside="dim num_chunks"),
+    _joined("cartesian_prod", _cartesian_prod),
+    _for_each("broadcast_tensors", Each.SHAPED, _broadcast),
+    _for_each("meshgrid", Each.SHAPED, _meshgrid),
+    *(_for_each(f"atleast_{least}d", Each.APART, _at_least(least), view=True) for least in (1, 2, 3)),
+)

@@ -1,12 +1,14 @@
-"""Along which dim do elements see each other while the shape stays? Running sums, sorting, softmax, neighbours."""
+"""Operators that mix one dim and keep the shape: running sums, sorting, softmax, neighbours."""
 
 from __future__ import annotations
 
-from ...propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, dims_given, numbered
+from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, dims_given, numbered
+from ..schema import OpRule, opaque
+from .guards import casts
 
 _RUNNING = "every element needs all that come before it, also those on other ranks"
 _SORTED = "the elements of all ranks are sorted together"
-_EXPONENTIALS = (
+EXPONENTIALS = (
     "the exponentials are divided by their sum over the whole dim: all_reduce the largest (op='max') and the sum"
 )
 _NEIGHBOURS = "neighbours may be on another rank"
@@ -38,7 +40,7 @@ def _mixed(operands: tuple[Dims, ...], mixed: list[str], result: Dims, why: str)
 
 def _softmax(call: Call) -> Labelling | None:
     """Without a dim, nn.functional takes the first one for 0, 1 and 3 dims and the second one otherwise."""
-    return along(_EXPONENTIALS, default=0 if call.first.ndim in (0, 1, 3) else 1)(call)
+    return along(EXPONENTIALS, default=0 if call.first.ndim in (0, 1, 3) else 1)(call)
 
 
 def _softmax_of_two(call: Call) -> Labelling | None:
@@ -49,7 +51,7 @@ def _softmax_of_two(call: Call) -> Labelling | None:
     if dims is None:
         return None
     labels = numbered(call.first.ndim)
-    return _mixed((labels, labels), [labels[dim] for dim in dims], labels, _EXPONENTIALS)
+    return _mixed((labels, labels), [labels[dim] for dim in dims], labels, EXPONENTIALS)
 
 
 def _diff(call: Call) -> Labelling | None:
@@ -77,19 +79,6 @@ def _gradient(call: Call) -> Labelling | None:
     return _mixed((labels, *points), mixed, labels, _NEIGHBOURS)
 
 
-def _last_is_drawn(call: Call) -> Labelling | None:
-    """A draw from each row of weights."""
-    if not call.first.ndim or len(call.tensors) != 1:
-        return None
-    labels = numbered(call.first.ndim)
-    return _mixed((labels,), [labels[-1]], (*labels[:-1], None), "one draw is among the weights of all ranks")
-
-
-def _dirichlet(call: Call) -> Labelling | None:
-    labels = numbered(call.first.ndim)
-    return _mixed((labels,), list(labels[-1:]), labels, "the draws along the dim sum to one")
-
-
 def _others_mixed(call: Call) -> Labelling | None:
     """renorm: each slice along the dim is scaled by its own norm."""
     dims = dims_given(call)
@@ -100,23 +89,47 @@ def _others_mixed(call: Call) -> Labelling | None:
     return _mixed((labels,), mixed, labels, "the norm is over this rank's elements only")
 
 
-_BY_DIM = {
-    "cumsum cumprod cummax cummin logcumsumexp": along(_RUNNING),
-    "sort argsort topk": along(_SORTED),
-    "softmax log_softmax softmin special.softmax special.log_softmax": _softmax,
-    "_softmax _log_softmax _safe_softmax gumbel_softmax": along(_EXPONENTIALS),
-}
+_SUM_OF_EXPONENTIALS = "normalises by a sum of exponentials"
+_BACKWARD = "a backward pass is linear in the gradient that arrives"
 
-LABELS: dict[str, Labeller] = {
-    **{name: labeller for names, labeller in _BY_DIM.items() for name in names.split()},
-    "msort": along(_SORTED, default=0),
-    "_masked_softmax": _softmax_of_two,
-    "_softmax_backward_data": _softmax_of_two,
-    "_log_softmax_backward_data": _softmax_of_two,
-    "glu": along(_HALVES),
-    "diff": _diff,
-    "gradient": _gradient,
-    "renorm": _others_mixed,
-    "multinomial": _last_is_drawn,
-    "_sample_dirichlet": _dirichlet,
-}
+RULES = (
+    OpRule(
+        "cumsum",
+        linear="input",
+        law="running sums of a sum",
+        static=("dtype",),
+        guard=casts("dtype"),
+        labels=along(_RUNNING),
+    ),
+    OpRule(
+        "diff",
+        linear="input + prepend + append",
+        law="differences of neighbours; what is prepended or appended must be pending too",
+        labels=_diff,
+    ),
+    OpRule(
+        "gradient", "input spacing", "input", law="differences of neighbours divided by distances", labels=_gradient
+    ),
+    *opaque("is a statistic", "cumprod", labels=along(_RUNNING)),
+    *opaque("is an extreme", "cummax cummin", labels=along(_RUNNING)),
+    *opaque("is an extreme", "sort argsort", "input dim descending", labels=along(_SORTED)),
+    *opaque("is an extreme", "topk", labels=along(_SORTED)),
+    *opaque("is an extreme", "msort", labels=along(_SORTED, default=0)),
+    *opaque(_SUM_OF_EXPONENTIALS, "logcumsumexp", labels=along(_RUNNING)),
+    *opaque(_SUM_OF_EXPONENTIALS, "softmax log_softmax softmin", "input dim", labels=_softmax),
+    *opaque(_SUM_OF_EXPONENTIALS, "_softmax _log_softmax _safe_softmax", "input dim", labels=along(EXPONENTIALS)),
+    *opaque(_SUM_OF_EXPONENTIALS, "_masked_softmax", "input mask dim", labels=_softmax_of_two),
+    *(
+        OpRule(
+            op,
+            "grad_output output dim input_dtype",
+            "grad_output",
+            law=_BACKWARD,
+            source=f"torch.ops.aten.{op}",
+            labels=_softmax_of_two,
+        )
+        for op in ("_softmax_backward_data", "_log_softmax_backward_data")
+    ),
+    *opaque("is an activation", "glu", labels=along(_HALVES)),
+    *opaque("clips", "renorm", labels=_others_mixed),
+)

@@ -1,6 +1,8 @@
-"""Which calls look at a tensor without computing with its values? Shape, dtype, storage, hooks, and printing.
+"""Calls that look at a tensor without computing a tensor: at shape, dtype, storage and hooks, or at its values.
 
-They are free on tensors of any type, so that a program with a type error can be printed, inspected and saved.
+Those that look at no value are free on tensors of any type, so that a program with a type error can be printed,
+inspected and saved. Those that hand a value to Python are checked where they do, because what they return has no type;
+operators whose result's *shape* depends on values (``nonzero``) are elsewhere.
 """
 
 from __future__ import annotations
@@ -30,4 +32,18 @@ _METHODS = """
     _sym_cos _sym_cosh _sym_sin _sym_sinh _sym_tan _sym_tanh sym_size sym_stride sym_numel sym_storage_offset
 """
 
-RULES = tuple(OpRule(op, kind=Kind.METADATA, law="looks at no value") for op in (*_GETTERS.split(), *_METHODS.split()))
+
+_ONE = "item tolist numpy is_nonzero __bool__ __nonzero__ __int__ __long__ __float__ __index__ __complex__ __array__"
+_MORE = "__contains__ _local_scalar_dense _assert_async _functional_assert_async apply_"
+_TWO = "equal allclose"
+_ASKED = "_is_all_true _is_any_true"
+"""Asked of a tensor right before Python decides, as ``torch.distributions`` does when it validates its arguments."""
+
+RULES = (
+    *(OpRule(op, "", kind=Kind.METADATA, law="looks at no value") for op in f"{_GETTERS} {_METHODS}".split()),
+    *(
+        OpRule(op, "input", kind=Kind.VALUE, law="hands the value to Python")
+        for op in f"{_ONE} {_MORE} {_ASKED}".split()
+    ),
+    *(OpRule(op, "input other", kind=Kind.VALUE, law="hands a comparison to Python") for op in _TWO.split()),
+)

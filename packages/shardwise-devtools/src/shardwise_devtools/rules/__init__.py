@@ -1,0 +1,1 @@
+"""What torch's own metadata says of operators, written down for the op rules."""
