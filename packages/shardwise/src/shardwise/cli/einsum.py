@@ -1,4 +1,4 @@
-"""``shardwise einsum``: what does this einsum do to shardings, forward and backward, and what would make it legal?"""
+"""``shardwise einsum``: the sharding of an einsum, forward and backward, and what would make it legal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which result does a call declare to be partial? The value that a contraction carries from the caller to the checker.
+"""The claim of a call that its result is partial, which a contraction carries from the caller to the checker.
 
 ``linear(x, w, out_partial_axes="tp")`` makes one claim per axis; the longer spelling with src and dst says in addition
 what the operands are along the axis. Erased, a claim does nothing.

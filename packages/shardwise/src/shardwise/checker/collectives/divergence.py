@@ -1,4 +1,4 @@
-"""Would all ranks of a collective arrive? Not in a function that only some of them run.
+"""Ranks that part ways: whether all ranks of a collective reach it in a function that only some of them run.
 
 While a branch is checked whose predicate varies along some axes, those are on record here. A collective along another
 axis is fine: all of its ranks have the same predicate.

@@ -1,4 +1,4 @@
-"""Is a mean divided by the global count? A count that is given must be one number for all ranks.
+"""The count that a mean divides by: the global one, and one number for all ranks.
 
 Where none is given, every rank counts its own elements, times the ranks named. That is the global count if every rank
 has as many elements, and if the axes named are those over which the elements are cut: no more, or the mean comes out

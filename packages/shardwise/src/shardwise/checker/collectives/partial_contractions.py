@@ -1,4 +1,4 @@
-"""How is a contraction checked that names its partial axes? The product first, then the claim, then bias or count.
+"""Contractions that name their partial axes: the product is checked first, then the claim, then bias or count.
 
 Along a claimed axis every operand that is contracted must vary: only then does each rank hold an addend. The bias is
 added to a pending sum, so it must be pending itself, or it would be counted once per rank. The count by which a mean

@@ -1,4 +1,4 @@
-"""Is what a contraction says about its operands true? ``src`` of a partial claim, against the operands' types.
+"""What a partial claim says of its operands, ``src``, checked against their types.
 
 A claim may say what its operands are along the axis: one placement, or one per operand. S(i) is compared with the
 sharding where that is known, which is everywhere in global mode, and in local mode right after it was said.

@@ -1,4 +1,4 @@
-"""How is a raw ``torch.distributed`` call checked? By its row in ``op_rules/transitions.py``, before it runs.
+"""Raw ``torch.distributed`` calls: checked by their row in ``op_rules/transitions.py`` before they run.
 
 The functional collectives of ``torch.ops._c10d_functional`` have rows of their own: they return their result. A call on
 a group of one rank is nobody's business.

@@ -1,4 +1,4 @@
-"""What does autograd make of a sum that ``torch.distributed`` makes in place? Nothing, and that is seldom right.
+"""Sums that ``torch.distributed`` makes in place, of which autograd knows nothing: what a backward pass does with them.
 
 ``dist.all_reduce(y)`` leaves no node in the graph: backward passes the gradient of the sum on to the addends as it is.
 The sum is replicate, so its gradient is a pending sum, and an addend's gradient should be the whole of it. A node of

@@ -1,4 +1,4 @@
-"""How is a typed collective or coercion checked? Its operand must be ``src`` along the axis; the result is ``dst``.
+"""Typed collectives and coercions: the operand must be ``src`` along the axis, and the result is ``dst``.
 
 The transitions are rows of ``op_rules/transitions.py``. The verdict comes before the call: a rejected collective has
 not happened.

@@ -1,4 +1,4 @@
-"""What if a call's operands speak of another mesh than the current one? Gradients and updates may keep to theirs.
+"""Calls whose operands speak of another mesh than the current one: gradients and updates may keep to theirs.
 
 Parameters of experts are typed on the expert mesh, and updated beside all others under the dense one. A forward pass
 has to say with ``reinterpret_mesh`` how it gets from one to the other; an update, or the norm of a gradient, moves

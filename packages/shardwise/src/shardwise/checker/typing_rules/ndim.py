@@ -1,4 +1,4 @@
-"""What stands for a tensor in a rule, where only its number of dims and its type matter? ``NdimWithSpmdType``."""
+"""``NdimWithSpmdType``, which stands for a tensor in a typing rule, where only its ndim and its type matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a type operator of a rule know about its operand? Its type on the current mesh, its name, and the mode."""
+"""What a type operator of a typing rule knows of its operand: its type on the current mesh, its name, and the mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a hand-written rule of an ``autograd.Function`` run? The protocol of ``spmd_typecheck``.
+"""The protocol of ``spmd_typecheck``: how the typing rule of an ``autograd.Function`` is found and run.
 
 Two shapes: a rule with keyword-only parameters returns the types of the results and is asked before the kernel runs;
 a rule whose first parameter is positional receives the results and puts types on them. Either must look at every

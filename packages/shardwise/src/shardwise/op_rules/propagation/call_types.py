@@ -1,4 +1,4 @@
-"""What is the type of a call's result? Applies a rule's local rule on every mesh axis in play; pure.
+"""The types of a call's results: an op rule and the types of all operands, asked along every mesh axis in play; pure.
 
 The answer, an ``Outcome``, always has a type: where an axis was refused it is unknown there, so that a run can go on
 and report every independent mistake and no echoes.

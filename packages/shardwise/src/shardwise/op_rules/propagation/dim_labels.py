@@ -1,4 +1,4 @@
-"""Which dims of the operands are which dims of the result? Labels, the einsum-like half of a row.
+"""Labels: which dims of the operands are which dims of the result, the einsum-like half of an op rule.
 
 Every dim of every tensor operand and result gets a label. A label that operands and results share is kept; one that
 only operands have is contracted, and its ``Fate`` says how. From labels alone follows what sharding an operator admits

@@ -1,4 +1,4 @@
-"""Are the sizes in a call those of one rank's shard, as they must be, or those of the whole tensor?
+"""Sizes that a call is given: whether they fit one rank's shard, as they must, or the whole tensor.
 
 ``x.view(8, 16, 4, 32)`` is written with the sizes of the whole by somebody who thinks of one device. On a rank torch
 refuses it, in words that know nothing of shards.

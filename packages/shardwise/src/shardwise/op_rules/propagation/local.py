@@ -1,4 +1,4 @@
-"""What is the type of an operator's result along one mesh axis? The local rule, a pure function of a rule.
+"""The local rule: from an op rule and the operands' placements along one mesh axis to those of the results; pure.
 
 Source: docs/semantics.md section 3. Operands are given as placements; the answer is a placement or a ``Refusal`` that
 says which operands are at fault and why. Nothing is raised here, so a repair is tried by calling ``local_rule`` again.

@@ -1,4 +1,4 @@
-"""What is an operand of a call to the rules? Its role, its type, its shape, and what it looks like along one axis."""
+"""An operand of a call to propagation: its role, its type, its shape, and what it looks like along one axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a call's result along an axis over which something is sharded? Applies the global rule to a bound call.
+"""The sharding of one call's results over all axes: the sharded rule applied to it, and the specs put together.
 
 Local types have been judged before: what comes here is V along the axis, and the question is which dim of the result is
 sharded. The specs of several axes are then put together, in the order in which the operands have them.

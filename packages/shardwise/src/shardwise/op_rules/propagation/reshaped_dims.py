@@ -1,4 +1,4 @@
-"""Which dim is which after a reshape? A pure function from the shape before and the sizes asked for.
+"""The dims of a tensor after a reshape, from its shape before and the sizes asked for; pure.
 
 Sizes are one rank's; the program scales them, so the question is which dim of the result grows with a sharded dim. Dims
 are lined up by the products of their sizes: each smallest run of dims that becomes a run of dims is a group, and inside

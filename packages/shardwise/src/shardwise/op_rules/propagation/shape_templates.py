@@ -1,4 +1,4 @@
-"""What does a tensor that only gives the shape do to the sharding? The result has the shape of a shard, so it is one.
+"""Tensors that only give a call its shape: where they are sharded, the result has the shape of a shard.
 
 ``x.expand_as(shard)`` and ``torch.fill(shard, x)`` take no value from the shard, and the rules do not see it as an
 operand; but where it is cut, the result is cut the same way, or the call is wrong.

@@ -1,4 +1,4 @@
-"""What is the sharding of a result along one mesh axis? The global rule: labels and the operands' placements.
+"""The sharded rule: from labels and what the operands are along one mesh axis to the sharded dims of the results; pure.
 
 Source: docs/semantics.md section 7, Law 7.2. Along one axis at most one label is sharded. A kept label must be
 sharded in every operand that carries it and the others must be replicate; a summed one gives a partial result, on
