@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwise.checker.typing_rules.protocol import HookCall
+from shardwise.checker.typing_rules.protocol import TypingRuleCall
 from shardwise.verifier.rulecheck.check import RuleCheckError, RuleCheckReport, check_rule
 
 __all__ = ["RuleCheckError", "RuleCheckReport", "rulecheck"]
@@ -36,7 +36,7 @@ def rulecheck(
     Errors: RuleCheckError if the numbers refute the rule or nothing was checked, ``SpmdTypeError`` if the rule rejects
     explicit placements, TypeError for a wrong call.
     """
-    make_rule = functools.partial(HookCall, local=False, strict=True)
+    make_rule = functools.partial(TypingRuleCall, local=False, strict=True)
     return check_rule(
         cls, args, placements, make_rule, mesh=mesh, rtol=rtol, atol=atol, local_tensor_mode=local_tensor_mode
     )

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, V, rules
-from shardwise.interop.hook_run import HookRun, running
+from shardwise.interop.typing_rule_run import TypingRuleRun, running
 
 LETTERS = {"R": R, "I": I, "V": V, "P": P}
 
@@ -21,7 +21,7 @@ def stand_in(ndim: int, types: dict[str, Any] | None = None, spec: PartitionSpec
 
 def in_mode(*, local: bool) -> Any:
     """What the checker opens around a rule."""
-    return running(HookRun("Kernel", (), local=local, strict=True))
+    return running(TypingRuleRun("Kernel", (), local=local, strict=True))
 
 
 def declared(hook: Any, forward: Any = None) -> Any:

@@ -10,7 +10,7 @@ import torch
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, SpmdTypeError, V, rules
 from shardwise.checker import typecheck
-from shardwise.interop.hook_run import HookRun, running
+from shardwise.interop.typing_rule_run import TypingRuleRun, running
 
 from .helpers import make, place, refused
 from .hook_helpers import LETTERS, declared, in_mode, stand_in
@@ -121,7 +121,7 @@ class TestEinsumLocally:
         assert caught.value.code == "SW103"
 
     def test_a_missing_axis_is_passed_over_in_permissive_mode(self, mesh):
-        with running(HookRun("Kernel", (), local=True, strict=False)):
+        with running(TypingRuleRun("Kernel", (), local=True, strict=False)):
             out = rules.einsum("ab,ab->ab", make("V"), stand_in(2, {"dp": R}))
         assert (place(out, "dp"), place(out, "tp")) == ("R", "V")
 

@@ -41,7 +41,7 @@ def labelled(labels: Labeller, results: int = 1) -> Callable[..., Answer]:
         placed = sharded_rule(labelling, operands, partials=True)
         if isinstance(placed, Refusal):
             return placed.reason
-        return tuple(placed.place if dim is None else S(dim) for dim in placed.dims)
+        return tuple(placed.placement if dim is None else S(dim) for dim in placed.dims)
 
     return ask
 

@@ -33,8 +33,8 @@ def test_after_every_local_repair_the_rule_admits_the_call(op):
         for repair in local_repairs(lookup(op), operands):
             offered += 1
             moved = {one.position: one.dst for one in repair.steps}
-            assert all(operands[one.position].place is one.src for one in repair.steps)
-            after = [Given(o.param, moved.get(at, o.place), grad=True) for at, o in enumerate(operands)]
+            assert all(operands[one.position].placement is one.src for one in repair.steps)
+            after = [Given(o.param, moved.get(at, o.placement), grad=True) for at, o in enumerate(operands)]
             result = local_rules(lookup(op), after)
             assert not isinstance(result, Refusal)
             assert result[0] is repair.result

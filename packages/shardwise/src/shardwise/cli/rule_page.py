@@ -189,7 +189,7 @@ def placements(rule: OpRule, example: Example) -> Iterator[RuleLine]:
         placed = sharded_rule(example.labelling, cut, partials=True)
         if isinstance(placed, Refusal):
             yield RuleLine(operands, refused=f"{placed.code}: {placed.reason}")
-        elif placed.place is P:
+        elif placed.placement is P:
             reason = "" if placed.total else _not_pending(rule, example, operands)
             yield RuleLine(operands, refused=reason) if reason else RuleLine(operands, _pending(example))
         else:

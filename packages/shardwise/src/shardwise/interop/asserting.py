@@ -18,13 +18,13 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 from .dtensors import is_dtensor
-from .hook_run import see
 from .located_call import LocatedCall
 from .recording import declared
 from .session import current
 from .tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
 from .torch_compat import no_torch_function
 from .tracing import is_tracing, log_call
+from .typing_rule_run import see
 
 
 def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type", *, even: bool | None = None) -> None:

@@ -14,7 +14,7 @@ from .session import paused, this_thread
 from .tagging import set_tag, set_type, tag_of
 from .torch_compat import tree_leaves, tree_map, tree_structure
 
-HOOK = "spmd_typecheck"
+METHOD = "spmd_typecheck"
 """The static method that is a rule of its class."""
 FORWARD = "typecheck_forward"
 """The static method that runs the class on typed tensors."""
@@ -42,11 +42,11 @@ def register_autograd_function(cls: Class) -> Class:
     Errors: TypeError if it has neither, both, or one that cannot be called.
     """
     _function_class(cls, "register_autograd_function")
-    present = [name for name in (FORWARD, HOOK) if getattr(cls, name, None) is not None]
+    present = [name for name in (FORWARD, METHOD) if getattr(cls, name, None) is not None]
     if len(present) != 1:
         has = "both" if present else "neither"
         raise SpmdArgumentError(
-            f"register_autograd_function needs exactly one of {FORWARD} and {HOOK}, {cls.__qualname__} has {has}",
+            f"register_autograd_function needs exactly one of {FORWARD} and {METHOD}, {cls.__qualname__} has {has}",
             code="SW304",
         )
     if not callable(getattr(cls, present[0])):

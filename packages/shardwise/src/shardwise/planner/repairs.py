@@ -40,7 +40,9 @@ def local_repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None 
     def admits(steps: Sequence[Step]) -> Placement | None:
         return _after_local(rule, givens, steps, blocked)
 
-    at = [[replace(one, position=at) for at, given in enumerate(givens) if given.place is one.src] for one in _OFFERED]
+    at = [
+        [replace(one, position=at) for at, given in enumerate(givens) if given.placement is one.src] for one in _OFFERED
+    ]
     found: list[Repair[Placement]] = []
     for steps in at:
         found += itertools.islice(search(((one,) for one in steps), admits), 1)
@@ -49,7 +51,7 @@ def local_repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None 
 
 def _after_local(rule: OpRule, givens: Sequence[Given], steps: Sequence[Step], blocked: str | None) -> Placement | None:
     moved = {one.position: to_local_type(one.dst) for one in steps}
-    changed = [replace(given, place=moved.get(at, given.place)) for at, given in enumerate(givens)]
+    changed = [replace(given, placement=moved.get(at, given.placement)) for at, given in enumerate(givens)]
     result = local_rules(rule, changed, blocked=blocked)
     if isinstance(result, Refusal) or isinstance(result[0], Weak):
         return None
@@ -105,7 +107,7 @@ _NOMINAL = 8
 
 def _placed_anew(at: int, labels: Sequence[str], now: Placing) -> Iterator[Step]:
     """What can be done with one operand of an einsum along the axis."""
-    src = Shard(labels.index(now.label)) if now.label else now.place
+    src = Shard(labels.index(now.label)) if now.label else now.placement
     elements = _NOMINAL ** (len(labels) - isinstance(src, Shard))
     goals: list[PerMeshAxisSpmdType] = [R, *map(Shard, range(len(labels)))]
     yield from (step(at, src, dst, elements, _NOMINAL) for dst in goals if dst != src)
@@ -120,7 +122,7 @@ def _moves(at: int, shape: Shape, now: Sharded, size: int) -> Iterator[Step]:
         yield step(at, src, R, elements, size, shape.dtype)
         if not now.uneven:
             yield from (step(at, src, dst, elements, size, shape.dtype) for dst in even if dst != src)
-    elif now.place is R:
+    elif now.placement is R:
         yield from (step(at, R, dst, elements, size, shape.dtype) for dst in even)
 
 
@@ -137,9 +139,9 @@ def _after_moves(
     if labelling is None or not _agree(labelling, shapes):
         return None
     if all(one.dim is None for one in after):
-        return None if any(one.place.is_partial for one in after if one.place is not None) else R
+        return None if any(one.placement.is_partial for one in after if one.placement is not None) else R
     placed = sharded_rule(labelling, after, partials=partials)
-    return None if isinstance(placed, Refusal) else placed.place
+    return None if isinstance(placed, Refusal) else placed.placement
 
 
 def _reshaped(shape: Shape, step: Step, size: int) -> Shape:

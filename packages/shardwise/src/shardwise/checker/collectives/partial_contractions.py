@@ -139,7 +139,7 @@ def _keeps_shards(op: Op, axis: MeshAxis, bound: Sequence[Bound], call: Call) ->
         return False
     sharded = [Sharded(type.get(axis) if isinstance(type, TensorType) else None, dim, dim is None) for type, dim in cut]
     placed = sharded_rule(labelling, sharded, partials=True)
-    return isinstance(placed, Placed) and placed.place is V
+    return isinstance(placed, Placed) and placed.placement is V
 
 
 def _shape(kind: str, args: Sequence[Any]) -> tuple[int, ...]:

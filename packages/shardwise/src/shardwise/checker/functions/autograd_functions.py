@@ -16,7 +16,7 @@ import torch
 from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
-from shardwise.interop.function_declarations import HOOK, has_typed_forward, is_local
+from shardwise.interop.function_declarations import METHOD, has_typed_forward, is_local
 from shardwise.interop.located_call import LocatedCall
 from shardwise.interop.recording import declared
 from shardwise.interop.session import paused
@@ -33,7 +33,7 @@ from ..diagnosis.reporter import refuse
 from ..operators.write_destination import settle, write
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
-from ..typing_rules.protocol import HookCall
+from ..typing_rules.protocol import TypingRuleCall
 from . import dtensor_bridge
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .function_backward import remember, types_of
@@ -45,7 +45,7 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
     """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
     inputs = types_of(args)
     results = _checked_forward(session, cls, args, kwargs, run)
-    if not session.paused and (getattr(cls, HOOK, None) is not None or has_typed_forward(cls) or is_local(cls)):
+    if not session.paused and (getattr(cls, METHOD, None) is not None or has_typed_forward(cls) or is_local(cls)):
         remember(cls, inputs, results)
     return results
 
@@ -57,7 +57,7 @@ def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwar
         with paused(session):
             return run()
     try:
-        if getattr(cls, HOOK, None) is not None:
+        if getattr(cls, METHOD, None) is not None:
             session.trust(f"the rule of {cls.__qualname__}", user_site())
             return _by_rule(session, cls, args, kwargs, run)
         if has_typed_forward(cls):
@@ -119,10 +119,10 @@ def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapp
     if kwargs:
         raise SpmdArgumentError(
             f"{cls.__qualname__}.apply was called with keyword arguments {', '.join(kwargs)}; with a rule "
-            f"({HOOK}) all arguments are positional",
+            f"({METHOD}) all arguments are positional",
             code="SW304",
         )
-    call = HookCall(cls, args, local=session.local, strict=session.strict)
+    call = TypingRuleCall(cls, args, local=session.local, strict=session.strict)
     call.before()
     with paused(session):
         results = run()
@@ -181,7 +181,7 @@ def _unregistered(cls: type) -> SpmdTypeError:
         code="SW302",
         help=(
             f"register_local_autograd_function({name}) if it neither communicates nor looks at ranks",
-            f"def {HOOK}(*, ...) as a static method of {name}, with rules operators, if it does",
+            f"def {METHOD}(*, ...) as a static method of {name}, with rules operators, if it does",
             "with no_typecheck(): ... or @no_typecheck(out_types=...) around this one call",
         ),
     )

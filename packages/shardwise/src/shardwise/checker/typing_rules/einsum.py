@@ -270,7 +270,7 @@ _LOCALLY = {
 
 def _linear_help(givens: Sequence[Given], refusal: Refusal) -> tuple[str, ...]:
     """The ``linear_in`` under which the partial operands would be admitted."""
-    partial = [int(given.param[1:]) for given in givens if given.place is P]
+    partial = [int(given.param[1:]) for given in givens if given.placement is P]
     if refusal.code not in ("SW112", "SW114") or not partial:
         return ()
     written = f"({partial[0]},)" if len(partial) == 1 else f"(({', '.join(map(str, partial))}),)"

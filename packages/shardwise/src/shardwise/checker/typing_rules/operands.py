@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.hook_run import current_run, see
 from shardwise.interop.session import current
 from shardwise.interop.tagging import type_of
+from shardwise.interop.typing_rule_run import current_run, see
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type

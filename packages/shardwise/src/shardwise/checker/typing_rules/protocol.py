@@ -14,11 +14,11 @@ from typing import Any, Literal
 import torch
 
 from shardwise.interop.forward_args import bind_forward_args, named_tensors
-from shardwise.interop.function_declarations import HOOK
-from shardwise.interop.hook_run import HookRun, running
+from shardwise.interop.function_declarations import METHOD
 from shardwise.interop.session import current
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
+from shardwise.interop.typing_rule_run import TypingRuleRun, running
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
@@ -26,14 +26,14 @@ from shardwise.types.placement import V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from . import operators as hook_ops
+from . import operators as rule_operators
 
 Shape = Literal["return", "imperative"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class HookCall:
+class TypingRuleCall:
     """One call of the rule of ``cls`` for forward's arguments ``args``: ``before`` the kernel and ``after`` it.
 
     ``local``   shard dims are not followed.
@@ -41,28 +41,28 @@ class HookCall:
     """
 
     def __init__(self, cls: type, args: Sequence[Any], *, local: bool = True, strict: bool = True) -> None:
-        self.hook = _hook(cls)
+        self.rule = _typing_rule(cls)
         self.shape = hook_shape(cls)
         self.kwargs = hook_kwargs(cls, args)
         bound = bind_forward_args(cls, args)
-        self.run = HookRun(cls.__qualname__, named_tensors(bound), local=local, strict=strict)
+        self.run = TypingRuleRun(cls.__qualname__, named_tensors(bound), local=local, strict=strict)
         self.typed: Any = None
 
     def before(self) -> None:
         """Ask a rule that returns its types. Errors: what the rule raises, SW304 if it left an argument out."""
         if self.shape == "return":
             with running(self.run):
-                self.typed = self.hook(**self.kwargs)
+                self.typed = self.rule(**self.kwargs)
             self._check_coverage()
 
     def after(self, results: Any) -> None:
         """Put types on the results. Errors: SW304 if one has none afterwards."""
         with running(self.run):
             if self.shape == "imperative":
-                self.hook(results, **self.kwargs)
+                self.rule(results, **self.kwargs)
                 self._check_coverage()
             elif self.typed is not None:
-                hook_ops.output(results, self.typed)
+                rule_operators.output(results, self.typed)
             elif any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(results)):
                 raise SpmdTypeError(
                     f"the rule of {self.run.owner} returns None, expected the type of each result",
@@ -114,24 +114,24 @@ def run_typecheck(cls: type, args: Sequence[Any], results: Any) -> None:
     """Run the rule of ``cls`` after a call of forward with ``args`` that gave ``results``, and type the results."""
     session = current()
     local = True if session is None else bool(getattr(session, "local", True))
-    call = HookCall(cls, args, local=local, strict=session is not None and session.strict)
+    call = TypingRuleCall(cls, args, local=local, strict=session is not None and session.strict)
     call.before()
     call.after(results)
 
 
 def hook_shape(cls: type) -> Shape:
     """``"imperative"`` if the rule takes the results as its first, positional parameter, else ``"return"``."""
-    parameters = list(inspect.signature(_hook(cls)).parameters.values())
+    parameters = list(inspect.signature(_typing_rule(cls)).parameters.values())
     for parameter in parameters[1:]:
         if parameter.kind in _POSITIONAL or parameter.kind is parameter.VAR_POSITIONAL:
             raise SpmdArgumentError(
-                f"{cls.__qualname__}.{HOOK}: parameter {parameter.name!r} must be keyword-only; only the results may "
+                f"{cls.__qualname__}.{METHOD}: parameter {parameter.name!r} must be keyword-only; only the results may "
                 f"be positional",
                 code="SW304",
-                help=(f"def {HOOK}(out, *, {parameter.name}, ...)",),
+                help=(f"def {METHOD}(out, *, {parameter.name}, ...)",),
             )
     if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
-        raise SpmdArgumentError(f"{cls.__qualname__}.{HOOK} cannot take *{parameters[0].name}", code="SW304")
+        raise SpmdArgumentError(f"{cls.__qualname__}.{METHOD} cannot take *{parameters[0].name}", code="SW304")
     return "imperative" if parameters and parameters[0].kind in _POSITIONAL else "return"
 
 
@@ -141,7 +141,7 @@ def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
     Errors: TypeError for a name that is no parameter of forward and has no default.
     """
     available = bind_forward_args(cls, args)
-    parameters = list(inspect.signature(_hook(cls)).parameters.values())
+    parameters = list(inspect.signature(_typing_rule(cls)).parameters.values())
     wanted: dict[str, Any] = {}
     for parameter in parameters[1:] if hook_shape(cls) == "imperative" else parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -150,15 +150,15 @@ def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
             wanted[parameter.name] = available[parameter.name]
         elif parameter.default is parameter.empty:
             raise SpmdArgumentError(
-                f"{cls.__qualname__}.{HOOK} asks for {parameter.name!r}, which is no parameter of forward; available "
+                f"{cls.__qualname__}.{METHOD} asks for {parameter.name!r}, which is no parameter of forward; available "
                 f"are {', '.join(available) or 'none'}",
                 code="SW304",
             )
     return wanted
 
 
-def _hook(cls: type) -> Callable[..., Any]:
-    hook = getattr(cls, HOOK, None)
-    if not callable(hook):
-        raise SpmdArgumentError(f"{cls.__qualname__}.{HOOK} must be a static method, got {hook!r}", code="SW304")
-    return hook  # type: ignore[no-any-return]
+def _typing_rule(cls: type) -> Callable[..., Any]:
+    rule = getattr(cls, METHOD, None)
+    if not callable(rule):
+        raise SpmdArgumentError(f"{cls.__qualname__}.{METHOD} must be a static method, got {rule!r}", code="SW304")
+    return rule  # type: ignore[no-any-return]

@@ -111,7 +111,7 @@ def propagate(
     for axis in axes:
         givens, positions = givens_along(axis, operands, types)
         absent = tuple(at for at in typed if at not in positions)
-        real = {given.place for given in givens if not isinstance(given.place, Weak)}
+        real = {given.placement for given in givens if not isinstance(given.placement, Weak)}
         grad_matters |= I in real and len(real - {UNKNOWN}) > 1
         pending = any(place.is_partial for place in real)
         blockable |= pending
@@ -221,7 +221,7 @@ def _results(
 def _sources(type: TensorType, seen: Mapping[MeshAxis, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
     """For every axis of the type, the operand that it got the placement from."""
     return tuple(
-        next((at for given, at in zip(*seen[axis], strict=True) if given.place is type.get(axis)), None)
+        next((at for given, at in zip(*seen[axis], strict=True) if given.placement is type.get(axis)), None)
         if axis in seen
         else None
         for axis in type.axes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
-from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
+from shardwise.types.spec import partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import TensorType
 
 from ..schema import OpRule
@@ -30,18 +30,18 @@ _PRODUCT = OpRule("einsum", "equation *operands", "^operands", law="a product is
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """A placement along one axis, in terms of labels: ``label`` is the sharded one, else ``place`` is R, I or P."""
+    """A placement along one axis, in terms of labels: ``label`` is the sharded one, else ``placement`` is R, I or P."""
 
-    place: PerMeshAxisLocalSpmdType
+    placement: PerMeshAxisLocalSpmdType
     label: str = ""
 
     def __str__(self) -> str:
-        return f"S({self.label})" if self.label else repr(self.place)
+        return f"S({self.label})" if self.label else repr(self.placement)
 
     @property
     def dual(self) -> Placing:
         """The gradient's placement."""
-        return self if self.label else Placing(self.place.backward_type())
+        return self if self.label else Placing(self.placement.backward_type())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ _AXIS = MeshAxis.of(2, 1)
 
 
 def _type(labels: Sequence[str], placing: Placing) -> TensorType:
-    spec = PartitionSpec(*(_AXIS if label == placing.label else None for label in labels)) if placing.label else None
-    return TensorType.of({_AXIS: placing.place}, spec)
+    spec = spec_of(_AXIS if label == placing.label else None for label in labels)
+    return TensorType.of({_AXIS: placing.placement}, spec)
 
 
 def derive(
@@ -176,7 +176,7 @@ def _explain_gradient(
     """Why the gradient, an einsum of the others with the result's gradient, comes to the dual of the operand."""
     terms = ",".join("".join(term) for term in [*others, result])
     swapped = f"{terms}->{''.join(labels)}"
-    if wanted.place is I and not wanted.label:
+    if wanted.placement is I and not wanted.label:
         return f"{swapped}: everything is invariant"
     derived = derive([*others, tuple(result)], tuple(labels), [*beside, seed])
     if isinstance(derived, Refusal):

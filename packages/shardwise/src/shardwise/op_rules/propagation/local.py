@@ -32,7 +32,7 @@ class Given:
     """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient."""
 
     param: str
-    place: Placement | Weak
+    placement: Placement | Weak
     index: int | None = None
     grad: bool = False
 
@@ -53,14 +53,14 @@ def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None =
     ``blocked`` is the reason why the rule's linear law does not hold for this call (an integer cast, a rounding mode),
     or None. A call on constants alone gives ``Weak``.
     """
-    places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
+    places = {operand.placement for operand in operands if not isinstance(operand.placement, Weak)}
     if UNKNOWN in places:
         return UNKNOWN
     if not places:
         return _constant(rule, operands)
     if I in places and len(places) > 1:
         operands = relax(operands)
-        places = {operand.place for operand in operands if not isinstance(operand.place, Weak)}
+        places = {operand.placement for operand in operands if not isinstance(operand.placement, Weak)}
     if I in places and len(places) > 1:
         return Refusal("SW101", "mixed", _having(operands, I), _having(operands, *places - {I}))
     if any(place.is_partial for place in places):
@@ -105,23 +105,23 @@ def relax(operands: Sequence[Given]) -> list[Given]:
     R and I hold the same bits and differ only in their gradient. If the operands that can receive one agree, the
     others follow them; if none can, all read as R.
     """
-    flavours = {operand.place for operand in operands if operand.grad and operand.place in (R, I)}
+    flavours = {operand.placement for operand in operands if operand.grad and operand.placement in (R, I)}
     if len(flavours) > 1:
         return list(operands)
     flavour = next(iter(flavours), R)
     return [
-        replace(operand, place=flavour) if operand.place in (R, I) and not operand.grad else operand
+        replace(operand, placement=flavour) if operand.placement in (R, I) and not operand.grad else operand
         for operand in operands
     ]
 
 
 def _having(operands: Sequence[Given], *places: Placement) -> tuple[int, ...]:
-    return tuple(position for position, operand in enumerate(operands) if operand.place in places)
+    return tuple(position for position, operand in enumerate(operands) if operand.placement in places)
 
 
 def _pending_sums(rule: OpRule, operands: Sequence[Given]) -> tuple[int, ...]:
     decider = f"the op rule of {rule.op}"
-    given = enumerate(operand.place for operand in operands)
+    given = enumerate(operand.placement for operand in operands)
     return tuple(at for at, place in given if not isinstance(place, Weak) and place.is_pending_sum(decider))
 
 
@@ -141,13 +141,13 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
         return Refusal("SW112" if main else "SW114", "nonlinear" if main else "nonlinear argument", outside)
     alone: tuple[int, ...] | None = None
     for product in products(rule, operands):
-        if any(operands[position].place is Weak.ZERO for position in product):
+        if any(operands[position].placement is Weak.ZERO for position in product):
             continue
         factors = tuple(position for position in product if position in partial)
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
         if not factors:
-            alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].place, Weak)))  # tensors first
+            alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].placement, Weak)))  # tensors first
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
 
@@ -176,6 +176,6 @@ def _expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]
 def _constant(rule: OpRule, operands: Sequence[Given]) -> Weak:
     if rule.terms and operands:
         terms = products(rule, operands)
-        if terms and all(any(operands[position].place is Weak.ZERO for position in product) for product in terms):
+        if terms and all(any(operands[position].placement is Weak.ZERO for position in product) for product in terms):
             return Weak.ZERO
     return Weak.CONSTANT

@@ -55,8 +55,8 @@ def givens_along(
         givens.append(Given(operand.param, place, operand.index, operand.grad))
         positions.append(position)
     # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
-    if len(constants) < sum(not isinstance(given.place, Weak) for given in givens):
+    if len(constants) < sum(not isinstance(given.placement, Weak) for given in givens):
         for at in constants:
             zero = types[positions[at]].ground is Ground.ZERO  # type: ignore[union-attr]
-            givens[at] = replace(givens[at], place=Weak.ZERO if zero else Weak.CONSTANT)
+            givens[at] = replace(givens[at], placement=Weak.ZERO if zero else Weak.CONSTANT)
     return givens, positions

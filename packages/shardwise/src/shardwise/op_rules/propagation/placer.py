@@ -65,7 +65,9 @@ class Placer:
     ) -> tuple[Placement | Weak, ...] | Refusal:
         """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
-        unspecified = [at for at, one in zip(self.tensors, sharded, strict=True) if one.place is V and one.dim is None]
+        unspecified = [
+            at for at, one in zip(self.tensors, sharded, strict=True) if one.placement is V and one.dim is None
+        ]
         if unspecified:
             return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
         if self.fit is not Fit.SHARD:
@@ -85,10 +87,10 @@ class Placer:
                 tuple(self.tensors[at] for at in placed.culprits),
                 tuple(self.tensors[at] for at in placed.others),
             )
-        if placed.place is not V:
+        if placed.placement is not V:
             self.summed.add(axis)
             refusal = None if placed.total else self._pending(axis, sharded)
-            return refusal or tuple(placed.place if place is V else place for place in places)
+            return refusal or tuple(placed.placement if place is V else place for place in places)
         self.dims[axis] = placed.dims
         if placed.uneven:
             self.uneven.add(axis)

@@ -33,7 +33,7 @@ class Sharded:
     ``uneven``   its shards may differ in length.
     """
 
-    place: Placement | None
+    placement: Placement | None
     dim: int | None = None
     uniform: bool = False
     uneven: bool = False
@@ -47,7 +47,7 @@ class Placed:
     ``uneven``  the result's shards may differ in length.
     """
 
-    place: PerMeshAxisLocalSpmdType
+    placement: PerMeshAxisLocalSpmdType
     dims: tuple[int | None, ...]
     total: bool = False
     uneven: bool = False
@@ -108,7 +108,7 @@ def not_pending(
         return Refusal("SW405", "not linear, so the sum over the shards does not commute with it", culprits)
     for product in products(rule, operands):
         has_dim = any(at in cut or at in alike for at in product)
-        if not has_dim and not any(operands[at].place is Weak.ZERO for at in product):
+        if not has_dim and not any(operands[at].placement is Weak.ZERO for at in product):
             return Refusal("SW113", "added per rank", tuple(sorted(set(product))), culprits)
     return None
 

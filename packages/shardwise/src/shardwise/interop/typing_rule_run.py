@@ -1,7 +1,7 @@
-"""Which hand-written rule is running on this thread, and has it looked at every tensor it speaks for?
+"""The typing rule that is running on this thread, and which tensors it has yet to look at.
 
-The checker opens a ``HookRun`` around a rule of an ``autograd.Function``; the type operators and ``assert_type`` note
-the tensors they see. It lives here because the annotation functions and the checker are rooms of one brace.
+The checker opens a ``TypingRuleRun`` around a rule of an ``autograd.Function``; the type operators and ``assert_type``
+note the tensors they see. It lives here because the annotation functions and the checker are folders of one level.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 
-class HookRun:
+class TypingRuleRun:
     """One call of a rule.
 
     ``local``   shard dims are ignored, as in local mode.
@@ -47,13 +47,13 @@ class HookRun:
 
 
 class _Local(threading.local):
-    run: HookRun | None = None
+    run: TypingRuleRun | None = None
 
 
 _local = _Local()
 
 
-def current_run() -> HookRun | None:
+def current_run() -> TypingRuleRun | None:
     """The rule that runs on this thread, or None."""
     return _local.run
 
@@ -65,7 +65,7 @@ def see(x: Any) -> None:
 
 
 @contextlib.contextmanager
-def running(run: HookRun) -> Iterator[HookRun]:
+def running(run: TypingRuleRun) -> Iterator[TypingRuleRun]:
     """``run`` is this thread's rule inside the ``with`` block."""
     before = _local.run
     _local.run = run
