@@ -38,7 +38,7 @@ def test_the_readme_has_a_program_of_fifteen_lines_that_is_found_wrong():
     assert console.text.startswith("$ shardwise check mlp.py\nSW113 ")
 
 
-def test_the_picture_of_the_house_has_the_arrows_that_imports_are_held_to():
+def test_the_architecture_page_has_the_arrows_that_imports_are_held_to():
     line = next(
         line for line in (ROOT / "docs/architecture.md").read_text().splitlines() if line.startswith("types < ")
     )
