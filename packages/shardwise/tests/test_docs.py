@@ -40,7 +40,7 @@ def test_the_readme_has_a_program_of_fifteen_lines_that_is_found_wrong():
 
 def test_the_architecture_page_has_the_arrows_that_imports_are_held_to():
     line = next(
-        line for line in (ROOT / "docs/architecture.md").read_text().splitlines() if line.startswith("types < ")
+        line for line in (ROOT / "docs/architecture.md").read_text().splitlines() if line.startswith("diagnostics < ")
     )
     assert [set(re.findall(r"\w+", level)) for level in line.split("<")] == list(LEVELS)
 
