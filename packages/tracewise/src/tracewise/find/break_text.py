@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from tracewise.model.entities import Frame
+
 PLACE = re.compile(r"^Graph break in user code at (.+):(\d{1,9})$", re.MULTILINE)
 URL = re.compile(r"please visit:\s*(https?://\S+)")
 GB_NUMBER = re.compile(r"/(gb\d+)\b")
@@ -64,9 +66,9 @@ def parse_break(text: str) -> BreakInfo:
 
 
 def user_place(text: str) -> tuple[str, int] | None:
-    """File and line of the innermost frame of a traceback that is not torch's."""
+    """File and line of the innermost frame of a traceback that is the user's."""
     found = [(match[1], int(match[2])) for match in TRACEBACK_LINE.finditer(text)]
-    return next((place for place in reversed(found) if "site-packages/torch/" not in place[0]), None)
+    return next((place for place in reversed(found) if not Frame(*place, "", "").is_library), None)
 
 
 def _body(text: str) -> str:

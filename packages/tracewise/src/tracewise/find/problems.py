@@ -148,8 +148,7 @@ def _of_compilation(book: ProblemBook, unit: Compilation, resumed: dict[tuple[st
         info = parse_break(text.text)
         site = _break_site(info, text, unit)
         cost_us = thrown_us / max(len(breaks), 1)
-        if site is not None:
-            cost_us += resumed.pop((unit.process, _plain_name(unit.function), site.line), 0.0)
+        cost_us += resumed.pop((unit.process, _plain_name(unit.function), info.line), 0.0)
         told.add(info.headline)
         book.add("graph-break", info, site, unit, text=text.text, cost_us=cost_us, record=text.record)
     for reason in unit.restart_reasons:
@@ -211,21 +210,23 @@ def _failure(book: ProblemBook, unit: Compilation, errors: list[BreakText]) -> N
 
 
 def _break_site(info: BreakInfo, text: BreakText, unit: Compilation) -> Frame | None:
-    if info.file:
-        return Frame(
-            info.file, info.line, unit.function, _line_text(unit, info.file, info.line) or _code_of(text.text, info)
-        )
-    return unit.site
+    """The user's line: where torch stopped, or what called the library in which it did."""
+    place = (info.file, info.line)
+    if not info.file or Frame(*place, "", "").is_library:
+        called = user_place(text.text)
+        if called is None:
+            return unit.site
+        place = called
+    return Frame(*place, unit.function, _line_text(unit, *place) or _code_of(text.text, *place))
 
 
 def _line_text(unit: Compilation, file: str, line: int) -> str:
     return next((frame.text for frame in unit.stack if frame.file == file and frame.line == line), "")
 
 
-def _code_of(text: str, info: BreakInfo) -> str:
+def _code_of(text: str, file: str, line: int) -> str:
     """The source line that a traceback shows below the place."""
-    mark = f'File "{info.file}", line {info.line},'
-    _, found, rest = text.rpartition(mark)
+    _, found, rest = text.rpartition(f'File "{file}", line {line},')
     return rest.splitlines()[1].strip()[:300] if found and len(rest.splitlines()) > 1 else ""
 
 

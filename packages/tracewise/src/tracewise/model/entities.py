@@ -5,6 +5,7 @@ A ``Record`` says where its payload lies; ``Payloads`` reads it from there when 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from tracewise.model.ids import CompileId
 from tracewise.read.health import Health
 
 TORCH_FOLDERS = ("site-packages/torch/", "dist-packages/torch/", "<frozen ")
+PYTHON_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 
 
 class Frame(NamedTuple):
@@ -28,6 +30,11 @@ class Frame(NamedTuple):
         return any(folder in self.file for folder in TORCH_FOLDERS) or self.file.startswith("torch/")
 
     @property
+    def is_library(self) -> bool:
+        """Whether the file is torch's or Python's own: nothing that its user would change."""
+        return self.is_torch or PYTHON_FOLDER.search(self.file) is not None
+
+    @property
     def place(self) -> str:
         return f"{self.file}:{self.line}"
 
@@ -37,7 +44,7 @@ Stack = tuple[Frame, ...]  # outermost first
 
 def innermost_user_frame(stack: Stack) -> Frame | None:
     """The frame of the user's code nearest to the event."""
-    return next((frame for frame in reversed(stack) if not frame.is_torch), None)
+    return next((frame for frame in reversed(stack) if not frame.is_library), None)
 
 
 @dataclass(slots=True)
@@ -280,7 +287,7 @@ class Compilation:
         if isinstance(file, str) and type(line) is int:
             text = next((f.text for f in self.stack if f.file == file and f.line == line), "")
             site = Frame(file, line, self.function, text)
-            return site if not site.is_torch else innermost_user_frame(self.stack) or site
+            return site if not site.is_library else innermost_user_frame(self.stack) or site
         site_of_stack = innermost_user_frame(self.stack)
         if site_of_stack is None and self.first_of_frame is not None:
             return self.first_of_frame.site

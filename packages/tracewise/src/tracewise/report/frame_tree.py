@@ -27,11 +27,11 @@ class Node:
 
 
 def frame_tree(run: Run) -> Node:
-    """The root of the tree. Frames of torch are left out: they are the same for everybody."""
+    """The root of the tree. Frames of torch and Python are left out: they are the same for everybody."""
     root, nodes = Node(None), 0
     for unit in run.compilations:
         node = root
-        stack = [frame for frame in unit.stack if not frame.is_torch][-MAX_DEPTH:]
+        stack = [frame for frame in unit.stack if not frame.is_library][-MAX_DEPTH:]
         for frame in stack:
             if frame not in node.children:
                 if nodes >= MAX_NODES:

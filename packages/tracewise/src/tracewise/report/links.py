@@ -38,21 +38,22 @@ class Links:
                 return shortened
         if self._common and file.startswith(self._common):
             return file[len(self._common) :]
-        _, found, rest = file.rpartition("site-packages/")
-        return rest if found else file
+        for folder in ("site-packages/", "/lib/"):
+            _, found, rest = file.rpartition(folder)
+            if found and (folder != "/lib/" or rest.startswith("python3")):
+                return rest
+        return file
 
     def place(self, frame: Frame | None) -> str:
         return f"{self.short(frame.file)}:{frame.line}" if frame else ""
 
 
 def _common_folder(run: Run) -> str:
-    files = {
-        frame.file
-        for unit in run.compilations
-        for frame in unit.stack
-        if not frame.is_torch and os.path.isabs(frame.file)
-    }
-    files = {file for file in files if "/lib/python" not in file}
+    """The longest folder that all files of the user's share, with a slash at its end."""
+    stacks = [unit.stack for unit in run.compilations]
+    stacks += [fact.stack for fact in run.export_facts]
+    stacks += [symbol.stack for rank in run.ranks for symbol in rank.outside.symbols]
+    files = {frame.file for stack in stacks for frame in stack if not frame.is_library and os.path.isabs(frame.file)}
     if not files:
         return ""
     folder = os.path.commonpath([os.path.dirname(file) for file in files])

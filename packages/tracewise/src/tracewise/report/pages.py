@@ -12,11 +12,12 @@ from tracewise.find.caches import comparable_misses, key_differences
 from tracewise.find.costs import time_by_function
 from tracewise.find.export import expression_tree
 from tracewise.find.problems import problem_kinds
+from tracewise.find.recompiles import ENTRY
 from tracewise.model.entities import Compilation, innermost_user_frame
 from tracewise.model.payloads import Payloads
 from tracewise.read.grammar import parse_json
 from tracewise.read.health import REASONS
-from tracewise.report.frame_tree import frame_tree
+from tracewise.report.frame_tree import frame_tree, unit_label
 from tracewise.report.html import clock, duration
 from tracewise.report.links import Links
 from tracewise.report.tables import Cell, Column, DataTable
@@ -114,7 +115,7 @@ def functions(context: Context) -> dict[str, Any]:
             [
                 Cell(context.process(unit), sort=unit.rank),
                 context.unit_cell(unit),
-                Cell(unit.function or "(unnamed)", context.links.compilation(unit)),
+                Cell(unit_label(unit) or "(unnamed)", context.links.compilation(unit)),
                 Cell(context.links.place(site), title=site.place if site else ""),
                 Cell(unit.status, kind=unit.status),
                 Cell(duration(unit.duration_us), sort=unit.duration_us or 0.0),
@@ -148,11 +149,11 @@ def caches(context: Context) -> dict[str, Any]:
                 ]
             )
     columns = [Column(n, n == "saved") for n in ("rank", "id", "function", "cache", "state", "key", "saved", "reason")]
+    pairs = comparable_misses(context.answers.run)[:CACHE_DIFFERENCES]
+    differences = [_difference(context, *pair) for pair in pairs]
     return {
         "table": DataTable("cache-table", "Looks into caches", columns, rows, filters="state"),
-        "differences": [
-            _difference(context, *pair) for pair in comparable_misses(context.answers.run)[:CACHE_DIFFERENCES]
-        ],
+        "differences": [difference for difference in differences if difference["parts"]],
     }
 
 
@@ -276,4 +277,4 @@ def _number(value: Any) -> float:
 
 
 def _first_line(reasons: list[str]) -> str:
-    return reasons[0].splitlines()[0][:300] if reasons and reasons[0].strip() else ""
+    return ENTRY.sub("", reasons[0].splitlines()[0])[:300] if reasons and reasons[0].strip() else ""

@@ -37,6 +37,12 @@ class DataTable:
     rows: list[list[Cell]] = field(default_factory=list)
     filters: str = ""
 
+    def __post_init__(self) -> None:
+        """Columns in which no row has anything are left out."""
+        kept = [n for n in range(len(self.columns)) if any(row[n].text for row in self.rows)]
+        self.columns = [self.columns[n] for n in kept]
+        self.rows = [[row[n] for n in kept] for row in self.rows]
+
     @property
     def shown(self) -> list[list[Cell]]:
         return self.rows[:ROWS_IN_HTML]
