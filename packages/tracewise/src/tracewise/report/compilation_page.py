@@ -81,6 +81,7 @@ class Neighbours:
     after: Compilation | None = None
     link: Link | None = None
     problems: list[Any] = field(default_factory=list)
+    provenance: list[str] = field(default_factory=list)
 
 
 def page_values(run: Run, unit: Compilation, links: Links, neighbours: Neighbours, spans: list[Span]) -> dict[str, Any]:

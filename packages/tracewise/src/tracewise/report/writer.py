@@ -21,6 +21,7 @@ from tracewise.report.html import make_environment, page_bytes
 from tracewise.report.links import Links
 from tracewise.report.pages import PAGES, Context
 from tracewise.report.payload_pages import PayloadPages, copy_assets
+from tracewise.report.provenance_page import provenance_pages
 from tracewise.report.search import search_index
 from tracewise.report.timeline import perfetto_trace, timeline_columns
 from tracewise.tables.rows import compilation_rows, span_rows
@@ -57,6 +58,7 @@ def _write_units(
     """The pages of compilations and their payloads, one compilation after the other."""
     run = answers.run
     template = environment.get_template("compilation.html")
+    provenance = environment.get_template("provenance.html")
     neighbours = _neighbours(answers)
     pages = PayloadPages(folder, payloads, links)
     done, total = 0, len(run.compilations) + len(run.ranks)
@@ -67,7 +69,11 @@ def _write_units(
         for unit in [*rank.compilations.values(), *([rank.outside] if rank.outside.attempts else [])]:
             for record in unit.records:
                 pages.write(record)
-            values = page_values(run, unit, links, neighbours[unit.process, unit.id], spans.get(unit.id, []))
+            near = neighbours[unit.process, unit.id]
+            for name, shown in provenance_pages(unit, payloads, links):
+                folder.write(name, page_bytes(provenance.render(root="../../", page=None, **shown)))
+                near.provenance.append(name)
+            values = page_values(run, unit, links, near, spans.get(unit.id, []))
             text = template.render(root="../../", page=None, **values)
             folder.write(links.compilation(unit), page_bytes(text))
             done += 1
