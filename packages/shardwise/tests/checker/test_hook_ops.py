@@ -320,6 +320,10 @@ class TestTransitions:
             rules.reduce_scatter(stand_in(0, {"tp": P}), "tp", dst=V)
         assert caught.value.code == "SW206"
 
+    @pytest.mark.parametrize(("src", "dst", "ndim"), [(R, V, 1), (I, V, 1), (V, P, 3), (R, S(0), 2), (R, P, 2)])
+    def test_a_conversion_changes_dims_as_the_runtime_does(self, tp_mesh, src, dst, ndim):
+        assert rules.convert(stand_in(2, {"tp": src}), "tp", src=src, dst=dst).ndim == ndim
+
     def test_scattering_to_varying_needs_an_unsharded_dim_0(self, mesh):
         x = stand_in(2, {"dp": S(0), "tp": P})
         with pytest.raises(SpmdTypeError, match="unbinds dim 0, which is sharded") as caught:

@@ -14,10 +14,9 @@ from shardwise.interop.located_call import LocatedCall, axis_text, placement_tex
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
-from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
-from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
@@ -62,15 +61,8 @@ def _may_be(operand: Bound, said: Shard, axis: MeshAxis) -> bool:
     """True if nothing is known that keeps the operand from being sharded as ``said``."""
     if not isinstance(operand.type, TensorType) or operand.type.get(axis) not in (V, UNKNOWN, None):
         return False
-    known, ndim = _known(operand, axis), len(operand.shape or ())
+    known, ndim = sharded_dim(operand.type, axis), len(operand.shape or ())
     return known is None or known in (said.dim, said.dim + ndim)
-
-
-def _known(operand: Bound, axis: MeshAxis) -> int | None:
-    """The dim on which the operand is known to be sharded."""
-    spec = operand.type.spec if isinstance(operand.type, TensorType) else None
-    shard = partition_spec_get_shard(spec, axis)
-    return None if shard is None else shard.dim
 
 
 class _Lie:
@@ -89,7 +81,7 @@ def _lie(operand: Bound, at: int, said: Any, axis: MeshAxis) -> _Lie | None:
     if place is not to_local_type(said):
         # Global types may know already that a sum is pending, and who says V means to make it so.
         return None if (place, said) == (P, V) else _Lie(at, said, place)
-    known = _known(operand, axis)
+    known = sharded_dim(operand.type, axis)
     if isinstance(said, Shard) and known is not None and not _may_be(operand, said, axis):
         return _Lie(at, said, Shard(known))
     return None

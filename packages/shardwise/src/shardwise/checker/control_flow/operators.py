@@ -60,7 +60,7 @@ def _op(name: str) -> Op:
     return Op(OpName((name,)), rule)
 
 
-class _Call:
+class HigherOrderCall:
     """One call of a higher-order operator: what is common to all of them."""
 
     def __init__(self, session: CheckSession, name: str, operands: Any) -> None:
@@ -153,7 +153,7 @@ def _same_form(name: str, one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _cond(session: CheckSession, pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
-    call = _Call(session, "cond", (pred, operands))
+    call = HigherOrderCall(session, "cond", (pred, operands))
     call.reads(pred)
     try:
         with diverging(session, "cond", pred, call.location):
@@ -183,7 +183,7 @@ def _while_loop(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Any:
-    call = _Call(session, "while_loop", (carried_inputs, additional_inputs))
+    call = HigherOrderCall(session, "while_loop", (carried_inputs, additional_inputs))
     additional = call.lab.stand_ins(tuple(additional_inputs))
     decides: Any = None
 
@@ -206,7 +206,7 @@ def _while_loop(
 
 
 def _settled(
-    call: _Call,
+    call: HigherOrderCall,
     body: Function,
     initial: Sequence[Any],
     functions: tuple[str, str],
@@ -247,7 +247,7 @@ def _scan(
     xs: Sequence[torch.Tensor],
     additional_inputs: Sequence[Any] = (),
 ) -> Any:
-    call = _Call(session, "scan", (init, xs, additional_inputs))
+    call = HigherOrderCall(session, "scan", (init, xs, additional_inputs))
     slices = Slices(session, "scan", xs)
     additional = call.lab.stand_ins(tuple(additional_inputs))
     items = slices.in_order(call.lab)
@@ -271,7 +271,7 @@ def _scan(
 def _associative_scan(
     session: CheckSession, combine_fn: Function, xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any] = ()
 ) -> Any:
-    call = _Call(session, "associative_scan", (xs, additional_inputs))
+    call = HigherOrderCall(session, "associative_scan", (xs, additional_inputs))
     slices = Slices(session, "associative_scan", xs)
     additional = call.lab.stand_ins(tuple(additional_inputs))
     items = slices.in_order(call.lab)
@@ -291,7 +291,7 @@ def _associative_scan(
 
 
 def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_args: Sequence[Any] = ()) -> Any:
-    call = _Call(session, "map", (xs, pos_args))
+    call = HigherOrderCall(session, "map", (xs, pos_args))
     slices = Slices(session, "map", xs)
 
     def compute() -> Any:

@@ -14,14 +14,14 @@ from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import UNKNOWN, Placement, V
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..schema import OpRule
 from .dim_labels import Call, Labelling
 from .global_sizes import SIZED, Fit, fit
 from .local import Refusal, Weak
-from .operand import Bound, givens_along
+from .operand import Bound, givens_along, sharded_dim
 from .sharded import Sharded, not_pending, sharded_rule
 
 
@@ -134,12 +134,10 @@ class Placer:
             original = self.operands[at].type
             uniform = isinstance(original, TensorType) and original.ground in (Ground.ZERO, Ground.UNIFORM)
             return Sharded(None, uniform=uniform)
-        shard = partition_spec_get_shard(type.spec, axis)
-        return Sharded(type.get(axis), None if shard is None else shard.dim, uneven=axis in type.uneven)
+        return Sharded(type.get(axis), sharded_dim(type, axis), uneven=axis in type.uneven)
 
     def _is_cut(self, at: int, axis: MeshAxis) -> bool:
-        type = self.types[at]
-        return isinstance(type, TensorType) and partition_spec_get_shard(type.spec, axis) is not None
+        return sharded_dim(self.types[at], axis) is not None
 
     def specs(self) -> list[PartitionSpec | None] | Refusal:
         """One spec per result, with the axes of one dim in the order that the operands have them in."""
