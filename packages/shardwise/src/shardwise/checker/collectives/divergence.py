@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.located_call import LocatedCall, axis_text, report
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.normalize import axis_argument
 from shardwise.types.tensor_type import Ground
 
+from ..diagnosis.collective_findings import collective_after_parting
 from ..state.session import CheckSession
 
 
@@ -66,16 +65,6 @@ def check_arrival(session: CheckSession, op: str, x: Any, axis: MeshAxis) -> Non
         if axis.isorthogonal(parted.axis):
             continue
         located = LocatedCall(op, [("x", x)])
-        along = axis_text(parted.axis)
-        what = "predicate" if parted.what == "cond" else "condition"
-        where = "" if parted.location is None else f" (at {parted.location})"
-        help_lines = (
-            f"call {op} outside of {parted.what}, where every rank gets to",
-            f"all_reduce what the {what} is made from over {axis_argument(parted.axis)}, so that all ranks agree",
-        )
-        message = f"{op} runs inside a {parted.what} whose {what} differs between the ranks of {along}"
-        facts = (f"ranks for which the {what}{where} comes out otherwise never get here, and the others wait for them",)
-        report(
-            session, located, Diagnosis("SW422", message, facts, help_lines), parted.axis, operands=located.shown(axis)
-        )
+        said = collective_after_parting(op, parted.axis, parted.what, parted.location)
+        report(session, located, said, parted.axis, operands=located.shown(axis))
         return

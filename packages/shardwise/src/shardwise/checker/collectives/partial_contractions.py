@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
@@ -33,6 +32,7 @@ from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
+from ..diagnosis.collective_findings import not_a_partial_sum
 from ..diagnosis.reporter import refuse
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
@@ -120,12 +120,8 @@ def _claim(
         return P
     located = LocatedCall(op.name, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name, dim = located.name(still[0]), sharded_dim(bound[still[0]].type, axis)
-    what = f"{name} is {placement_text(places[still[0]])} there"
-    if dim is not None:
-        what = f"no dim that it contracts is: {name} is sharded on dim {dim}"
-    message = f"{op.name} is asked for a partial sum over {axis_text(axis)}, but {what}"
-    facts = ("only a contraction over dims that are sharded over the axis leaves a pending sum",)
-    report(session, located, Diagnosis("SW135", message, facts), axis, operands=located.shown(axis))
+    said = not_a_partial_sum(op.name, name, axis, places[still[0]], dim)
+    report(session, located, said, axis, operands=located.shown(axis))
     return UNKNOWN
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
@@ -19,6 +18,7 @@ from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
 from shardwise.types.tensor_type import TensorType
 
+from ..diagnosis.collective_findings import wrong_shard_dim, wrong_source
 from ..state.session import CheckSession
 
 
@@ -91,13 +91,10 @@ def _report(
     session: CheckSession, kind: str, axis: MeshAxis, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
 ) -> None:
     located = LocatedCall(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
-    name, along = located.name(lie.position), axis_text(axis)
-    help_lines: tuple[str, ...] = ()
+    name = located.name(lie.position)
     if isinstance(lie.found, Shard):
-        code, dim = "SW212", lie.found.dim
-        text = f"{kind} reads {name} as sharded on dim {lie.said.dim} over {along}, but it is sharded on dim {dim}"
-        help_lines = (f"src={lie.found!r} for {axis_argument(axis)} says what {name} is",)
+        way = f"src={lie.found!r} for {axis_argument(axis)} says what {name} is"
+        said = wrong_shard_dim(kind, name, axis, lie.said.dim, lie.found.dim, way)
     else:
-        code, want = "SW201", to_local_type(lie.said)
-        text = f"{kind} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(lie.found)}"
-    report(session, located, Diagnosis(code, text, help=help_lines), axis, operands=located.shown(axis))
+        said = wrong_source(kind, name, placement_text(to_local_type(lie.said)), axis_text(axis), lie.found)
+    report(session, located, said, axis, operands=located.shown(axis))

@@ -7,12 +7,12 @@ a group of one rank is nobody's business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
@@ -35,6 +35,7 @@ from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
+from ..diagnosis.collective_findings import no_type_on_axis, unknown_collective, wrong_source
 from ..diagnosis.gradient_findings import gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.ordinary import Handler
@@ -169,9 +170,8 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
     # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
     if not axes and session.strict and type.axes and row.received and gradient_origin(tag_of(tensor)) is None:
         located = LocatedCall(name, [(row.sent, tensor)])
-        text = f"{name} runs over {axis_text(axis)}, but {located.name(0)} has no type for that axis"
-        help_lines = (f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made",)
-        report(session, located, Diagnosis("SW207", text, help=help_lines), axis)
+        way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made"
+        report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
     for one in axes:
         place = type.get(one)
         if place.is_unknown or (place.is_equal and (average or left_to_others(tensor, one.size()))):
@@ -185,16 +185,15 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
             continue  # addends are exchanged as they are, to be summed afterwards
         located = LocatedCall(name, [(row.sent, tensor)])
         words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
-        text = (
-            f"{name} expects {located.name(0)} to be {words} over {axis_text(one)}, but it is {placement_text(place)}"
-        )
+        said = wrong_source(name, located.name(0), words, axis_text(one), place)
         if pending and "P" not in row.admits:
             fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
-            code, help_lines = "SW210", (f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first",)
+            way = f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first"
+            said = replace(said, code="SW210", facts=(fact,), help=(way,))
         else:
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
-            code, help_lines = "SW201", (f"use {located.name(0)} as it is, without {name}",)
-        report(session, located, Diagnosis(code, text, (fact,), help_lines), one)
+            said = replace(said, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
+        report(session, located, said, one)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or LocatedCall(name, [(row.sent, tensor)])
@@ -286,7 +285,5 @@ def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kw
     typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
     if typed and session.strict:
         located = LocatedCall(name, [("tensor", typed[0])])
-        text = f"torch.distributed.{name} has no typing rule, and {located.name(0)} has a type"
-        help_lines = ("use shardwise.all_reduce, all_gather, reduce_scatter or all_to_all",)
-        report(session, located, Diagnosis("SW210", text, help=help_lines))
+        report(session, located, unknown_collective(name, located.name(0)))
     return func(*args, **kwargs)

@@ -37,6 +37,7 @@ from shardwise.types.placement import UNKNOWN, P, Shard, V, resolve_dim, to_loca
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape
@@ -200,10 +201,8 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: T
     if said != known.dim:
         located = LocatedCall(call.op, [("x", call.x)])
         name = located.name(0)
-        along = axis_text(axis)
-        message = f"{call.op} reads {name} as sharded on dim {said} over {along}, but it is sharded on dim {known.dim}"
-        help_lines = (f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})",)
-        _report(session, located, axis, Diagnosis("SW212", message, help=help_lines))
+        way = f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})"
+        _report(session, located, axis, wrong_shard_dim(call.op, name, axis, said, known.dim, way))
 
 
 def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: Any) -> None:
@@ -211,11 +210,11 @@ def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: 
     name = located.name(0)
     want = to_local_type(call.src)
     along = axis_text(one) if one is axis else f"{axis_text(one)} (part of {axis_text(axis)})"
-    message = f"{call.op} expects {name} to be {placement_text(want)} over {along}, but it is {placement_text(place)}"
     # A sharding that is known is said in the help, because gathering it as V would stack the pieces.
     known = partition_spec_get_shard(type_of(call.x).spec, one) if place is V else None
     facts, help_lines = _advice(call, name, axis, place if known is None else known, want)
-    _report(session, located, one, Diagnosis("SW201", message, facts, help_lines))
+    said = wrong_source(call.op, name, placement_text(want), along, place, facts, help_lines)
+    _report(session, located, one, said)
 
 
 def _advice(
@@ -240,10 +239,8 @@ def _report_missing(session: CheckSession, call: TypedCall, axis: MeshAxis, befo
     located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     has = f"only about {', '.join(map(axis_text, before.axes))}" if before.axes else "nothing at all"
-    message = f"{call.op} runs over {axis_text(axis)}, but {name} has no type for that axis"
-    help_lines = (f"assert_type({name}, {{{axis_argument(axis)}: {call.src!r}}}) where {name} is made",)
-    refusal = Diagnosis("SW207", message, (f"its type says {has}",), help_lines)
-    _report(session, located, axis, refusal)
+    way = f"assert_type({name}, {{{axis_argument(axis)}: {call.src!r}}}) where {name} is made"
+    _report(session, located, axis, no_type_on_axis(call.op, name, axis, way, (f"its type says {has}",)))
 
 
 def _report(session: CheckSession, located: LocatedCall, axis: MeshAxis, said: Diagnosis) -> None:
