@@ -7,7 +7,7 @@ JOBS   ?= 2
 PYTEST  = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly lint hooks docs bench rules sweep mutants tracewise-fuzz clean
+.PHONY: help demo test test-fast nightly lint hooks docs bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -55,6 +55,16 @@ sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverag
 
 mutants: $(READY) ## make mistakes in right programs, see what is noticed, and renew docs/mutants.md
 	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --write
+
+trace-demo: $(READY) ## trace a program that breaks, recompiles and fails, and write the report of it
+	@$(BIN)/python packages/tracewise/samples/demo.py
+
+tracewise-browser: $(READY) ## open reports in Chromium (apt-get install chromium) and hold them to attacks
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/tracewise[browser]'
+	$(BIN)/python -m pytest packages/tracewise/tests/test_browser.py
+
+tracewise-bench: $(READY) ## measure the report of a log of 200 MB
+	$(BIN)/python packages/tracewise/samples/bench.py
 
 tracewise-fuzz: $(READY)  ## read 10,000 damaged trace logs
 	TRACEWISE_FUZZ=10000 $(BIN)/python -m pytest --numprocesses $(JOBS) packages/tracewise/tests/test_fuzz.py

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tracewise.find.problems import find_problems
 from tracewise.model.entities import Compilation, Record, Run, innermost_user_frame
 from tracewise.model.ids import id_of_envelope
 from tracewise.read.grammar import parse_json
@@ -84,6 +85,20 @@ def compilation_rows(run: Run) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def problem_rows(run: Run) -> Iterator[Row]:
+    for problem in find_problems(run):
+        place = problem.site.place if problem.site else None
+        for occurrence in problem.occurrences:
+            unit = run.by_key.get((occurrence.process, occurrence.id))
+            record = occurrence.record
+            time_us = record.time_us if record else unit.started_us if unit else run.started_us
+            yield (
+                time_us, run.number, unit.rank if unit else None, None, _file(run, unit), _line(record),
+                str(occurrence.id), problem.id, problem.kind, problem.severity, problem.headline, place,
+                problem.cost_us,
+            )  # fmt: skip
+
+
 def cache_rows(run: Run) -> Iterator[Row]:
     for unit in run.compilations:
         for event in unit.caches:
@@ -109,6 +124,7 @@ ROWS: dict[str, Callable[[Run], Iterator[Row]]] = {
     "events": event_rows,
     "spans": span_rows,
     "compilations": compilation_rows,
+    "problems": problem_rows,
     "caches": cache_rows,
     "guards": guard_rows,
     "collectives": collective_rows,

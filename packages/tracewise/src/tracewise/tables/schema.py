@@ -105,6 +105,17 @@ TABLES = {
             ("metrics", "json", "all that torch wrote about it, without the configs"),
         ),
         _table(
+            "problems",
+            "one row a problem of a compilation",
+            UNIT,
+            ("id", "text", "stable name of the problem: the same in another run and on another rank"),
+            ("kind", "text", "failure, graph-break, restart, ..."),
+            ("severity", "text", "error, warning or note"),
+            ("headline", "text", "what happened, in a line"),
+            ("site", "text", "file and line of the user's code"),
+            ("cost_us", "real", "compile time wasted by all occurrences of the problem together"),
+        ),
+        _table(
             "caches",
             "one row a look into a cache",
             UNIT,
