@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 
 from shardwise.diagnostics.formats import from_json, to_json
-from shardwise.diagnostics.merging import merge
+from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.host.program import Program
 from shardwise.uniformity.calls import End, Ending, TracedCall

@@ -1,1 +1,1 @@
-"""What is said when a program is wrong: codes, findings, places in the source, and their forms for people and tools."""
+"""What is said when a program is wrong: codes, findings, source locations, and their forms for people and tools."""

@@ -1,4 +1,4 @@
-"""How does a finding appear beside a line of a pull request? Workflow commands of GitHub Actions, one line each.
+"""Workflow commands of GitHub Actions, one line each: a finding beside a line of a pull request.
 
 Source: https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions, "Setting an error message".
 """

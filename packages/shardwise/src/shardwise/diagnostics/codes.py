@@ -1,4 +1,4 @@
-"""Which offences exist? The one table of diagnostic codes; `explain/SW###.md` has the page of each.
+"""The one table of diagnostic codes, one for each offence; `explain/SW###.md` has the page of each.
 
 1xx types of operands, 2xx collectives and coercions, 3xx missing rules and trusted regions, 4xx global placement,
 5xx uniformity across ranks, 6xx the training step, 9xx usage. A code is never reused.

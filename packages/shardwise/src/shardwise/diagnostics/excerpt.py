@@ -1,4 +1,4 @@
-"""How is source shown with marks under it? Numbered lines, ``^^^^`` under the call, ``----`` under what explains it.
+"""Source with marks under it: numbered lines, ``^^^^`` under the call, ``----`` under what explains it.
 
 Marks that do not overlap share a row. The label of the last mark of a row stands beside it, the others hang below::
 

@@ -1,4 +1,4 @@
-"""What does a code mean? Loads the page ``explain/SW###.md`` of a code; a test runs the programs on it.
+"""The page ``explain/SW###.md`` of a code: what it means; a test runs the programs on it.
 
 A page has one sentence, ``## Fails`` with a program whose marked line is reported with this very code, ``## Why`` with
 the arithmetic on two ranks, ``## Repaired`` with a program that passes, and ``## Known from`` where a public class of

@@ -1,4 +1,4 @@
-"""How does a program read a run? JSON with a versioned schema, described in ``docs/json.md``; and back again.
+"""A run as JSON with a versioned schema, described in ``docs/json.md``; and back again.
 
 Within one version keys are only added, so a reader ignores keys that it does not know. A source location, whose key is
 ``place``, is Python's own: lines from 1, columns from 0 in bytes of UTF-8, as in the ``ast`` module; nothing is lost on

@@ -1,4 +1,4 @@
-"""How much is shown? The one policy on the length of what is printed, and how to see the rest."""
+"""The one policy on the length of what is printed, and how to see the rest."""
 
 from __future__ import annotations
 

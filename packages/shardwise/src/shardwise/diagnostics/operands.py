@@ -1,4 +1,4 @@
-"""How are the operands of a call written in the user's program? Names and spans for a call that is being executed.
+"""Names and spans of the operands of a call that is being executed, as the user's program writes them.
 
 The call's syntax tree is found by its instruction (``syntax``). An operand is matched to an argument expression by
 identity where the expression is a plain name or attribute chain, then by keyword, then by position between what is

@@ -1,4 +1,4 @@
-"""What colour is what? Text as (style, text) pieces; styles are named by meaning and looked up once, at the end."""
+"""Coloured text as (style, text) pieces; styles are named by meaning and looked up once, at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does anything become one harmless line of text? Survives a broken ``__repr__`` and control characters.
+"""Anything as one harmless line of text: survives a broken ``__repr__`` and control characters.
 
 Widths are terminal cells: wide East Asian characters take two, combining ones none.
 """

@@ -1,4 +1,4 @@
-"""How are ranks named in a sentence? Runs of neighbours are one span."""
+"""Ranks in a sentence: runs of neighbours are one span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did a run find? ``RunResult`` is the value that reports read; a ``Collector`` gathers it while the program runs.
+"""What a run found: the value ``RunResult``, and the ``Collector`` that gathers it while the program runs.
 
 Findings with the same code, location, operator and axis are one finding with a count, in the order of their first
 occurrence: what happened first is the likelier cause.

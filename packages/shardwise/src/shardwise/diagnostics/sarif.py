@@ -1,4 +1,4 @@
-"""How does a code-scanning service read a run? SARIF 2.1.0, one run with one result per finding.
+"""A run as SARIF 2.1.0 for code-scanning services: one run with one result per finding.
 
 Source: the OASIS standard, https://docs.oasis-open.org/sarif/sarif/v2.1.0/. Paths are relative to the root that was
 given, columns count characters from 1, and how the run ended is an invocation notification and not a result.

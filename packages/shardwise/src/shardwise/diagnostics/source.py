@@ -1,4 +1,4 @@
-"""Where in the user's program are we? Call sites, cheap to take while checking and resolved only when printed.
+"""Call sites in the user's program, cheap to take while checking and resolved only when printed.
 
 A ``Site`` keeps a code object and an instruction offset; Python 3.11 maps the pair to exact columns (PEP 657), so
 nothing is formatted before a finding exists.

@@ -1,4 +1,4 @@
-"""Which expression of the source is an instruction a part of? The syntax tree around a call that is being executed.
+"""The syntax tree around a call that is being executed: the expression that an instruction is a part of.
 
 Python 3.11 gives every instruction the span of its expression; a file is parsed once and looked up by span. A method
 call that is spread over several lines is the exception: its span starts at the method's name, so the end decides.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shardwise.diagnostics.told_errors import steps
+from shardwise.diagnostics.error_text import steps
 from shardwise.types.errors import SpmdTypeError
 
 from .program import StartsProcesses

@@ -1,4 +1,4 @@
-"""How is it told that ranks part ways? The findings SW501 to SW506: both ranks' next calls, each where it stands."""
+"""Findings about ranks that part ways, SW501 to SW506: both ranks' next calls, each where it stands."""
 
 from __future__ import annotations
 

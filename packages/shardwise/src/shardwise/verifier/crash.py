@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 
-from shardwise.diagnostics.told_errors import in_one_line, location_of, own_traceback, syntax_location
+from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, syntax_location
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram
 from shardwise.worlds.failures import RankFailure, RankTimeout

@@ -29,9 +29,9 @@ from ..operators.value_reads import report_read
 from ..propagation.results import origin_of_result
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .disagreements import BRANCHES, CARRIES, disagree
 from .dry_run import Laboratory, NotDry
 from .interpreter import RUNS, Interpreting
-from .report import BRANCHES, CARRIES, disagree
 from .slices import Slices
 
 Function = Callable[..., Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.deciding import decides
+from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.located_call import LocatedCall, axis_text, report

@@ -1,4 +1,4 @@
-"""What did several ranks of one program find, taken together? One mistake is one finding, whoever says it."""
+"""What several ranks of one program found, taken together: one mistake is one finding, whoever says it."""
 
 from __future__ import annotations
 

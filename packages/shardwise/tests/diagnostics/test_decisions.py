@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from shardwise.diagnostics.deciding import decides
+from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.source_location import SourceLocation
 
 DECIDED = [

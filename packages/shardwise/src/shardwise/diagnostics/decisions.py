@@ -1,4 +1,4 @@
-"""Does the program decide on what it computes here? In the test of an ``if``, the length of a loop, the end of a slice.
+"""What the program decides on, by its source: the test of an ``if``, the length of a loop, the end of a slice.
 
 Asked of the source alone: the expression at a location stands in such a position itself, or is given a name that stands
 in one somewhere in the same function. What goes further is not followed.

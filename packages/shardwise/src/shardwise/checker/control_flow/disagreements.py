@@ -1,4 +1,4 @@
-"""How is it told that a branch or a loop has no one type? With both functions, and what each of them gives."""
+"""What is said of a branch or a loop that has no one type: both functions, and what each of them gives."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.finding_text import render
 from shardwise.diagnostics.formats import from_json, to_json
-from shardwise.diagnostics.merging import merge
+from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult, Stop, StopReason, Trusted
 from shardwise.diagnostics.source_location import SourceLocation
