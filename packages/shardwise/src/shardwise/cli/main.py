@@ -20,6 +20,7 @@ from shardwise.host.program import NoProgram
 
 COMMANDS = {
     "check": "shardwise.cli.check",
+    "doctor": "shardwise.cli.doctor",
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
     "rules": "shardwise.cli.rules",

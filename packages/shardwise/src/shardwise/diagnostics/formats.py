@@ -48,6 +48,7 @@ def to_dict(result: RunResult) -> dict[str, Any]:
             {"what": safe_str(trusted.what), "place": _location(trusted.location), "count": trusted.count}
             for trusted in result.trusted
         ],
+        "not_followed": list(map(safe_str, result.not_followed)),
         "stopped": None
         if stop is None
         else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
@@ -124,6 +125,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         trusted=tuple(
             Trusted(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data["trusted"]
         ),
+        not_followed=tuple(data.get("not_followed", ())),
         stopped=None
         if stopped is None
         else Stop(StopReason(stopped["reason"]), stopped["text"], _read_location(stopped["place"])),

@@ -26,6 +26,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         unchecked_ops=sum(run.unchecked_ops for run in runs),
         no_rule_ops=tuple(_most(dict(run.no_rule_ops) for run in runs).most_common()),
         trusted=_trusted(runs),
+        not_followed=tuple(dict.fromkeys(part for run in runs for part in run.not_followed)),
         stopped=_stopped(results),
         duration_s=max((run.duration_s for run in runs), default=0.0),
         mesh=next((run.mesh for run in runs if run.mesh), ""),

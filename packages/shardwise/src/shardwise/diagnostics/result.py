@@ -64,6 +64,7 @@ class RunResult:
     ``unchecked_ops``  operations passed over because no operand had a type.
     ``no_rule_ops``    operators that the registry does not know, with the number of calls, most frequent first.
     ``trusted``        what the verdict rests on without proof.
+    ``not_followed``   parts of the library that the installed torch does not let us follow.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
     ``rank``           the rank that was checked; None if that has no meaning, or there were several.
@@ -76,6 +77,7 @@ class RunResult:
     unchecked_ops: int = 0
     no_rule_ops: tuple[tuple[str, int], ...] = ()
     trusted: tuple[Trusted, ...] = ()
+    not_followed: tuple[str, ...] = ()
     stopped: Stop | None = None
     duration_s: float = 0.0
     mesh: str = ""
@@ -155,6 +157,7 @@ class Collector:
     _unchecked: int = 0
     _no_rule: Counter[str] = field(default_factory=Counter)
     _trusted: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
+    _not_followed: dict[str, None] = field(default_factory=dict)
     _stopped: Stop | None = None
     _started_s: float = field(default_factory=time.perf_counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -181,6 +184,11 @@ class Collector:
         with self._lock:
             self._trusted[what, location] += 1
 
+    def leave_out(self, parts: Iterable[str]) -> None:
+        """These parts of the library are not followed; said once, however often they are named."""
+        with self._lock:
+            self._not_followed.update(dict.fromkeys(parts))
+
     def stop(self, reason: StopReason, text: str = "", location: SourceLocation | None = None) -> None:
         """The program ended before its time. The first reason given stays."""
         with self._lock:
@@ -199,6 +207,7 @@ class Collector:
                 unchecked_ops=self._unchecked,
                 no_rule_ops=tuple(self._no_rule.most_common()),
                 trusted=tuple(Trusted(what, location, count) for (what, location), count in trusted.items()),
+                not_followed=tuple(self._not_followed),
                 stopped=self._stopped,
                 duration_s=time.perf_counter() - self._started_s,
                 mesh=self.mesh,

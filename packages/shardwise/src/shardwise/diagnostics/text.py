@@ -25,6 +25,8 @@ def render_result(
         blocks.append(_no_rule_ops(result, limits))
     if result.trusted:
         blocks.append(_trusted(result, root, limits))
+    if result.not_followed:
+        blocks.append([[("strong", "not followed: "), ("", safe_str(part))] for part in result.not_followed])
     blocks.append([_summary(result)])
     lines: list[Line] = []
     for block in blocks:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import torch
@@ -111,6 +111,14 @@ class Session:
         """Note something that is believed and not proven, for the list in the report."""
         if self.collector is not None:
             self.collector.trust(what, location)
+
+    def leave_out(self, parts: Iterable[str]) -> None:
+        """Parts of the library are not followed on this torch: for the report, or a warning if there will be none."""
+        if self.collector is not None:
+            self.collector.leave_out(parts)
+            return
+        for part in parts:
+            warnings.warn_explicit(f"not followed: {part}", SpmdTypeWarning, "shardwise", 0, registry=_warned)
 
     def flush(self) -> None:
         """Hand the counts of judged and passed-over calls to the collector."""

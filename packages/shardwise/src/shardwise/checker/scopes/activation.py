@@ -67,6 +67,7 @@ def _fresh(session: CheckSession) -> Iterator[None]:
         with CheckMode(session):
             yield
     finally:
+        session.leave_out(patches.not_followed())
         patches.release()
         sessions.enter(previous)
         session.flush()
