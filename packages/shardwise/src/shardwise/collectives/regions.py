@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
 from shardwise.interop.boundary import boundary
 from shardwise.interop.session import current, paused
-from shardwise.interop.silence import silent_code
+from shardwise.interop.silence import code_of, silent_code
 from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.infer_marker import Infer
 
@@ -119,7 +118,7 @@ def register_no_typecheck(function: Function) -> Function:
 
     Errors: TypeError for what has no Python code, such as a builtin.
     """
-    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    code = code_of(function)
     if code is None:
         raise SpmdArgumentError(
             f"register_no_typecheck takes a Python function, got {function!r} of type {type(function).__name__}"

@@ -1,14 +1,18 @@
 """Which collective is this process in? Read from torch's flight recorder, which records every one that gloo runs.
 
 The recorder costs the program nothing that it does not pay already, and sees what C++ issues too: functional
-collectives, DDP's buckets. It does not record messages, so a ``send`` or ``recv`` that blocks is read off the stack.
+collectives, DDP's buckets. It does not record messages: ``send`` and ``recv`` note themselves.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -17,10 +21,16 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.source import Site, is_internal
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.host.attribute_patch import patched
 from shardwise.interop.torch_compat import flight_records, ranks_by_group_name
 from shardwise.types.notation import abbreviate
 
 from .waiting import Entered, Standing
+
+Message = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""A ``send`` or ``recv``: its text, the ranks of its group, its partner."""
+_messages: dict[int, Message] = {}
+"""By thread, the message that it is in."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Whereabouts:
     location: SourceLocation | None = None
     reached: Mapping[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     inside: tuple[tuple[str, tuple[int, ...]], int, str] | None = None
-    message: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None
+    message: Message | None = None
 
 
 def whereabouts(thread: int) -> Whereabouts:
@@ -52,7 +62,7 @@ def whereabouts(thread: int) -> Whereabouts:
         reached[group] = max(reached[group], number)
         if inside is None and not record["retired"]:
             inside = (group, number, _call(record))
-    return Whereabouts(location_of(frame), dict(reached), inside, None if inside else _message(frame))
+    return Whereabouts(location_of(frame), dict(reached), inside, None if inside else _messages.get(thread))
 
 
 def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> tuple[Standing, ...]:
@@ -95,20 +105,39 @@ def location_of(frame: FrameType | None) -> SourceLocation | None:
     return None if frame is None else Site(frame.f_code, frame.f_lasti).location()
 
 
-def _message(frame: FrameType | None) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
-    """The ``send`` or ``recv`` that the innermost frames of a thread are in: its text, its group, its partner."""
-    while frame is not None and is_internal(frame.f_code):
-        name = frame.f_code.co_name
-        if name in ("send", "recv") and frame.f_code.co_filename == dist.distributed_c10d.__file__:
-            given = frame.f_locals
-            group = given.get("group") or dist.group.WORLD
-            ranks = tuple(dist.get_process_group_ranks(group))
-            end = "dst" if name == "send" else "src"
-            partner, in_group = given.get(end), given.get(f"group_{end}")
-            if partner is None and in_group is not None:
-                partner = ranks[in_group]
-            direction = "to" if name == "send" else "from"
-            other = "any rank" if partner is None else f"rank {partner}"
-            return f"{name} {direction} {other}", ranks, () if partner is None else (partner,)
-        frame = frame.f_back
-    return None
+@contextlib.contextmanager
+def messages_noted() -> Iterator[None]:
+    """Inside the block it is known in which ``send`` or ``recv`` each thread is."""
+    with contextlib.ExitStack() as stack:
+        for name in ("send", "recv"):
+            noting = _noting(name, getattr(dist, name))
+            for module in (dist, dist.distributed_c10d):
+                stack.enter_context(patched(module, name, noting))
+        yield
+
+
+def _noting(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def message(*args: Any, **options: Any) -> Any:
+        thread = threading.get_ident()
+        _messages[thread] = _message(name, signature.bind(*args, **options).arguments)
+        try:
+            return plain(*args, **options)
+        finally:
+            _messages.pop(thread, None)
+
+    return message
+
+
+def _message(name: str, given: Mapping[str, Any]) -> Message:
+    group = given.get("group") or dist.group.WORLD
+    ranks = tuple(dist.get_process_group_ranks(group))
+    end = "dst" if name == "send" else "src"
+    partner, in_group = given.get(end), given.get(f"group_{end}")
+    if partner is None and in_group is not None:
+        partner = ranks[in_group]
+    direction = "to" if name == "send" else "from"
+    other = "any rank" if partner is None else f"rank {partner}"
+    return f"{name} {direction} {other}", ranks, () if partner is None else (partner,)

@@ -31,7 +31,7 @@ from shardwise.host.torchrun import TorchrunJob
 from shardwise.mesh.entry import set_current_entry
 
 from .failures import RankFailure, RankTimeout
-from .flight_recorder import Whereabouts, standings, whereabouts
+from .flight_recorder import Whereabouts, messages_noted, standings, whereabouts
 from .seeding import origin, seed_rank
 from .waiting import listed
 
@@ -143,7 +143,8 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], ar
             timeout=timedelta(seconds=place.timeout_s + _GLOO_MARGIN_S),
         )
         _wait_for_all(store, place.size)
-        message = ("result", pickle.dumps(fn(*args)))
+        with messages_noted():
+            message = ("result", pickle.dumps(fn(*args)))
     except BaseException as error:
         message = ("failure", _pickled_or_none(error), traceback.format_exc())  # type: ignore[assignment]
     with speaking:

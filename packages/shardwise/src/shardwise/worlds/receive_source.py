@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from shardwise.host.attribute_patch import patched
-from shardwise.interop.torch_compat import fake_work
+from shardwise.interop.torch_compat import SOURCE_RANK, fake_work
 
 _receiving = threading.local()
 _senders: dict[int, tuple[Any, int]] = {}
@@ -34,7 +34,7 @@ def sources_assumed() -> Iterator[None]:
         received = _with_group(dist.recv)
         for module in (dist, dist.distributed_c10d):
             stack.enter_context(patched(module, "recv", received))
-        stack.enter_context(patched(fake_work(), "_source_rank", _source))
+        stack.enter_context(patched(fake_work(), SOURCE_RANK.attribute, _source))
         stack.callback(_senders.clear)
         yield
 

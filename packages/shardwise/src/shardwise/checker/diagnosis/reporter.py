@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import is_internal
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, group_text, report
 from shardwise.interop.session import Session
+from shardwise.interop.silence import codes_of, is_running
 from shardwise.interop.tagging import tag_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome
@@ -53,7 +51,7 @@ TABLE: dict[str, Callable[[RefusedCall], Diagnosis]] = {
 }
 """What is said of a refused call: message, facts and help of each code that propagation gives."""
 
-_COMPARING = torch.testing.assert_close.__code__.co_filename
+_COMPARING = codes_of(torch.testing.assert_close)
 
 
 def refuse(
@@ -67,7 +65,7 @@ def refuse(
     blocked: str | None = None,
 ) -> None:
     """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
-    if _only_compares():
+    if is_running(_COMPARING):  # comparing local tensors is how a type error is hunted down
         return
     located = LocatedCall(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
     for at in outcome.refusals:
@@ -105,16 +103,6 @@ def _pending_gradient(refused: RefusedCall) -> str | None:
             name, location = refused.located.names[position]
             return name if location is not None else "p.grad"  # read inside of torch, from a list of parameters
     return None
-
-
-def _only_compares() -> bool:
-    """True inside ``assert_close``: comparing local tensors is how a type error is hunted down."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and is_internal(frame.f_code):
-        if frame.f_code.co_filename == _COMPARING:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _context(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:

@@ -6,19 +6,17 @@ changes the direction of the step, and makes replicate ones differ between ranks
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.nn.utils.clip_grad
 
-from shardwise.diagnostics.source import is_internal
 from shardwise.interop.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.parameter_names import names_of
 from shardwise.interop.session import Session
+from shardwise.interop.silence import codes_of, is_running
 from shardwise.interop.tagging import tag_of, type_of
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
@@ -26,7 +24,8 @@ from shardwise.types.tensor_type import Ground, TensorType
 from ..diagnosis.gradient_findings import local_gradient_norm
 
 SCALING = ("mul_", "div_", "true_divide_")
-_CLIPPING = torch.nn.utils.clip_grad.__file__
+_CLIPPING = codes_of(torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grads_with_norm_)
+"""The code of torch's functions that clip gradients by a norm."""
 
 
 def scaled_by_local_norm(
@@ -40,7 +39,7 @@ def scaled_by_local_norm(
         if not isinstance(factor, torch.Tensor) or factor.numel() != 1 or gradient_origin(tag_of(factor)) is None:
             continue
         type = type_of(factor)
-        clipping = V in type.placements and _is_clipping()
+        clipping = V in type.placements and is_running(_CLIPPING)
         axes = [
             axis
             for axis in type.axes
@@ -51,13 +50,3 @@ def scaled_by_local_norm(
             report(session, located, local_gradient_norm(names_of([parameter])[0], axes[0]), axes[0])
             return before.with_placements(dict.fromkeys(axes, UNKNOWN))
     return None
-
-
-def _is_clipping() -> bool:
-    """True while one of torch's functions that clip gradients by a norm runs."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and is_internal(frame.f_code):
-        if frame.f_code.co_filename == _CLIPPING:
-            return True
-        frame = frame.f_back
-    return False

@@ -11,6 +11,7 @@ from .compiler import constant_when_compiled as constant_when_compiled
 from .compiler import preload as preload
 from .distributed import REARRANGE_AFTER as REARRANGE_AFTER
 from .distributed import REARRANGE_BEFORE as REARRANGE_BEFORE
+from .distributed import SOURCE_RANK as SOURCE_RANK
 from .distributed import Work as Work
 from .distributed import async_tensor as async_tensor
 from .distributed import default_backend_everywhere as default_backend_everywhere

@@ -19,6 +19,11 @@ Work: Any = constant(
     purpose="what ``register_work`` of a functional collective keeps until its tensor is read; our own groups give it",
     lost="ranks that share a process",
 )
+SOURCE_RANK = patch_point(
+    "torch._C._distributed_c10d.Work._source_rank",
+    purpose="what the handle of a receive from anybody answers; handles of the fake backend have no answer",
+    lost="receives from anybody in a check of one rank",
+)
 REARRANGE_BEFORE = patch_point(
     "torch.distributed._functional_collectives._chunk_or_narrow_cat",
     purpose="rearranges the operand of a functional collective that scatters another dim than the first",
