@@ -6,6 +6,7 @@ Imports inside functions and under TYPE_CHECKING count like all others.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -150,6 +151,63 @@ def private_torch_names(module: str, source: str) -> list[str]:
     return errors
 
 
+PYTHONS = {"_getframe", "_current_frames", "_exit", "_value_", "_name_"}
+"""Names with an underscore that Python's own library documents, and enums."""
+OURS = {"_shardwise"}
+"""Attributes that we put on objects of torch."""
+READERS = {"getattr", "setattr", "hasattr", "delattr", "get", "pop", "patched", "replace_attribute"}
+"""Functions and methods that take the name of an attribute."""
+TOLD_WITHOUT_TORCH = {
+    "shardwise.diagnostics.operands": {"_parameters", "_buffers", "_modules"},
+    "shardwise.op_rules.operators.control_flow": {
+        f"torch._higher_order_ops.{name}" for name in ("associative_scan", "map", "scan")
+    },
+}
+"""What is named where torch is not loaded: parts of modules, operators. The registry has these names all the same."""
+
+
+def foreign_private_names(module: str, source: str) -> list[str]:
+    """Uses of names with one underscore that the module does not define itself: they are somebody else's, torch's."""
+    tree = ast.parse(source)
+    known = PYTHONS | OURS | TOLD_WITHOUT_TORCH.get(module, set()) | set(_defined(tree))
+    return [
+        f"{module}:{line} uses {name}"
+        for line, name in _read(tree)
+        if any(part.startswith("_") and not part.startswith("__") for part in name.split(".")) and name not in known
+    ]
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """Names that the module gives to something: functions, classes, variables, imports, its own attributes, slots."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_own(node.value):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign) and any(getattr(one, "id", "") == "__slots__" for one in node.targets):
+            yield from (one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant))
+
+
+def _read(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of attributes that are read, by a dot or by a string, and dotted names in strings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in READERS:
+            texts = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            yield from ((node.lineno, text) for text in texts if text.isidentifier())
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"torch(\.\w+)+", str(node.value)):
+            yield node.lineno, node.value
+
+
+def _is_own(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
 def _torch_names(node: ast.AST, roots: set[str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (a.name for a in node.names if a.name.split(".")[0] == "torch")
@@ -174,6 +232,46 @@ def test_imports_point_left(module):
 @pytest.mark.parametrize("module", [m for m in MODULES if not f"{m}.".startswith(f"{PRIVATE_TORCH_ALLOWED}.")])
 def test_private_torch_names_stay_in_torch_compat(module):
     assert private_torch_names(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not f"{m}.".startswith(f"{PRIVATE_TORCH_ALLOWED}.")])
+def test_no_other_private_names_are_read(module):
+    assert foreign_private_names(module, MODULES[module].read_text()) == []
+
+
+def test_what_is_told_without_torch_is_registered_all_the_same():
+    from shardwise.interop.torch_compat import registered
+
+    names = {part for private in registered() for part in (private.name, private.name.rpartition(":")[2])}
+    assert set().union(*TOLD_WITHOUT_TORCH.values()) <= names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "tensor._base",
+        "getattr(x, '_grad_fn', None)",
+        "patched(work, '_source_rank', f)",
+        "vars(module).get('_forward_hooks')",
+        "NAME = 'torch.distributed._functional_collectives.all_reduce'",
+        "class A:\n    def f(self):\n        return self._forward_cls",
+    ],
+)
+def test_a_planted_private_attribute_is_found(source):
+    assert len(foreign_private_names("shardwise.checker.planted", source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class A:\n    def __init__(self):\n        self._x = 1\nA()._x",
+        "def _f(): ...\n_f()",
+        "sys._getframe(1)",
+        "x.__dict__",
+    ],
+)
+def test_own_private_attributes_are_allowed(source):
+    assert foreign_private_names("shardwise.checker.planted", source) == []
 
 
 def test_no_modules_import_one_another_in_a_circle():

@@ -22,7 +22,14 @@ from torch.utils.data import DataLoader
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.tagging import set_tag, tag_of
-from shardwise.interop.torch_compat import factories, fake_tensor_mode, forget_fakes, is_fake, parse_to
+from shardwise.interop.torch_compat import (
+    MODULE_OF_FACTORIES,
+    factories,
+    fake_tensor_mode,
+    forget_fakes,
+    is_fake,
+    parse_to,
+)
 
 from .attribute_patch import patched
 from .cuda_stand_ins import Generator, accelerator_stand_ins, cuda_stand_ins
@@ -30,7 +37,7 @@ from .cuda_stand_ins import Generator, accelerator_stand_ins, cuda_stand_ins
 HERE = {"cpu", "meta"}
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
 """Modules that compute with rank numbers held in tensors."""
-LOOKED_THROUGH = ("shardwise.", "torch.utils._device", "torch.overrides")
+LOOKED_THROUGH = ("shardwise.", MODULE_OF_FACTORIES, "torch.overrides")
 
 
 @dataclass(frozen=True)

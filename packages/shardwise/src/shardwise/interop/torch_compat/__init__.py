@@ -66,6 +66,7 @@ from .modules import MAKE_BACKWARD_HOOK as MAKE_BACKWARD_HOOK
 from .modules import communication_hooks as communication_hooks
 from .op_names import FUNCTIONAL_NAMESPACES as FUNCTIONAL_NAMESPACES
 from .op_names import METHODS_OF_TORCH as METHODS_OF_TORCH
+from .op_names import MODULE_OF_FACTORIES as MODULE_OF_FACTORIES
 from .op_names import WAITS as WAITS
 from .op_names import HigherOrderOperator as HigherOrderOperator
 from .op_names import OpOverload as OpOverload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .registry import constant, private
+from .registry import constant, declare, private
 
 OpOverload: Any = constant(
     "torch._ops.OpOverload",
@@ -32,6 +32,16 @@ functional_collectives: Any = constant(
     "wrappers branch on the group's form and warn, the operators take the group's name",
     lost="collectives with async_op and under torch.compile",
 )
+declare(
+    "torch._higher_order_ops.associative_scan",
+    "torch._higher_order_ops.map",
+    "torch._higher_order_ops.scan",
+    purpose="operators that take functions; their rules name them as their source",
+    lost="loops as operators",
+    tier=2,
+)
+MODULE_OF_FACTORIES = "torch.utils._device"
+"""Where torch's own mode for ``with torch.device(...)`` calls the functions that make tensors out of nothing."""
 FUNCTIONAL_NAMESPACES = ("_c10d_functional", "_c10d_functional_autograd")
 """The namespaces of ``torch.ops`` that the functional collectives are in."""
 METHODS_OF_TORCH = "_VariableFunctions"
