@@ -5,9 +5,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 JOBS   ?= 2
 PYTEST  = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+TORCHES ?= 2.13.0 2.14.1
+TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly lint hooks docs bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
+.PHONY: help demo test test-fast nightly lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -27,6 +29,19 @@ test: $(READY)  ## run every test
 
 test-fast: $(READY) ## run the tests that start no processes
 	$(PYTEST) -m "not processes"
+
+matrix:         ## run the fast tests on every torch of the range; make matrix TORCHES=nightly TESTS= INDEX=...
+	@mkdir -p build/matrix && grep -v '^torch==' constraints.txt > build/matrix/constraints.txt
+	@for torch in $(TORCHES); do \
+	  env=build/matrix/$$torch; echo "== torch $$torch"; \
+	  case $$torch in nightly) wanted="--pre torch";; *) wanted="torch==$$torch";; esac; \
+	  test -x $$env/bin/python || $(PYTHON) -m venv $$env || exit 1; \
+	  $$env/bin/python -m pip install --quiet $(if $(INDEX),--index-url $(INDEX)) $$wanted \
+	  && $$env/bin/python -m pip install --quiet --constraint build/matrix/constraints.txt \
+	       --editable 'packages/shardwise[test]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
+	  && $$env/bin/shardwise doctor \
+	  && $$env/bin/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(TESTS) packages/shardwise/tests || exit 1; \
+	done
 
 nightly: $(READY) ## many more random programs, all operators of PyTorch's database and all mutants
 	$(PYTEST) --hypothesis-profile nightly

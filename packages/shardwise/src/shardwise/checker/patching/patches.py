@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from shardwise.interop.session import current
-from shardwise.interop.torch_compat import PatchPoint, function_modes, in_backward
+from shardwise.interop.torch_compat import PatchPoint, function_modes, in_backward, resolve
 
 from ..mode import CheckMode
 from ..state.session import CheckSession
@@ -46,6 +46,7 @@ class Patches:
 
     def replace(self, point: PatchPoint, wrap: Wrap) -> None:
         """Put ``wrap(original)`` in the place of a private function. Errors: MissingName."""
+        resolve(point.name)
         self.replace_attribute(point.owner(), point.attribute, wrap)
 
     def replace_attribute(self, owner: Any, name: str, wrap: Wrap) -> None:

@@ -61,16 +61,16 @@ def checking(
 
 @contextlib.contextmanager
 def _fresh(session: CheckSession) -> Iterator[None]:
-    previous = sessions.enter(session)
     patches.acquire()
+    previous = sessions.enter(session)
     try:
         with CheckMode(session):
             yield
     finally:
-        session.leave_out(patches.not_followed())
-        patches.release()
         sessions.enter(previous)
+        patches.release()
         session.flush()
+        session.leave_out(patches.not_followed())
 
 
 def _running() -> CheckSession | None:
