@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,7 +16,8 @@ import click
 from tracewise.model.entities import Run
 from tracewise.model.runs import FileSpan, find_runs, load_run
 from tracewise.read.archive import InputError
-from tracewise.read.source import open_sources
+from tracewise.read.redact import redact
+from tracewise.read.source import Sources, open_sources
 
 F = TypeVar("F", bound=Callable[..., Any])
 PROGRESS_S = 0.1
@@ -35,17 +39,48 @@ def run_options(function: F) -> F:
 @contextmanager
 def opened_run(paths: tuple[str, ...], run_number: int | None = None, ranks: str | None = None) -> Iterator[Run]:
     """The chosen run, read. Its payloads can be read until the context is left."""
+    runs = opened_runs(paths, run_number, ranks)
+    with closing(runs):
+        yield next(runs)
+
+
+def opened_runs(
+    paths: tuple[str, ...],
+    run_number: int | None = None,
+    ranks: str | None = None,
+    *,
+    is_all: bool = False,
+    is_redacted: bool = False,
+) -> Generator[Run, None, None]:
+    """The chosen run, or each; the payloads of one can be read until the next is asked for."""
     with open_sources(paths) as sources:
+        if is_redacted:
+            _redact(sources)
         found = find_runs(sources)
-        number = chosen(found, run_number)
         wanted = parse_ranks(ranks) if ranks else None
-        spans = [s for s in found[number] if wanted is None or s.rank is None or s.rank in wanted]
-        if not spans:
-            raise InputError(f"--ranks {ranks}: no log of these ranks; there are {_ranks_of(found[number])}")
-        run = load_run(spans, number, sources.health, progress_of(sys.stderr))
-        if wanted is not None:
-            run.ranks = [rank for rank in run.ranks if rank.number is None or rank.number in wanted]
-        yield run
+        for number in range(len(found)) if is_all else [chosen(found, run_number)]:
+            spans = [s for s in found[number] if wanted is None or s.rank is None or s.rank in wanted]
+            if not spans:
+                raise InputError(f"--ranks {ranks}: no log of these ranks; there are {_ranks_of(found[number])}")
+            run = load_run(spans, number, sources.health, progress_of(sys.stderr, "MB read", 1e6))
+            if wanted is not None:
+                run.ranks = [rank for rank in run.ranks if rank.number is None or rank.number in wanted]
+            yield run
+
+
+def _redact(sources: Sources) -> None:
+    """Puts redacted copies in the place of the logs, and tells what was replaced."""
+    counts: Counter[str] = Counter()
+    folder = sources.scratch / "redacted"
+    folder.mkdir()
+    for number, file in enumerate(sources.files):
+        if file.kind == "trace":
+            copy = folder / f"{number}.log"
+            counts += redact(file.path, copy)
+            name = Path(file.name).name
+            sources.files[number] = replace(file, path=copy, name=name, folder="redacted", size=copy.stat().st_size)
+    told = ", ".join(f"{name} {count} times" for name, count in counts.most_common()) or "nothing"
+    click.echo(f"tracewise: redacted {told}", err=True)
 
 
 def chosen(found: list[list[FileSpan]], number: int | None) -> int:
@@ -74,8 +109,8 @@ def parse_ranks(text: str) -> set[int]:
     return ranks
 
 
-def progress_of(stream: Any) -> Callable[[int, int], None] | None:
-    """Tells how much is read, at most ten times a second and only to a terminal."""
+def progress_of(stream: Any, what: str, unit: float = 1.0) -> Callable[[int, int], None] | None:
+    """Tells how much is done, at most ten times a second and only to a terminal."""
     if not stream.isatty():
         return None
     last = 0.0
@@ -85,8 +120,10 @@ def progress_of(stream: Any) -> Callable[[int, int], None] | None:
         now = time.monotonic()
         if now - last > PROGRESS_S:
             last = now
-            stream.write(f"\r{done / max(total, 1):4.0%} of {total / 1e6:.0f} MB read")
+            stream.write(f"\r{done / max(total, 1):4.0%} of {total / unit:.0f} {what}\033[K")
             stream.flush()
+        if done >= total:
+            stream.write("\r\033[K")
 
     return tell
 

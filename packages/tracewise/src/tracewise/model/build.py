@@ -1,62 +1,14 @@
-"""Records to the parts of a run, one file at a time. One handler a kind; what a handler cannot read is noted."""
+"""Records to the parts of a run, one file at a time: which process, compilation and attempt each belongs to."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
-import re
-from collections.abc import Callable
-from typing import Any
-
-from tracewise.model.catalogue import CACHE_ARTIFACT, CONFIG_FIELDS, KINDS, STACKS
-from tracewise.model.entities import (
-    Attempt,
-    BreakText,
-    CacheEvent,
-    Compilation,
-    ExportFact,
-    Expression,
-    LogFile,
-    Rank,
-    Record,
-    Run,
-    Stack,
-    Symbol,
-    SymbolGuard,
-)
-from tracewise.model.fields import Fields, StackReader
+from tracewise.model.catalogue import KINDS
+from tracewise.model.contents import Contents
+from tracewise.model.entities import Attempt, Compilation, LogFile, Rank, Record, Run
 from tracewise.model.ids import CompileId, id_of_envelope, parse_compile_id
+from tracewise.model.record_reader import RecordReader
 from tracewise.model.spans import SpanBuilder
 from tracewise.read.grammar import LogRecord, parse_json
-
-MAX_LITERAL_BYTES = 1 << 20
-METRIC_TEXT = 20_000
-MAX_CONFIGS = 100
-RECOMPILE_LIMIT = re.compile(r'"recompile_limit": (\d{1,9})\b')
-INPUT_FIELDS = (
-    "ndim", "dtype", "device", "size", "stride", "storage", "is_leaf", "requires_grad", "is_parameter", "is_view",
-    "base", "dynamo_hint_overrides",
-)  # fmt: skip
-BREAK_ARTIFACTS = frozenset(
-    (
-        "dynamo_graph_break_reason",
-        "dynamo_error",
-        "eager_compile_backwards_failure",
-        "fx_interpreter_error",
-        "inductor_spmd_graph_mismatch",
-        "invoke_subgraph_backward_duplicate",
-    )
-)
-EXPORT_KINDS = frozenset(
-    (
-        "missing_fake_kernel",
-        "mismatched_fake_kernel",
-        "propagate_real_tensors",
-        "propagate_real_tensors_provenance",
-        "guard_on_data_dependent_error",
-    )
-)
 
 
 class FileBuilder:
@@ -68,39 +20,21 @@ class FileBuilder:
         self.ranks: dict[tuple[int, int | None], Rank] = {}
         self._spans: dict[tuple[int, int | None], SpanBuilder] = {}
         self._key: tuple[int, int | None] = (0, None)
-        self._record: LogRecord | None = None
         self._ids: dict[CompileId, CompileId] = {}
         self._uses: dict[tuple[int, int | None], int] = {}
-        self._stack_reader = StackReader(self._on_missing_string, self._on_bad_field)
-        self._handlers: dict[str, Callable[[LogRecord, Record, Compilation], None]] = {
-            "dynamo_start": self._dynamo_start,
-            "compilation_metrics": self._metrics,
-            "bwd_compilation_metrics": self._backward_metrics,
-            "aot_autograd_backward_compilation_metrics": self._backward_metrics,
-            "artifact": self._artifact,
-            "create_symbol": self._symbol,
-            "create_unbacked_symbol": self._symbol,
-            "guard_added": self._guard,
-            "guard_added_fast": self._guard,
-            "symbolic_shape_specialization": self._specialization,
-            "expression_created": self._expression,
-            "describe_tensor": self._tensor,
-            "describe_source": self._source,
-            "exported_program": self._export,
-            "export": self._export,
-            **dict.fromkeys(EXPORT_KINDS, self._export_fact),
-        }
+        self._reader = RecordReader(file)
+        self._contents = Contents(run, self._reader)
 
     def add(self, log: LogRecord) -> None:
         """Take one record in."""
-        self._record = log
+        self._reader.record = log
         self.file.records += 1
         if not self.file.started_us:
             self.file.started_us = log.time_us
         self.file.ended_us = max(self.file.ended_us, log.time_us)
         rank = log.envelope.get("rank")
         if rank is not None and (type(rank) is not int or rank < 0):
-            self._on_bad_field("rank")
+            self._reader.on_bad_field("rank")
             rank = None
         if log.kind == "str":
             return
@@ -174,7 +108,7 @@ class FileBuilder:
             event, _ = parse_json(log.payload)
         except ValueError:
             if not log.is_damaged:
-                self._note("bad_payload")
+                self._reader.note("bad_payload")
             return
         builder = self._spans.get(self._key)
         if builder is None:
@@ -187,7 +121,7 @@ class FileBuilder:
             id = self._id_after_reset(log, id)
         reason = builder.add(event, id.compilation)
         if reason and not log.is_damaged:
-            self._note(reason)
+            self._reader.note(reason)
         # A compilation may have left nothing but events before its process died.
         if not id.is_empty:
             self._compilation(id.compilation, log)
@@ -209,7 +143,7 @@ class FileBuilder:
             name = name_value if isinstance(name_value, str) else ""
             encoding = encoding_value if isinstance(encoding_value, str) else ""
         elif log.value is not None and kind is not None:
-            self._on_bad_field("")
+            self._reader.on_bad_field("")
         record = Record(
             self.file.number, log.line, log.offset, log.length, log.payload_offset, log.payload_length, log.time_us,
             log.kind, name, id, log.md5, log.flags, encoding,
@@ -219,9 +153,7 @@ class FileBuilder:
         if attempt is None:
             attempt = unit.attempts[id.attempt] = Attempt(id.attempt, log.time_us)
         attempt.records.append(record)
-        handler = self._handlers.get(log.kind)
-        if handler is not None:
-            handler(log, record, unit)
+        self._contents.read(log, record, unit)
 
     def _compilation(self, id: CompileId, log: LogRecord) -> Compilation:
         rank = self.ranks.get(self._key)
@@ -239,7 +171,7 @@ class FileBuilder:
     def _id(self, log: LogRecord) -> CompileId:
         id, bad = id_of_envelope(log.envelope)
         for name in bad:
-            self._on_bad_field(name)
+            self._reader.on_bad_field(name)
         use = self._uses.get(self._key)
         if use and not id.is_empty:
             id = id._replace(use=use)
@@ -253,215 +185,6 @@ class FileBuilder:
             return id
         self._uses[self._key] = self._uses.get(self._key, 0) + 1
         return self._id(log)
-
-    # Handlers.
-
-    def _dynamo_start(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        stack = self._stack(self._fields(log).get("stack"))
-        unit.attempts[record.id.attempt].stack = stack
-        if stack and not unit.stack:
-            unit.stack = stack
-
-    def _metrics(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        unit.metrics = _kept_metrics(fields) or {"compile_id": None}
-        unit.metrics_record = record
-        unit.restart_reasons = _texts_of(fields.get("restart_reasons"))
-        for name in CONFIG_FIELDS:
-            text = fields.get(name)
-            if isinstance(text, str) and text:
-                unit.configs[name] = self._config(text)
-        if limit := RECOMPILE_LIMIT.search(fields.shown("dynamo_config")):
-            unit.recompile_limit = int(limit[1])
-        for name in ("start_time_us", "end_time_us", "duration_us", "graph_op_count"):
-            fields.number(name)
-        for name in ("co_name", "co_filename", "fail_type", "fail_reason"):
-            fields.text(name)
-
-    def _config(self, text: str) -> str:
-        """The digest under which the run keeps a config: most compilations share one."""
-        digest = hashlib.sha1(text.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:16]
-        if len(self.run.configs) < MAX_CONFIGS:
-            self.run.configs.setdefault(digest, text)
-        return digest
-
-    def _backward_metrics(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        unit.backward_metrics = _kept_metrics(self._fields(log))
-
-    def _artifact(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        name = record.name
-        if name in BREAK_ARTIFACTS:
-            unit.breaks.append(BreakText(name, self._payload_text(log), record.id.attempt, record))
-        elif match := CACHE_ARTIFACT.match(name):
-            self._cache(log, record, unit, match["cache"], match["state"])
-        elif name in ("recompile_reasons", "compiled_autograd_compile_reasons"):
-            unit.recompile_reasons += _texts_of(self._payload_text(log))
-        elif name == "torch_version":
-            fields = Fields(self._payload_json(log), self._on_bad_field)
-            self.run.torch_version = fields.text("pytorch_version") or self.run.torch_version
-            self.run.torch_commit = fields.text("commit") or self.run.torch_commit
-        elif name == "inductor_collective_schedule":
-            schedule = self._payload_json(log)
-            if isinstance(schedule, list):
-                unit.collectives.append((record, [op for op in schedule if isinstance(op, str)]))
-            elif schedule is not None:
-                self._note("bad_payload")
-
-    def _cache(self, log: LogRecord, record: Record, unit: Compilation, cache: str, state: str) -> None:
-        fields = Fields(self._payload_json(log), self._on_bad_field)
-        # What the entry took to make: a hit saves it, a miss has just paid it.
-        saved = fields.number("time_taken_ns")
-        unit.caches.append(
-            CacheEvent(
-                cache,
-                state,
-                fields.text("key"),
-                fields.shown("cache_bypass_reason") or fields.shown("cache_bypass_exception_type"),
-                saved / 1000 if state == "hit" and saved is not None else None,
-                record,
-            )
-        )
-
-    def _symbol(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        unit.symbols.append(
-            Symbol(
-                fields.text("symbol"),
-                fields.shown("val"),
-                fields.text("vr"),
-                fields.texts("source"),
-                log.kind == "create_symbol",
-                self._site_stack(fields),
-                record,
-            )
-        )
-
-    def _guard(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        unit.guards.append(
-            SymbolGuard(
-                "guard",
-                fields.text("expr"),
-                "",
-                "",
-                fields.text("prefix"),
-                _sources(fields.mapping("symbol_to_sources")),
-                fields.mapping("frame_locals"),
-                fields.integer("expr_node_id"),
-                self._site_stack(fields),
-                record,
-            )
-        )
-        # The detailed kind and the fast one tell of one guard when both are written.
-        if len(unit.guards) > 1 and record.kind == "guard_added_fast":
-            before = unit.guards[-2]
-            if before.record.kind == "guard_added" and before.expression == unit.guards[-1].expression:
-                unit.guards.pop()
-
-    def _specialization(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        symbol = fields.text("symbol")
-        sources = {symbol: fields.texts("sources")}
-        unit.guards.append(
-            SymbolGuard(
-                "specialization",
-                symbol,
-                fields.shown("value"),
-                fields.text("reason"),
-                "",
-                sources,
-                {},
-                None,
-                self._site_stack(fields),
-                record,
-            )
-        )
-
-    def _expression(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        result_id = fields.integer("result_id")
-        if result_id is not None:
-            self.run.expressions[result_id] = Expression(
-                fields.text("result"),
-                result_id,
-                fields.text("method"),
-                fields.texts("arguments"),
-                fields.integers("argument_ids"),
-                self._site_stack(fields),
-            )
-
-    def _export_fact(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        names = set(fields.names)
-        self.run.export_facts.append(
-            ExportFact(
-                log.kind,
-                fields.text("op" if "op" in names else "expr"),
-                fields.shown("result"),
-                fields.shown("reason") or fields.shown("unhinted_expr"),
-                fields.integer("expr_node_id" if "expr_node_id" in names else "expr_id"),
-                _sources(fields.mapping("symbol_to_sources")),
-                fields.mapping("frame_locals"),
-                self._site_stack(fields),
-                record,
-            )
-        )
-
-    def _export(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        self.run.export_records.append(record)
-
-    def _tensor(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        describer, number = fields.integer("describer_id"), fields.integer("id")
-        if describer is not None and number is not None:
-            row = {name: value for name in INPUT_FIELDS if (value := fields.get(name)) is not None}
-            unit.inputs.setdefault((describer, number), {}).update(row)
-
-    def _source(self, log: LogRecord, record: Record, unit: Compilation) -> None:
-        fields = self._fields(log)
-        describer, number = fields.integer("describer_id"), fields.integer("id")
-        if describer is not None and number is not None:
-            unit.inputs.setdefault((describer, number), {})["source"] = fields.text("source")
-
-    # Reading.
-
-    def _fields(self, log: LogRecord) -> Fields:
-        return Fields(log.value, self._on_bad_field)
-
-    def _stack(self, value: Any) -> Stack:
-        assert self._record is not None, "a stack is read from the record at hand"
-        return self._stack_reader.read(value, self._record.strings)
-
-    def _site_stack(self, fields: Fields) -> Stack:
-        """The user's stack, or the whole one where torch left it empty."""
-        return self._stack(fields.get("user_stack")) or self._stack(fields.get("stack"))
-
-    def _payload_text(self, log: LogRecord) -> str:
-        return (log.payload or b"").decode("utf-8", "replace")
-
-    def _payload_json(self, log: LogRecord) -> Any:
-        if log.payload is None:
-            return None
-        try:
-            return parse_json(log.payload)[0]
-        except ValueError:
-            if not log.is_damaged:
-                self._note("bad_payload")
-            return None
-
-    def _note(self, reason: str) -> None:
-        assert self._record is not None, "an oddity is noted of the record at hand"
-        self.file.health.note(reason, self.file.name, self._record.line, (self._record.payload or b"")[:200])
-
-    def _on_bad_field(self, name: str) -> None:
-        assert self._record is not None, "a field is read from the record at hand"
-        kind = self._record.kind
-        full = f"{kind}.{name}" if name else kind
-        self.file.health.note_name("bad_field", full[:200], self.file.name, self._record.line)
-
-    def _on_missing_string(self, number: int) -> None:
-        assert self._record is not None, "a text is looked up for the record at hand"
-        self.file.health.note("no_strings", self.file.name, self._record.line, str(number)[:50].encode())
 
 
 def merge(mine: Compilation, other: Compilation) -> None:
@@ -481,43 +204,3 @@ def merge(mine: Compilation, other: Compilation) -> None:
     mine.inputs.update(other.inputs)
     mine.started_us = min(filter(None, (mine.started_us, other.started_us)), default=0)
     mine.ended_us = max(mine.ended_us, other.ended_us)
-
-
-def _kept_metrics(fields: Fields) -> dict[str, Any]:
-    """The fields that have a value, without the embedded configs and with long texts cut."""
-    kept = {}
-    for name in fields.names:
-        value = fields.get(name)
-        if value is None or name in CONFIG_FIELDS:
-            continue
-        kept[name] = value[:METRIC_TEXT] if isinstance(value, str) else value
-    return kept
-
-
-def _sources(value: dict[str, Any]) -> dict[str, list[str]]:
-    """Symbol to its sources: lists in new logs, one text in old ones."""
-    return {
-        symbol: [s for s in sources if isinstance(s, str)] if isinstance(sources, list) else [str(sources)]
-        for symbol, sources in value.items()
-    }
-
-
-def _texts_of(value: Any) -> list[str]:
-    """A list of texts that may come as a list, as JSON of one, as Python's text of one, or as one text."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("[") and len(text) < MAX_LITERAL_BYTES:
-            for read in (json.loads, ast.literal_eval):
-                try:
-                    value = read(text)
-                    break
-                except (ValueError, SyntaxError, RecursionError, MemoryError):
-                    continue
-    if isinstance(value, str):
-        return [value] if value.strip() else []
-    if isinstance(value, list):
-        return [item for item in value if isinstance(item, str)]
-    return []
-
-
-assert STACKS.split() == ["user_stack", "stack"], "_site_stack reads these two"

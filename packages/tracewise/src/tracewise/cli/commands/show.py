@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tracewise.cli.inputs import opened_run, parse_ranks
+from tracewise.find.answers import Answers, find_answers
 from tracewise.model.entities import Compilation, Record, Run
 from tracewise.model.ids import CompileId, parse_compile_id
 from tracewise.model.payloads import Payloads
@@ -41,7 +42,8 @@ def command(
         raise click.UsageError("--artifact needs the ID of a compilation, such as '[0/0]'")
     with opened_run((path,), run_number) as run:
         if id is None:
-            click.echo(to_json(overview(run)) if as_json else "\n".join(overview_lines(run)))
+            answers = find_answers(run)
+            click.echo(to_json(answers.as_json()) if as_json else "\n".join(overview_lines(answers)))
             return
         unit = find_compilation(run, id, rank)
         if artifact is not None:
@@ -50,31 +52,30 @@ def command(
             click.echo(to_json(details(run, unit)) if as_json else "\n".join(detail_lines(unit)))
 
 
-def overview(run: Run) -> dict[str, Any]:
-    """The facts of a run."""
-    return {
-        "folder": run.folder,
-        "torch_version": run.torch_version,
-        "ranks": [rank.number for rank in run.ranks],
-        "files": [{"name": file.name, "size": file.size, "records": file.records} for file in run.files],
-        "compilations": [_row(unit) for unit in run.compilations],
-        "health": run.health.as_json(),
-    }
-
-
-def overview_lines(run: Run) -> Iterator[str]:
-    """The facts of a run as text."""
-    units = run.compilations
-    functions = {(unit.rank, unit.site and unit.site.place, unit.function) for unit in units}
-    seconds = sum(unit.duration_us or 0 for unit in units) / 1e6
+def overview_lines(answers: Answers) -> Iterator[str]:
+    """The overview of a run as text."""
+    run = answers.run
     version = run.torch_version or "of unknown version"
     yield f"{run.folder}: torch {version}, {len(run.files)} files, {run.size / 1e6:.1f} MB"
-    yield f"{len(functions)} functions compiled {len(units)} times in {seconds:.1f} s on {len(run.ranks)} ranks"
+    yield (
+        f"{answers.functions} functions compiled {len(run.compilations)} times in {answers.compile_us / 1e6:.1f} s"
+        + (f" on {len(run.ranks)} ranks" if run.is_distributed else "")
+        + f"; {len(answers.problems)} problems; {answers.recompilations} recompilations"
+        + (f"; {answers.unfinished} never finished" if answers.unfinished else "")
+    )
     damage = run.health.damage
     if damage:
         yield "not understood: " + ", ".join(f"{name} {count}" for name, count in sorted(damage.items()))
+    if answers.export:
+        yield f"export: {answers.export.verdict}" + "".join(f"\n  {reason}" for reason in answers.export.reasons)
+    for problem in answers.problems:
+        yield ""
+        yield f"{problem.severity} {problem.id}: {problem.headline}"
+        if problem.site:
+            yield f"  {problem.site.place}  {problem.site.text}".rstrip()
+        yield from (f"  help: {hint}" for hint in problem.hints[:2])
     yield ""
-    for unit in units:
+    for unit in run.compilations:
         site = unit.site
         seconds_text = "" if unit.duration_us is None else f"{unit.duration_us / 1e6:9.3f} s"
         rank = "" if unit.rank is None else f"rank {unit.rank}  "
