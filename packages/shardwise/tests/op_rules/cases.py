@@ -93,6 +93,8 @@ class Case:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     differentiable: bool = True
+    sharded: bool = False
+    """It is tried with sharded operands, too; false where a table of ``test_dims_*`` does that."""
     planted: OpRule | None = None
     """A rule to try in place of the rules'."""
 
@@ -190,6 +192,12 @@ class Case:
 
 
 def case(
-    op: str, fn: Callable[..., Any], *args: Any, note: str = "", differentiable: bool = True, **kwargs: Any
+    op: str,
+    fn: Callable[..., Any],
+    *args: Any,
+    note: str = "",
+    differentiable: bool = True,
+    sharded: bool = False,
+    **kwargs: Any,
 ) -> Case:
-    return Case(op, fn, args, kwargs, note, differentiable)
+    return Case(op, fn, args, kwargs, note, differentiable, sharded)

@@ -14,6 +14,7 @@ from shardwise.oracle.local_types import check_claim
 from shardwise.types.placement import P, R
 from shardwise.types.placement import PerMeshAxisLocalSpmdType as Place
 
+from .agreement import assert_agreement
 from .all_cases import CASES, Placements, combinations
 from .cases import Case
 from .exceptions import TRUE_BUT_REFUSED, WITHOUT_CASE
@@ -80,6 +81,11 @@ def test_what_a_rule_refuses_is_not_always_true(case: Case):
         assert missing, "the exception is out of date"
     else:
         assert not missing, "true, and refused without a reason"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.sharded], ids=str)
+def test_sharded_operands_give_what_a_rule_says(case: Case):
+    assert_agreement(case.call, case.values(TRIALS[0][0]))
 
 
 PLANTED = [
