@@ -108,10 +108,11 @@ def queries(folder: Path, rows: int, rounds: int) -> None:
 
 
 def logs(folder: Path, ranks: int) -> None:
-    """A log of half a megabyte for each rank, until its tables can be asked."""
+    """A log of half a megabyte for each rank, each a process of its own, until their tables can be asked."""
     text = lzma.decompress(LOG.read_bytes())
     for rank in range(ranks):
         own = re.sub(rb'"rank": 1\b', b'"rank": %d' % rank, text)
+        own = re.sub(rb"^(V\d{4} \S+ )\d+", b"\\g<1>%d" % (10_000 + rank), own, flags=re.MULTILINE)
         (folder / f"dedicated_log_torch_trace_rank_{rank}_abcdefgh.log").write_bytes(own)
     with open_sources([str(folder)]) as sources, Database() as database:
         found = cost(lambda: fill(database, sources))

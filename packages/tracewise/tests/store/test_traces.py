@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tracewise.cli.commands.table import command
 from tracewise.model.runs import find_runs, load_run
+from tracewise.read.health import Health
 from tracewise.read.source import open_sources
 from tracewise.store import load
 from tracewise.store.database import Database
@@ -54,7 +55,9 @@ def as_plain(batches):
 def test_rows_are_the_same_however_many_processes_read(folder, monkeypatch, processes):
     monkeypatch.setattr(load, "SMALL_BYTES", 0)
     with open_sources([str(folder)]) as sources:
-        found = as_plain(read_batches(logs_of(find_runs(sources)), processes=processes))
+        health = Health()
+        found = as_plain(read_batches(logs_of(find_runs(sources)), health, processes=processes))
+    assert health.is_clean
     expected = expected_rows(folder)
     assert {name: len(lines) for name, lines in found.items()} == {name: len(lines) for name, lines in expected.items()}
     assert found == expected
@@ -74,6 +77,18 @@ def test_the_database_holds_them(folder):
     names = TABLES["events"].names
     places = [names.index(name) for name in ("compile_id", "kind", "line")]
     assert found == [tuple(row[place] for place in places) for row in expected["events"]]
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.processes)])
+def test_what_was_not_understood_is_counted(folder, monkeypatch, processes):
+    monkeypatch.setattr(load, "SMALL_BYTES", 0)
+    for log in folder.iterdir():
+        log.write_bytes(log.read_bytes() + b"V1122 04:00:00.000000 1 torch/x.py:1] {broken}\n")
+    health = Health()
+    with open_sources([str(folder)]) as sources:
+        for _ in read_batches(logs_of(find_runs(sources)), health, processes=processes):
+            pass
+    assert health.damage["bad_json"] == 2
 
 
 def test_a_payload_is_read_from_its_log(tmp_path):
@@ -121,7 +136,7 @@ def test_what_no_column_can_hold_costs_its_cell_only(tmp_path):
 def test_parquet_holds_all_rows_and_the_schema(folder, tmp_path):
     out = tmp_path / "out"
     with open_sources([str(folder)]) as sources:
-        written = write_parquet(out, read_batches(logs_of(find_runs(sources)), processes=1), TABLES)
+        written = write_parquet(out, read_batches(logs_of(find_runs(sources)), Health(), processes=1), TABLES)
     expected = expected_rows(folder)
     assert written == {name: len(lines) for name, lines in expected.items()}
     schema = json.loads((out / "schema.json").read_text())

@@ -16,6 +16,7 @@ import click
 from tracewise.model.entities import Run
 from tracewise.model.runs import FileSpan, find_runs, load_run
 from tracewise.read.archive import InputError
+from tracewise.read.health import Health
 from tracewise.read.redact import redact
 from tracewise.read.source import Sources, open_sources
 
@@ -126,6 +127,13 @@ def progress_of(stream: Any, what: str, unit: float = 1.0) -> Callable[[int, int
             stream.write("\r\033[K")
 
     return tell
+
+
+def tell_damage(health: Health) -> None:
+    """Says on stderr what of the input could not be understood; nothing if all could."""
+    if health.damage:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(health.damage.items()))
+        click.echo(f"tracewise: not all could be understood: {told}", err=True)
 
 
 def _ranks_of(spans: list[FileSpan]) -> str:

@@ -192,10 +192,13 @@ def time_us_sql(time: TimeColumn) -> Sql:
     return sql(f"CAST(floor({{0}} * {denominator}) AS BIGINT)", name)
 
 
+_MAKERS = {"TIMESTAMP": "make_timestamp", "TIMESTAMP WITH TIME ZONE": "make_timestamptz"}
+
+
 def time_bound(time: TimeColumn, time_us: int) -> Sql:
     """A moment in the unit of the column: compared bare, it lets the database skip files by their statistics."""
     if time.unit is TimeUnit.TIMESTAMP:
-        return time_value(time_us)
+        return Sql(f"{_MAKERS.get(time.column.type, 'make_timestamp')}(CAST(? AS BIGINT))", (time_us,))
     numerator, denominator = UNITS_PER_US[time.unit]
     if denominator == 1:
         return Sql("?", (time_us * numerator,))
@@ -204,7 +207,9 @@ def time_bound(time: TimeColumn, time_us: int) -> Sql:
 
 
 def period_sql(time: TimeColumn, period: Period) -> Sql:
-    column = quoted(time.column.name) if time.column.kind is Kind.NUMBER else column_value(time.column)
+    """The predicate of rows within a period, on the bare column wherever its type can be compared as it is."""
+    is_bare = time.column.kind is Kind.NUMBER or time.column.type in _MAKERS
+    column = quoted(time.column.name) if is_bare else column_value(time.column)
     start, end = time_bound(time, period.start_us), time_bound(time, period.end_us)
     return sql("({0} >= {1} AND {0} < {2})", column, start, end)
 

@@ -53,12 +53,14 @@ def logs_of(runs: Sequence[Sequence[FileSpan]]) -> list[Log]:
     ]
 
 
-def read_batches(logs: Sequence[Log], tables: Iterable[str] = TABLES, processes: int | None = None) -> Iterator[Batch]:
-    """The rows of ``tables`` of all logs, in order of the logs. Oddities of the logs are in their ``flags``."""
+def read_batches(
+    logs: Sequence[Log], health: Health, tables: Iterable[str] = TABLES, processes: int | None = None
+) -> Iterator[Batch]:
+    """The rows of ``tables`` of all logs, in order of the logs; ``health`` takes in what was odd in them."""
     wanted = tuple(tables)
     processes = min(processes or os.cpu_count() or 1, len(logs))
     if processes <= 1 or sum(log.span.source.size for log in logs) <= SMALL_BYTES:
-        yield from _batches_of(logs, wanted)
+        yield from _batches_of(logs, wanted, health)
         return
     packs = _packs(logs, processes * PACKS_A_PROCESS)
     # Spawned, not forked: the parent has threads of a database and of a server.
@@ -68,7 +70,8 @@ def read_batches(logs: Sequence[Log], tables: Iterable[str] = TABLES, processes:
         ProcessPoolExecutor(processes, mp_context=context) as pool,
     ):
         jobs = [(pack, wanted, Path(folder) / str(number)) for number, pack in enumerate(packs)]
-        for written in pool.map(_write_pack, *zip(*jobs, strict=True)):
+        for written, oddities in pool.map(_write_pack, *zip(*jobs, strict=True)):
+            health.add(oddities)
             for table, run, path in written:
                 with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
                     for batch in stream:
@@ -89,11 +92,12 @@ def _packs(logs: Sequence[Log], count: int) -> list[list[Log]]:
     return packs
 
 
-def _batches_of(logs: Iterable[Log], tables: Sequence[str]) -> Iterator[Batch]:
+def _batches_of(logs: Iterable[Log], tables: Sequence[str], health: Health) -> Iterator[Batch]:
     """One log after another; the rows of small logs share a batch."""
     waiting: dict[tuple[str, int], list[pa.Table]] = {}
     for log in logs:
-        run = load_run([log.span], log.run, Health())
+        run = load_run([log.span], log.run)
+        health.add(run.health)
         for table in tables:
             held = waiting.setdefault((table, log.run), [])
             for batch in batches(TABLES[table], rows(run, table)):
@@ -106,12 +110,13 @@ def _batches_of(logs: Iterable[Log], tables: Sequence[str]) -> Iterator[Batch]:
             yield Batch(table, number, pa.concat_tables(held))
 
 
-def _write_pack(logs: Sequence[Log], tables: Sequence[str], folder: Path) -> list[tuple[str, int, Path]]:
-    """The batches of a pack as Arrow streams, one a table and run: (table, run, path)."""
+def _write_pack(logs: Sequence[Log], tables: Sequence[str], folder: Path) -> tuple[list[tuple[str, int, Path]], Health]:
+    """The batches of a pack as Arrow streams, one a table and run: (table, run, path); and what was odd."""
     folder.mkdir()
+    health = Health()
     writers: dict[tuple[str, int], pa.ipc.RecordBatchStreamWriter] = {}
     paths: list[tuple[str, int, Path]] = []
-    for batch in _batches_of(logs, tables):
+    for batch in _batches_of(logs, tables, health):
         key = (batch.table, batch.run)
         if key not in writers:
             path = folder / f"{batch.table}-{batch.run}.arrows"
@@ -120,4 +125,4 @@ def _write_pack(logs: Sequence[Log], tables: Sequence[str], folder: Path) -> lis
         writers[key].write_table(batch.rows.combine_chunks())
     for writer in writers.values():
         writer.close()
-    return paths
+    return paths, health

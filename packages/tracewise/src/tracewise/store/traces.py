@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tracewise.model.runs import file_span
 from tracewise.read.clock import find_clock
+from tracewise.read.health import Health
 from tracewise.read.source import SourceFile
 from tracewise.store.database import LOADED_SCHEMA, Database, identifier
 from tracewise.store.load import Batch, Log, read_batches
@@ -32,6 +33,7 @@ class TraceTables:
 
     def __init__(self, database: Database, logs: Sequence[Log], processes: int | None = None) -> None:
         self.database, self.logs, self.processes = database, list(logs), processes
+        self.health = Health()
         self._paths = {log.span.source.name: log.span.source.path for log in logs}
         for table in TABLES.values():
             columns = ", ".join(f"{identifier(column.name)} {SQL_TYPES[column.type]}" for column in table.columns)
@@ -49,7 +51,7 @@ class TraceTables:
 
     def load(self) -> None:
         """Read all logs."""
-        for batch in read_batches(self.logs, processes=self.processes):
+        for batch in read_batches(self.logs, self.health, processes=self.processes):
             self._insert(batch)
         self._refresh()
 
@@ -70,7 +72,7 @@ class TraceTables:
         connection.execute("BEGIN TRANSACTION")
         try:
             self._delete(log.span.source.name for log in changed)
-            for batch in read_batches(changed, processes=self.processes):
+            for batch in read_batches(changed, Health(), processes=self.processes):
                 self._insert(batch)
         except BaseException:
             connection.execute("ROLLBACK")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewise.cli.inputs import path_arguments
+from tracewise.cli.inputs import path_arguments, tell_damage
 from tracewise.read.archive import InputError
 from tracewise.read.source import open_sources
 
@@ -73,6 +73,8 @@ def command(
         started = time.monotonic()
         traces = fill(database, sources, processes)
         database.lock()
+        if traces:
+            tell_damage(traces.health)
         _tell(f"{_counts(database.tables.values())} in {time.monotonic() - started:.1f} s")
         listener = stack.enter_context(_listener(host, port))
         bound_port = listener.getsockname()[1]
@@ -117,7 +119,10 @@ def _log_zone(traces: TraceTables | None) -> tzinfo:
 def _follow(traces: TraceTables) -> None:
     while True:
         started = time.monotonic()
-        traces.follow()
+        try:
+            traces.follow()
+        except Exception as error:  # a log that went away, or a full disk, must not end the following for good
+            _tell(f"the logs could not be read again ({error}); the tables stay as they were")
         time.sleep(max(FOLLOW_S, (time.monotonic() - started) / FOLLOW_SHARE))
 
 

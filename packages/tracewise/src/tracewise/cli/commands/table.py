@@ -9,7 +9,7 @@ from typing import IO
 
 import click
 
-from tracewise.cli.inputs import chosen, opened_run, parse_ranks, path_arguments, run_options
+from tracewise.cli.inputs import chosen, opened_run, parse_ranks, path_arguments, run_options, tell_damage
 from tracewise.model.runs import find_runs
 from tracewise.read.archive import InputError
 from tracewise.read.json_text import to_json
@@ -82,7 +82,8 @@ def write_parquet_folder(paths: tuple[str, ...], name: str, output: str, number:
         if not logs:
             raise InputError(f"--ranks {ranks}: no log of these ranks")
         names = list(TABLES) if name == "all" else [name]
-        rows_of = write_parquet(Path(output), read_batches(logs, names), names)
+        rows_of = write_parquet(Path(output), read_batches(logs, sources.health, names), names)
+        tell_damage(sources.health)
     click.echo(f"{', '.join(f'{count:,} {table}' for table, count in rows_of.items())} written to {output}", err=True)
 
 
