@@ -26,9 +26,9 @@ from pathlib import Path
 import duckdb
 
 from tracewise.explore import statements
+from tracewise.explore.answers.compute import compute
 from tracewise.explore.bind import bind, choose_time
 from tracewise.explore.engine import Engine
-from tracewise.explore.results import compute
 from tracewise.explore.timeparse import Clock
 from tracewise.explore.url import parse_query
 from tracewise.read.source import open_sources

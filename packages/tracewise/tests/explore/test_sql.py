@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracewise.explore import statements
+from tracewise.explore.answers.compute import compute
 from tracewise.explore.bind import Bound, bind, choose_time
 from tracewise.explore.engine import Engine, QueryError
 from tracewise.explore.query import Aggregate, Derived, Filter, Having, Measure, Op, Order, Query, View
-from tracewise.explore.results import compute
 from tracewise.explore.timeparse import Clock, time_text
 from tracewise.explore.url import parse_query, query_string
 

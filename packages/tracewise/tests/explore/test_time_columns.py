@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tracewise.explore import statements
+from tracewise.explore.answers.compute import compute
 from tracewise.explore.bind import bind, choose_time
 from tracewise.explore.engine import Engine
 from tracewise.explore.query import Filter, Op, Query, View
-from tracewise.explore.results import compute
 from tracewise.explore.timeparse import Clock, epoch_us
 from tracewise.store.database import Database
 

@@ -18,12 +18,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tracewise.explore import pages, statements
+from tracewise.explore.answers.compute import compute
 from tracewise.explore.bind import Bound, Named, bind, choose_time
 from tracewise.explore.engine import Engine, QueryError, QueryStopped, Session, Stop, only_select
 from tracewise.explore.export import result_csv, result_json
 from tracewise.explore.expr import ColumnRef
+from tracewise.explore.links import table_link
 from tracewise.explore.query import Query
-from tracewise.explore.results import NothingToShow, Result, compute
+from tracewise.explore.results import NothingToShow, Result
 from tracewise.explore.security import Access, Guard
 from tracewise.explore.text import cell_text
 from tracewise.explore.timeparse import Clock
@@ -70,7 +72,7 @@ class Explorer:
 
     async def index(self, request: Request) -> Response:
         if len(self.tables) == 1:
-            return RedirectResponse(pages.table_link(next(iter(self.tables))))
+            return RedirectResponse(table_link(next(iter(self.tables))))
         return HTMLResponse(pages.index_html(self.tables.values(), self.log_zone))
 
     async def table(self, request: Request) -> Response:
@@ -81,7 +83,7 @@ class Explorer:
         canonical = query_string(query)
         if not issues and _query_string(request) not in ("", canonical):
             # A form sends every control; the address keeps what differs from the defaults.
-            return RedirectResponse(f"{pages.table_link(table.name)}?{canonical}", 303)
+            return RedirectResponse(f"{table_link(table.name)}?{canonical}", 303)
         try:
             page = await self.interruptible(request, lambda stop: self.page(table, query, issues, stop))
         except QueryStopped as error:

@@ -1,0 +1,1 @@
+"""Results of queries, computed by a few statements each: a module a view."""
