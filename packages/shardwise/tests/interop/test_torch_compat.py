@@ -1,5 +1,6 @@
 """A canary for every private name of torch: it is there, and does what it is used for."""
 
+import inspect
 import types
 from pathlib import Path
 
@@ -213,6 +214,14 @@ def test_tensors_of_torch_func():
     torch.vmap(inside)(torch.ones(2, 3))
     torch.func.grad(derived)(torch.ones(3))
     assert (batched, differentiated, outside) == ([(True, True)], [(False, True)], [False])
+
+
+def test_notes_for_the_compiler_are_arguments_of_higher_order_operators():
+    known = set()
+    for operator in (torch.ops.higher_order.scan, torch.ops.higher_order.map_impl):
+        known |= set(inspect.signature(type(operator).__call__).parameters)
+    since = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+    assert (known >= torch_compat.COMPILERS_NOTES) == since
 
 
 def test_functions_that_are_constants_when_compiled():

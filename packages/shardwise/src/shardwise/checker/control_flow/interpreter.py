@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from shardwise.interop.torch_compat import HigherOrderOperator, tree_leaves, tree_map
+from shardwise.interop.torch_compat import COMPILERS_NOTES, HigherOrderOperator, tree_leaves, tree_map
 
 Function = Callable[..., Any]
 
@@ -65,6 +65,11 @@ def stacked(results: Sequence[Any]) -> Any:
     return tree_map(lambda _: next(leaves), results[0])
 
 
+def without_notes(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a higher-order operator that mean something when nothing is compiled."""
+    return {name: value for name, value in kwargs.items() if name not in COMPILERS_NOTES}
+
+
 RUNS: Mapping[str, Function] = {
     "cond": run_cond,
     "while_loop": run_while_loop,
@@ -83,4 +88,4 @@ class Interpreting(TorchFunctionMode):
         if run is None:
             return func(*args, **(kwargs or {}))
         with self:
-            return run(*args, **(kwargs or {}))
+            return run(*args, **without_notes(kwargs or {}))

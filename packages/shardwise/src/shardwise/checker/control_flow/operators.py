@@ -31,7 +31,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .disagreements import BRANCHES, CARRIES, disagree
 from .dry_run import Laboratory, NotDry
-from .interpreter import RUNS, Interpreting
+from .interpreter import RUNS, Interpreting, without_notes
 from .slices import Slices
 
 Function = Callable[..., Any]
@@ -309,7 +309,7 @@ def _handler(check: Function) -> Handler:
     def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not can_handle((*args, *kwargs.values())):
             return func(*args, **kwargs)
-        return check(session, *args, **kwargs)
+        return check(session, *args, **without_notes(kwargs))
 
     return handle
 

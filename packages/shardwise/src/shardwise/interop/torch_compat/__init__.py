@@ -49,6 +49,7 @@ from .function_modes import no_modes as no_modes
 from .function_modes import no_torch_function as no_torch_function
 from .function_modes import without_torch_function as without_torch_function
 from .functorch import COMPILE_AND_CALL as COMPILE_AND_CALL
+from .functorch import COMPILERS_NOTES as COMPILERS_NOTES
 from .functorch import RUN_DERIVATIVE as RUN_DERIVATIVE
 from .functorch import RUN_VMAP as RUN_VMAP
 from .functorch import UNWRAP_DERIVATIVE as UNWRAP_DERIVATIVE

@@ -45,6 +45,8 @@ RUN_DERIVATIVE = patch_point(
     lost="types in derivatives of torch.func",
     tier=2,
 )
+COMPILERS_NOTES = frozenset({"mutated_arg_indices"})
+"""Arguments of higher-order operators that only the compiler reads: since torch 2.14, what a body writes to."""
 COMPILE_AND_CALL = patch_point(
     "torch._higher_order_ops.utils._hop_compile_and_call",
     purpose="where ``cond``, ``while_loop``, ``scan`` and ``map`` compile what they run",
