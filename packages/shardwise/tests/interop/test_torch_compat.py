@@ -361,3 +361,13 @@ def test_every_accessor_has_its_canary():
     assert public - used - OF_THE_REGISTRY - set(PATCHED) == set()
     tests = Path(__file__).parents[1]
     assert [path for path in ELSEWHERE.values() if not (tests / path).is_file()] == []
+
+
+def test_the_matrix_runs_the_range_that_is_said_to_be_tested():
+    root = Path(__file__).parents[4]
+    ((torches,),) = [
+        line.split("?=")[1:] for line in (root / "Makefile").read_text().splitlines() if line[:7] == "TORCHES"
+    ]
+    assert tuple(torches.split()) == registry.TESTED
+    wanted = registry.TESTED[0].rpartition(".")[0]
+    assert f'"torch>={wanted}"' in (root / "packages/shardwise/pyproject.toml").read_text()

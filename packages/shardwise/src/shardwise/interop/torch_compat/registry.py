@@ -2,7 +2,7 @@
 
 A name is dotted: ``torch._C._len_torch_function_stack``. ``Class:_name`` is an attribute that instances of it get, and
 ``function(_name)`` a parameter. Tier 1 is what every check needs; tier 2 belongs to parts that switch themselves off
-(``checker/patching``) and say so. ``shardwise --version --verbose`` lists what the installed torch does not have.
+(``checker/patching``) and say so. ``shardwise doctor`` lists what the installed torch does not have.
 """
 
 from __future__ import annotations
