@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """``baseline`` and ``value`` are medians in ``unit``; ``ratio`` is the median of the pairwise ratios."""
+    """``baseline`` and ``value`` are medians in ``unit``; ``ratio`` is the median of the pairwise ratios.
+
+    ``mode``  "local" or "global" where one thing is measured with both kinds of types; one line of the table has both.
+    """
 
     group: str
     what: str
@@ -21,6 +24,7 @@ class Row:
     value: float
     ratio: float | None = None
     target: str = ""
+    mode: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -53,9 +57,11 @@ def table(rows: Iterable[Row]) -> str:
         groups.setdefault(row.group, []).append(row)
     lines: list[str] = []
     for group, members in groups.items():
+        lines += [f"**{group}**", ""]
+        if all(row.mode for row in members):
+            lines += [*_by_mode(members), ""]
+            continue
         lines += [
-            f"**{group}**",
-            "",
             "| | baseline | measured | ratio | target |",
             "| --- | ---: | ---: | ---: | --- |",
         ]
@@ -65,3 +71,16 @@ def table(rows: Iterable[Row]) -> str:
             lines.append(f"| {row.what} | {baseline} | {row.value:.1f} {row.unit} | {ratio} | {row.target} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _by_mode(rows: Iterable[Row]) -> list[str]:
+    """One line for the rows of one name, which share a baseline."""
+    lines = ["| | plain | local types | global types | target |", "| --- | ---: | ---: | ---: | --- |"]
+    names: dict[str, list[Row]] = {}
+    for row in rows:
+        names.setdefault(row.what, []).append(row)
+    for name, modes in names.items():
+        first = modes[0]
+        cells = [f"{row.value:.1f} {row.unit} ({row.ratio:.2f})" for row in modes]
+        lines.append(f"| {name} | {first.baseline:.1f} {first.unit} | {' | '.join(cells)} | {first.target} |")
+    return lines

@@ -16,6 +16,8 @@ from pathlib import Path
 import bench_calls
 import bench_collectives
 import bench_command
+import bench_operators
+import bench_steps
 import torch
 from rows import Row, table
 
@@ -53,7 +55,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     rows: list[Row] = []
-    for measure in (bench_calls.measure, collectives, bench_command.measure):
+    for measure in (
+        bench_calls.measure,
+        bench_operators.measure,
+        bench_steps.measure,
+        collectives,
+        bench_command.measure,
+    ):
         found = measure(args.quick)
         print(table(found), flush=True)
         rows += found

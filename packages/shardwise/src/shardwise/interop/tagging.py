@@ -73,13 +73,15 @@ class Tag:
     def current(self) -> TensorType:
         """The type now, with what in-place writes through views have changed."""
         cell = self.cell
-        if cell is not None and cell.ground is Ground.UNKNOWN:
+        if cell is None or (cell.ground is None and cell.retyped is None):
+            return self.type
+        if cell.ground is Ground.UNKNOWN:
             return UNKNOWN_TYPE
-        if cell is not None and cell.retyped:
+        if cell.retyped:
             changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
             if changes:
                 self.type = self.type.with_placements(changes)
-        if cell is not None and cell.ground is not None and _is_more(cell.ground, self.type.ground):
+        if cell.ground is not None and _is_more(cell.ground, self.type.ground):
             self.type = self.type.with_ground(cell.ground)
         return self.type
 

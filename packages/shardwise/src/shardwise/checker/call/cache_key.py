@@ -27,19 +27,18 @@ _GRADIENT = object()
 
 
 def key_of(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], list[Tag | None]] | None:
-    """The key of an ordinary call and the tags of its tensors; None if something cannot be a key."""
-    return local_key(session, args, kwargs) if session.local else full_key(session, args, kwargs)
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
+) -> list[Any] | None:
+    """The key of an ordinary call; the tags of its tensors are put into ``tags``. None: something cannot be a key."""
+    return local_key(session, args, kwargs, tags) if session.local else full_key(session, args, kwargs, tags)
 
 
 def local_key(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], list[Tag | None]] | None:
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
+) -> list[Any] | None:
     """The key by types alone. ``ordinary`` has the same loop written out, because most calls go through it."""
     mesh = current_entry()
     key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
-    tags: list[Tag | None] = []
     for value in args:
         cls = value.__class__
         if cls in NUMBERS:
@@ -48,22 +47,24 @@ def local_key(
             key.append(None)
         elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
             return None
-    return (key, tags) if extend_named(kwargs, key, tags) else None
+    return key if extend_named(kwargs, key, tags) else None
 
 
 def full_key(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], list[Tag | None]] | None:
+    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
+) -> list[Any] | None:
     """The key by types, shapes, dtypes and plain arguments."""
     mesh = current_entry()
-    key: list[Any] = [session.strict, session.local, session.partials, mesh and mesh.axes, mesh and mesh.local_axes]
-    tags: list[Tag | None] = []
-    if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape
-        with no_torch_function():
-            usual = extend_fully((*args, *kwargs.items()), key, tags)
-    else:
-        usual = extend_fully((*args, *kwargs.items()), key, tags)
-    return (key, tags) if usual else None
+    axes, local_axes = (None, None) if mesh is None else (mesh.axes, mesh.local_axes)
+    key: list[Any] = [session.strict, session.local, session.partials, axes, local_axes, len(args)]
+    values = (*args, *kwargs, *kwargs.values()) if kwargs else args
+    try:
+        if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape
+            with no_torch_function():
+                return key if extend_fully(values, key, tags) else None
+        return key if extend_fully(values, key, tags) else None
+    except RuntimeError:  # strided nested tensors have no shape
+        return None
 
 
 def gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -142,10 +143,9 @@ def extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -
                 key.append(tag.type if tag.cell is None else tag.current())
             else:
                 return False
-            if item.is_nested:
+            if cls is not torch.Tensor and item.is_nested:
                 return False
-            key.append(item.shape)
-            key.append(item.dtype)  # a mask is read as something else than an index of its shape
+            key += (item.shape, item.dtype)  # a mask is read as something else than an index of its shape
         elif cls is tuple or cls is list:
             key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
             key.append(len(item))

@@ -48,10 +48,10 @@ def factory(op: Op) -> Handler:
             key = writes.key(session, args, kwargs)
             known, result = writes.run(session, func, args, kwargs, key)
             return result if known else slow(session, func, args, kwargs, key)
-        keyed = key_of(session, args, kwargs)
-        if keyed is None:
+        items = key_of(session, args, kwargs, [])
+        if items is None:
             return slow(session, func, args, kwargs, None)
-        key = tuple(keyed[0])
+        key = tuple(items)
         tag = constants.get(key, _UNKNOWN)
         if tag is _UNKNOWN:
             return slow(session, func, args, kwargs, key)

@@ -52,8 +52,8 @@ def foreach(name: str) -> Handler | None:
             key = writes.key(session, args, kwargs)
             known, result = writes.run(session, func, args, kwargs, key)
             return result if known else slow(session, func, args, kwargs, key)
-        keyed = key_of(session, args, kwargs)
-        key = None if keyed is None else (*keyed[0], *gradient_bits(args, kwargs))
+        items = key_of(session, args, kwargs, [])
+        key = None if items is None else (*items, *gradient_bits(args, kwargs))
         outcomes = None if key is None or anywhere.blocks else verdicts.get(key)
         if outcomes is None:
             return slow(session, func, args, kwargs, key)

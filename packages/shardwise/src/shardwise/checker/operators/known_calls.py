@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import Tag, type_of
+from shardwise.interop.tagging import Cell, Tag, type_of
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
@@ -68,6 +68,25 @@ class CachedVerdict:
         origin = origin_of_result(self.sources, tags)
         origins = [origin_of_result(sources, tags) for sources in self.origins] if self.origins else ()
         tag_results(result, args, self.type, origin, is_view, self.results, origins)
+
+    def hand_on_view(self, result: torch.Tensor, base: object, tags: Tags) -> bool:
+        """Give the usual result of a checked call that makes a view its type; False for an unusual one."""
+        if self.reuse != 0 or not self.checked or self.results or base.__class__ not in TENSORS:
+            return False
+        tag = tags[0]
+        if tag is None:
+            return False
+        origin, root = tag.origin, result._base
+        if origin.__class__ is tuple or result is base or root is None:
+            return False
+        if root is not base and root is not base._base:  # type: ignore[attr-defined]
+            return False
+        cell = tag.cell
+        if cell is None:
+            cell = Cell()
+            base._shardwise = Tag(tag.type, origin, cell)  # type: ignore[attr-defined]
+        result._shardwise = Tag(self.type, origin, cell)  # type: ignore[attr-defined]
+        return True
 
 
 SPLIT = CachedVerdict(UNTYPED, (), False)
@@ -136,10 +155,11 @@ class KnownWrites:
         """The key of the call, with ``context``; None if it has to be judged."""
         if not args or kwargs.get("out") is not None:
             return None
-        keyed = key_of(session, args, kwargs)
-        if keyed is None:
+        tags: list[Tag | None] = []
+        key = key_of(session, args, kwargs, tags)
+        if key is None:
             return None
-        first, (key, tags) = args[0], keyed
+        first = args[0]
         many = first if first.__class__ is list or first.__class__ is tuple else (first,)
         if any(tensor.__class__ not in TENSORS for tensor in many) or self._asks_histories(tags, len(many)):
             return None
@@ -148,17 +168,17 @@ class KnownWrites:
 
     def _asks_histories(self, tags: Tags, count: int) -> bool:
         """True if the types that are left depend on gradients that take part (``gradient_writes``, ``local_norm``)."""
-        gradients = [gradient_origin(tag) is not None for tag in tags]
-        if True not in gradients:
+        shared = any(tag is not None and tag.cell is not None for tag in tags[:count])
+        if not (shared or self.overwrites or self.scales):
             return False
-        if self.overwrites and True in gradients[:count]:
-            return True
-        if any(tag is not None and tag.cell is not None for tag in tags[:count]):
-            return True
-        return self.scales and any(
-            tag is not None and is_gradient and tag.current().varying_axes
-            for tag, is_gradient in zip(tags[count:], gradients[count:], strict=True)
-        )
+        for at, tag in enumerate(tags):
+            if tag is None or gradient_origin(tag) is None:
+                continue
+            if shared or (self.overwrites and at < count):
+                return True
+            if self.scales and at >= count and tag.current().varying_axes:
+                return True
+        return False
 
     def run(
         self, session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: Key | None

@@ -95,17 +95,20 @@ def ordinary(op: Op) -> Handler:
             else:
                 result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
             return result
-        verdict.hand_on(session, result, args, tags, is_view)
+        if is_view and args and result.__class__ is torch.Tensor and verdict.hand_on_view(result, args[0], tags):
+            session.checked += 1
+        else:
+            verdict.hand_on(session, result, args, tags, is_view)
         return result
 
     def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The same with global types, whose answer also depends on shapes and on every plain argument."""
         if kwargs and writes_by_name(kwargs):
             return handle_write(session, func, args, kwargs)
-        keyed = full_key(session, args, kwargs)
-        if keyed is None:
+        tags: list[Tag | None] = []
+        key = full_key(session, args, kwargs, tags)
+        if key is None:
             return slow(session, func, args, kwargs)
-        key, tags = keyed
         found = tuple(key)
         verdict = verdicts.get(found)
         if verdict is SPLIT:
@@ -117,9 +120,13 @@ def ordinary(op: Op) -> Handler:
         type, reuse = verdict.type, verdict.reuse
         tag = tags[reuse] if reuse is not None else None
         if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
-            session.checked += verdict.checked
-            session.unchecked += not verdict.checked
+            if verdict.checked:
+                session.checked += 1
+            else:
+                session.unchecked += 1
             result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
+        elif is_view and args and result.__class__ is torch.Tensor and verdict.hand_on_view(result, args[0], tags):
+            session.checked += 1
         else:
             verdict.hand_on(session, result, args, tags, is_view)
         return result

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.interop.generators import promised
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tagging import Tag, type_of
 from shardwise.interop.tracing import anywhere
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
@@ -42,15 +42,16 @@ def random_op(op: Op) -> Handler:
             key = writes.key(session, args, plain, context)
             known, result = writes.run(session, func, args, kwargs, key)
             return result if known else slow(session, func, args, kwargs, key)
-        keyed = full_key(session, args, plain)
-        if keyed is None:
+        tags: list[Tag | None] = []
+        items = full_key(session, args, plain, tags)
+        if items is None:
             return slow(session, func, args, kwargs, None)
-        key = (*keyed[0], *context, *gradient_bits(args, plain))
+        key = (*items, *context, *gradient_bits(args, plain))
         verdict = verdicts.get(key)
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, key)
         result = func(*args, **kwargs)
-        verdict.hand_on(session, result, args, keyed[1], False)
+        verdict.hand_on(session, result, args, tags, False)
         return result
 
     def slow(
