@@ -15,6 +15,7 @@ import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Cell, Tag, type_of
+from shardwise.interop.torch_compat import base_of
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
@@ -76,10 +77,10 @@ class CachedVerdict:
         tag = tags[0]
         if tag is None:
             return False
-        origin, root = tag.origin, result._base
+        origin, root = tag.origin, base_of(result)
         if origin.__class__ is tuple or result is base or root is None:
             return False
-        if root is not base and root is not base._base:  # type: ignore[attr-defined]
+        if root is not base and root is not base_of(base):  # type: ignore[arg-type]
             return False
         cell = tag.cell
         if cell is None:
