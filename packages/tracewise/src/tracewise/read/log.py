@@ -18,6 +18,7 @@ from tracewise.read.repair import Piece, repaired
 
 CHUNK_BYTES = 4 << 20
 HUGE_BYTES = 128 << 20
+TAB, LF = b"\t\n"
 # Records of at most so many processes are looked at together when their payload lines are mixed.
 OPEN_RECORDS = 8
 
@@ -116,13 +117,12 @@ class LogReader:
             return None
         if not isinstance(envelope, dict):
             return None
-        body = buffer[head_end + 1 : end - 1 if buffer[end - 1] == 10 else end] if head_end + 1 < end else None
         md5 = envelope.get("has_payload")
         payload = None
-        if body is not None:
-            if not isinstance(md5, str) or not body.startswith(b"\t"):
+        if head_end + 1 < end:
+            if not isinstance(md5, str) or buffer[head_end + 1] != TAB:
                 return None
-            payload = body[1:].replace(b"\n\t", b"\n")
+            payload = buffer[head_end + 2 : end - 1 if buffer[end - 1] == LF else end].replace(b"\n\t", b"\n")
             if hashlib.md5(payload, usedforsecurity=False).hexdigest() != md5:
                 return None
         elif md5 is not None:
