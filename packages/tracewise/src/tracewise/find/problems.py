@@ -201,9 +201,10 @@ def _failure(book: ProblemBook, unit: Compilation, errors: list[BreakText]) -> N
     file, line = unit.metrics.get("fail_user_frame_filename"), unit.metrics.get("fail_user_frame_lineno")
     site = unit.site
     if isinstance(file, str) and type(line) is int:
-        site = Frame(file, line, unit.function, _line_text(unit, file, line))
+        code = _line_text(unit, file, line) or (_code_of(errors[0].text, file, line) if errors else "")
+        site = Frame(file, line, unit.function, code)
     elif errors and (place := user_place(errors[0].text)):
-        site = Frame(*place, unit.function, "")
+        site = Frame(*place, unit.function, _code_of(errors[0].text, *place))
     full = errors[0].text if errors else text
     record = errors[0].record if errors else unit.metrics_record
     book.add(kind, info, site, unit, text=full, cost_us=unit.duration_us or 0.0, record=record)

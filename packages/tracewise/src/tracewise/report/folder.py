@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,13 +35,17 @@ class OutputFolder:
         self._made: set[Path] = set()
         self.written_bytes = 0
 
-    def write(self, name: str, data: bytes) -> None:
-        """A new file. ``name`` is relative, with slashes; ValueError if it would leave the folder."""
+    def write(self, name: str, *parts: bytes) -> None:
+        """A new file of these parts. ``name`` is relative, with slashes; ValueError if it would leave the folder."""
+        self.write_parts(name, parts)
+
+    def write_parts(self, name: str, parts: Iterable[bytes]) -> None:
+        """The same for parts that are made while they are written."""
         path = self.path(name)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        self.written_bytes += len(data)
+            for part in parts:
+                self.written_bytes += file.write(part)
 
     def path(self, name: str) -> Path:
         """Where a file of that name goes; its folder is made."""

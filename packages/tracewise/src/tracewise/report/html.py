@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import datetime
 import re
+from functools import cache
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -95,9 +96,10 @@ def _finalize(value: Any) -> Any:
     return "" if value is None else visible(str(value))
 
 
-def make_environment() -> Environment:
+@cache
+def environment() -> Environment:
     """The templates. Autoescape is on for all of them, and an unknown name is an error."""
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("tracewise.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -106,9 +108,9 @@ def make_environment() -> Environment:
         finalize=_finalize,
         auto_reload=False,
     )
-    environment.filters.update(duration=duration, size=size, json_script=json_script, http_url=http_url, host=host_of)
-    environment.globals.update(count=count, clock=clock, policy=CONTENT_POLICY)
-    return environment
+    made.filters.update(duration=duration, size=size, json_script=json_script, http_url=http_url, host=host_of)
+    made.globals.update(count=count, clock=clock, policy=CONTENT_POLICY)
+    return made
 
 
 def _replacement(error: UnicodeError) -> tuple[str, int]:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
-
 from tracewise.find.answers import Answers, problem_json
 from tracewise.model.entities import Compilation, Span
 from tracewise.model.ids import CompileId
@@ -17,7 +15,7 @@ from tracewise.read.json_text import to_json
 from tracewise.report.compilation_page import Neighbours, page_values
 from tracewise.report.folder import OutputFolder, new_folder
 from tracewise.report.frame_tree import unit_label
-from tracewise.report.html import make_environment, page_bytes
+from tracewise.report.html import environment, page_bytes
 from tracewise.report.links import Links
 from tracewise.report.pages import PAGES, Context
 from tracewise.report.payload_pages import PayloadPages, copy_assets
@@ -35,14 +33,18 @@ def write_report(answers: Answers, target: Path, *, overwrite: bool = False, pro
     with new_folder(target, overwrite=overwrite) as folder, Payloads(answers.run) as payloads:
         copy_assets(folder)
         links = Links(answers.run)
-        environment = make_environment()
-        environment.globals.update(links=links, run=answers.run, answers=answers, unit_label=unit_label)
         context = Context(answers, links, payloads, [page for page in PAGES if page.is_needed(answers)])
-        environment.globals["pages"] = context.pages
-        _write_units(answers, folder, environment, links, payloads, progress)
+        common = {
+            "run": answers.run,
+            "answers": answers,
+            "links": links,
+            "pages": context.pages,
+            "unit_label": unit_label,
+        }
+        _write_units(answers, folder, common, links, payloads, progress)
         for page in context.pages:
-            text = environment.get_template(page.template).render(root="", page=page, **page.values(context))
-            folder.write(page.name, page_bytes(text))
+            template = environment().get_template(page.template)
+            folder.write(page.name, page_bytes(template.render(common, root="", page=page, **page.values(context))))
         _write_data(answers, folder, links)
         return folder.written_bytes
 
@@ -50,15 +52,15 @@ def write_report(answers: Answers, target: Path, *, overwrite: bool = False, pro
 def _write_units(
     answers: Answers,
     folder: OutputFolder,
-    environment: Environment,
+    common: dict[str, Any],
     links: Links,
     payloads: Payloads,
     progress: Progress | None,
 ) -> None:
     """The pages of compilations and their payloads, one compilation after the other."""
     run = answers.run
-    template = environment.get_template("compilation.html")
-    provenance = environment.get_template("provenance.html")
+    template = environment().get_template("compilation.html")
+    provenance = environment().get_template("provenance.html")
     neighbours = _neighbours(answers)
     pages = PayloadPages(folder, payloads, links)
     done, total = 0, len(run.compilations) + len(run.ranks)
@@ -71,10 +73,10 @@ def _write_units(
                 pages.write(record)
             near = neighbours[unit.process, unit.id]
             for name, shown in provenance_pages(unit, payloads, links):
-                folder.write(name, page_bytes(provenance.render(root="../../", page=None, **shown)))
+                folder.write(name, page_bytes(provenance.render(common, root="../../", page=None, **shown)))
                 near.provenance.append(name)
             values = page_values(run, unit, links, near, spans.get(unit.id, []))
-            text = template.render(root="../../", page=None, **values)
+            text = template.render(common, root="../../", page=None, **values)
             folder.write(links.compilation(unit), page_bytes(text))
             done += 1
             if progress is not None:
@@ -105,12 +107,12 @@ def _write_data(answers: Answers, folder: OutputFolder, links: Links) -> None:
     run = answers.run
     folder.write("data/run.json", to_json(answers.as_json()))
     folder.write("data/problems.json", to_json([problem_json(problem) for problem in answers.problems]))
-    folder.write("data/compilations.jsonl", b"".join(_json_lines("compilations", compilation_rows(run))))
-    folder.write("data/spans.jsonl", b"".join(_json_lines("spans", span_rows(run))))
-    folder.write("data/trace.json", b"".join(perfetto_trace(run)))
+    folder.write_parts("data/compilations.jsonl", _json_lines("compilations", compilation_rows(run)))
+    folder.write_parts("data/spans.jsonl", _json_lines("spans", span_rows(run)))
+    folder.write_parts("data/trace.json", perfetto_trace(run))
     timeline = to_json(timeline_columns(run, links))
-    folder.write("data/timeline.js", b"window.tracewiseTimeline=" + timeline + b";\n")
-    folder.write("data/search.js", b"window.tracewiseSearch=" + to_json(search_index(answers, links)) + b";\n")
+    folder.write("data/timeline.js", b"window.tracewiseTimeline=", timeline, b";\n")
+    folder.write("data/search.js", b"window.tracewiseSearch=", to_json(search_index(answers, links)), b";\n")
 
 
 def _json_lines(table: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[bytes]:
