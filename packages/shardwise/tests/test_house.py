@@ -61,6 +61,12 @@ def test_the_wheel_of_shardwise_is_its_own_folder_and_nothing_of_the_developer_t
     assert [name for name in shipped if "devtools" in name or "/tests/" in name] == []
 
 
+def test_hosted_ci_runs_the_torches_of_the_matrix():
+    (torches,) = re.findall(r"^TORCHES +\?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (hosted,) = re.findall(r"torch: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert re.findall(r"[\d.]+", hosted) == torches.split()
+
+
 def test_every_code_file_that_make_runs_exists():
     files = re.findall(r"\$\(BIN\)/python (\S+\.py)", (ROOT / "Makefile").read_text())
     assert [name for name in files if not (ROOT / name).is_file()] == []

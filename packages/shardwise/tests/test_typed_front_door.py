@@ -14,6 +14,8 @@ import pytest
 
 import shardwise
 
+pytestmark = pytest.mark.processes
+
 PROGRAMS = Path(__file__).parent / "front_door"
 RIGHT, WRONG = PROGRAMS / "right.py", PROGRAMS / "wrong.py"
 SOURCES = Path(shardwise.__file__).parents[1]
