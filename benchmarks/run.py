@@ -43,7 +43,7 @@ def machine() -> str:
 def page(rows: list[Row]) -> str:
     return (
         "# Benchmarks\n\n"
-        "`make bench` measures this; medians, and ratios within one run. "
+        "`make bench` measures this; medians, and ratios within one run; calls and steps in CPU time. "
         f"Taken with {machine()}.\n\n{table(rows).rstrip()}\n"
     )
 
