@@ -162,3 +162,14 @@ def test_keys_are_listed(watched, broken):
     page = watched.open(broken / "index.html")
     page.keyboard.press("?")
     assert page.get_by_role("dialog", name="Keys").is_visible()
+
+
+def test_a_line_marks_its_partners(tmp_path, watched):
+    out, _ = report_of(golden("provenance"), tmp_path)
+    (path,) = (out / "c").rglob("*-provenance-1.html")
+    page = watched.open(path)
+    page.locator("[data-column=post] li", has_text="relu:").first.click()
+    assert "cpp_fused_relu_0(" in page.locator("[data-column=code] .partner").inner_text()
+    assert "input_2" in page.locator("[data-column=pre] .partner").inner_text()
+    page.keyboard.press("ArrowUp")
+    assert page.locator("[data-column=post] .chosen").count() == 1

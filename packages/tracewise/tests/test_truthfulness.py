@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tracewise.find.answers import find_answers
 from tracewise.model.catalogue import KINDS
 from tracewise.model.entities import Run
 from tracewise.model.runs import find_runs, load_run
@@ -86,3 +87,32 @@ def test_an_unknown_kind_is_named(tmp_path):
 
 def test_the_catalogue_has_every_kind_of_the_golden_logs():
     assert EXAMPLES.keys() <= KINDS.keys()
+
+
+EXPORTS = ["export-checked", "export-draft", "export-kernels"]
+EXPORT_FIELDS = [
+    (name, number, kind, field)
+    for name in EXPORTS
+    for number, kind, value in (
+        (number, *next(iter(json.loads(record.split(b"\n", 1)[0].partition(b"] ")[2]).items())))
+        for number, record in enumerate(split_records(golden(name)))
+    )
+    for field in (value if isinstance(value, dict) else ())
+    if kind in {"guard_added", "missing_fake_kernel", "mismatched_fake_kernel", "propagate_real_tensors_provenance"}
+]
+
+
+@pytest.mark.parametrize(("name", "number", "kind", "field"), EXPORT_FIELDS)
+def test_no_damage_makes_an_export_sound(tmp_path, name, number, kind, field):
+    records = split_records(golden(name))
+    for count, value in enumerate(VALUES):
+        damaged = [*records]
+        damaged[number] = with_value(records[number], kind, field, value)
+        # The other records of the same kind go, so that this one alone speaks against the export.
+        kept = [r for n, r in enumerate(damaged) if n == number or not any(k in r[:300] for k in AGAINST)]
+        answer = find_answers(load(b"".join(kept), tmp_path / str(count))).export
+        assert answer is not None
+        assert answer.verdict != "sound", (field, value)
+
+
+AGAINST = (b'{"guard_added"', b'{"missing_fake', b'{"mismatched_fake', b'{"propagate_real')

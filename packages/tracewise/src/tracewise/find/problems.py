@@ -38,6 +38,7 @@ EXPORT_KINDS = {
     "propagate_real_tensors_provenance": "data-dependent",
     "guard_on_data_dependent_error": "data-dependent",
 }
+CHECKED_AT_RUN_TIME = ("runtime_assert", "runtime_assert [guard suppressed]", "eval [guard suppressed]")
 EXPORT_GUARD_HINT = "If that is meant, say it in dynamic_shapes or with torch._check; else change the line that asks."
 LIMIT = re.compile(r"recompile_limit|cache_size_limit|RecompileLimitExceeded")
 RESUME = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
@@ -133,7 +134,8 @@ def find_problems(run: Run) -> list[Problem]:
     if run.export_records:
         for unit in [*run.compilations, *(rank.outside for rank in run.ranks)]:
             for guard in unit.guards:
-                if guard.prefix == "eval":
+                # A detailed guard restricts the export unless it says that it is checked when the program runs.
+                if guard.record.kind == "guard_added" and guard.prefix not in CHECKED_AT_RUN_TIME:
                     info = BreakInfo(f"the export holds only if {guard.expression}", hints=[EXPORT_GUARD_HINT])
                     book.add("export-guard", info, innermost_user_frame(guard.stack), unit, record=guard.record)
     return sorted(book.problems.values(), key=lambda p: (SEVERITIES.index(p.severity), -p.cost_us, p.id))
