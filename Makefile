@@ -47,6 +47,7 @@ nightly: $(READY) ## many more random programs, all operators of PyTorch's datab
 	$(PYTEST) --hypothesis-profile nightly
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
 	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
+	$(MAKE) tracewise-fuzz
 
 hooks: $(READY) ## run style and import checks before every commit
 	$(BIN)/pre-commit install

@@ -123,7 +123,8 @@ class FileBuilder:
         if reason and not log.is_damaged:
             self._reader.note(reason)
         # A compilation may have left nothing but events before its process died.
-        if not id.is_empty:
+        rank = self.ranks.get(self._key)
+        if not id.is_empty and (rank is None or id.compilation not in rank.compilations):
             self._compilation(id.compilation, log)
 
     def _keep(self, log: LogRecord) -> None:
