@@ -11,7 +11,7 @@ from shardwise.interop.torch_compat.registry import PrivateName
 
 def doctor():
     result = CliRunner().invoke(main, ["doctor"])
-    return result.exit_code, result.output.splitlines()
+    return result.exit_code, result.stdout.splitlines()
 
 
 def test_a_tested_torch_has_everything():

@@ -104,8 +104,9 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         pg_options: Any = None,
         group_name: str = "",
         group_desc: str | None = None,
+        backend: Any = None,
     ) -> RankGroup | None:
-        """The group of these ranks of the job; None on a rank that is not among them."""
+        """The group of these ranks of the job; None on a rank that is not among them. ``backend``: since torch 2.14."""
         if self._global_rank not in ranks:
             return None
         key = GroupKey(str(group_name), tuple(ranks))
