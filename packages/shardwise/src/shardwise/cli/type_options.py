@@ -29,9 +29,9 @@ def type_options(command: Command) -> Command:
         ),
         click.option(
             "--strict/--permissive",
-            default=True,
-            help="Whether tensors without a type are errors where typed ones are in play, or are passed over "
-            "(default: strict).",
+            default=False,
+            help="Whether tensors without a type are errors where typed ones are in play, or make results unknown, of "
+            "which nothing is claimed (default: permissive).",
         ),
     ):
         command = option(command)

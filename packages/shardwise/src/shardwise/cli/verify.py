@@ -62,6 +62,7 @@ Examples:
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )
 @color_option
+@click.option("--allow-inconclusive", is_flag=True, help="End with 0 where the verdict is inconclusive.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 def verify(
     words: tuple[str, ...],
@@ -76,16 +77,18 @@ def verify(
     timeout_s: float,
     form: Literal["text", "json"],
     color: Literal["auto", "always", "never"],
+    allow_inconclusive: bool,
     everything: bool,
 ) -> ExitCode:
     """Verify a program: run it on every rank of a mesh and on one rank, and compare the numbers.
 
-    Compared is every tensor that says what it is: what assert_type declares, losses, every parameter's gradient as it
-    enters the optimizer, what checkpoint_value names. In the script's arguments {dp} is the size of axis dp, and
+    Compared are losses, every parameter's gradient as it enters the optimizer, parameters after the last step, what
+    assert_type declares and what checkpoint_value names. No annotation is needed: where nothing says how the ranks'
+    tensors combine, every way in which they could is tried. In the script's arguments {dp} is the size of axis dp, and
     {world_size} the number of ranks; both are 1 in the run on one rank. The types are checked in the same runs.
 
     Exit codes: 0 both verdicts are clean, 1 findings of either, 2 no verdict (wrong usage, a rank failed or hung,
-    nothing was compared).
+    nothing was compared), 3 inconclusive (losses or gradients were not compared, or the two runs do different work).
     """
     if module is None and not words:
         raise click.UsageError("say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2")
@@ -105,7 +108,7 @@ def verify(
         from shardwise.verifier.formats import to_json
 
         click.echo(to_json(verdict))
-        return verdict.exit_code
+        return _exit_code(verdict.exit_code, allow_inconclusive)
     from shardwise.diagnostics.finding_text import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.verifier.text import render_verdict
@@ -115,4 +118,8 @@ def verify(
     width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
     limits = EVERYTHING if everything else DEFAULT
     click.echo(render_verdict(verdict, color=coloured, width=width, limits=limits), color=True)
-    return verdict.exit_code
+    return _exit_code(verdict.exit_code, allow_inconclusive)
+
+
+def _exit_code(code: ExitCode, allow_inconclusive: bool) -> ExitCode:
+    return ExitCode.CLEAN if code is ExitCode.INCONCLUSIVE and allow_inconclusive else code

@@ -28,6 +28,8 @@ class ExitCode(enum.IntEnum):
     """At least one error was found, also if the program crashed afterwards: the error is often the reason."""
     BROKEN = 2
     """No verdict: wrong usage, the program crashed without an error, was interrupted, or nothing was checked."""
+    INCONCLUSIVE = 3
+    """The program ran to its end, but what it promises could not all be compared."""
 
 
 class StopReason(enum.Enum):
@@ -106,7 +108,10 @@ class RunResult:
             return Finding(
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",
-                help=('with set_current_mesh(mesh), typecheck(): assert_type(x, {"tp": R})',),
+                help=(
+                    f"shardwise verify {self.script or 'SCRIPT'} --mesh dp=2 compares the numbers and needs no types",
+                    'assert_type(x, {"dp": S(0)}) for inputs and parameters, to have the types checked',
+                ),
             )
         return None
 

@@ -56,6 +56,20 @@ class Along:
     dim: int = 0
     parts: tuple[int, ...] = ()
 
+    def described(self, over: str) -> str:
+        """In words, ``over`` the axis as it is called."""
+        return f"{_WORDS[self.way].format(dim=self.dim)} over {over}"
+
+
+_WORDS = {
+    Way.EQUAL: "equal",
+    Way.SHARD: "pieces along dim {dim}",
+    Way.STRIDED: "every n-th of dim {dim}",
+    Way.MERGED: "a piece of every part along dim {dim}",
+    Way.SUM: "addends",
+    Way.MEAN: "terms of a mean",
+}
+
 
 @dataclass(frozen=True)
 class ObservedLayout:
@@ -67,6 +81,10 @@ class ObservedLayout:
 
     steps: tuple[Along, ...]
     padding: Mapping[int, int] = field(default_factory=dict)
+
+    def described(self, names: Mapping[MeshAxis, str]) -> str:
+        """In words: ``equal over dp, pieces along dim 0 over tp``."""
+        return ", ".join(step.described(names.get(step.axis, repr(step.axis))) for step in self.steps)
 
     def combined(self, pieces: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """The one tensor, without padding. Errors: Unreadable if the tensors do not fit together."""

@@ -84,6 +84,13 @@ class Numbers:
     origin: ValueDisagreement | None = None
 
     @property
+    def open_questions(self) -> tuple[str, ...]:
+        """Why the numbers are no verdict on the whole program: what parts the runs, losses and gradients left out."""
+        left_out = [one for one in self.not_compared if one.key.kind in ("loss", "gradient")]
+        reasons = [f"{len(left_out)} losses and gradients were not compared"] if left_out else []
+        return (*([f"the runs part: {self.parting.reason}"] if self.parting is not None else []), *reasons)
+
+    @property
     def compared(self) -> int:
         """Tensors that anything was found out about."""
         return self.equal + self.replicas + len(self.disagreements)

@@ -8,6 +8,7 @@ the same data: if no layout explains them, the runs part, and only replicas are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -124,6 +125,7 @@ class ObservedComparison:
         expected: torch.Tensor,
     ) -> ValueDisagreement | None:
         """What is wrong with ``pieces`` if they lie as ``layout`` says; None if nothing is."""
+        first = replace(first, claim=f"{_shape(first)}, as the parameter lies: {layout.described(self._names)}")
         unequal = self._unequal(key, first, pieces, [step.axis for step in layout.steps if step.way is Way.EQUAL])
         if unequal is not None:
             return unequal
@@ -205,6 +207,7 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
         if any(piece.shape != expected.shape for piece in pieces.values()):
             return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
+        first = replace(first, claim=f"{_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
         mean = torch.stack([piece.double() for piece in pieces.values()]).mean(0)
         return self._against(key, first, pieces, mean, expected) or "equal"
 
@@ -212,6 +215,11 @@ class ObservedComparison:
         coordinates = self._grid.coordinates
         at = {axis: index for index, axis in enumerate(self._grid.axes.values())}
         return [axis for axis in self._axes if len({coordinates[rank][at[axis]] for rank in pieces}) > 1]
+
+
+def _shape(record: Record) -> str:
+    """Dtype and shape, without the types that nobody has said."""
+    return record.claim.removesuffix(" unknown")
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:

@@ -235,6 +235,9 @@ def _summary(verdict: ShownVerdict) -> list[Line]:
         said.append(f"{len(numbers.not_compared)} not compared")
     if numbers.disagreements:
         style, head = "error", f"{counted(len(numbers.disagreements), 'disagreement')}"
+    elif numbers.open_questions:
+        style, head = "warning", "inconclusive"
+        said.append("; ".join(numbers.open_questions))
     elif numbers.compared:
         style, head = "good", "clean"
     else:

@@ -30,12 +30,16 @@ class Verdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Findings of either kind; no verdict if a run failed, or if nothing was compared."""
+        """Findings of either kind; no verdict if a run failed or nothing was compared; inconclusive if losses or
+        gradients were not compared with the run on one rank.
+        """
         if self.failure is not None:
             return ExitCode.BROKEN
         if self.types.errors or self.numbers.disagreements:
             return ExitCode.FINDINGS
-        return ExitCode.CLEAN if self.numbers.compared else ExitCode.BROKEN
+        if not self.numbers.compared:
+            return ExitCode.BROKEN
+        return ExitCode.INCONCLUSIVE if self.numbers.open_questions else ExitCode.CLEAN
 
     @property
     def ok(self) -> bool:

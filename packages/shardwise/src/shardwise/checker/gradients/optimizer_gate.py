@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from shardwise.interop.gradients import gradient_of, undischarged, varying, waive
 from shardwise.interop.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.parameter_names import names_of
+from shardwise.interop.tagging import type_of
 
 from ..diagnosis.gradient_findings import gradient_not_summed
 from ..state.session import CheckSession
@@ -62,7 +63,8 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                     owing.setdefault((axis, True), []).append(parameter)
                 for axis in varying(parameter):
                     owing.setdefault((axis, False), []).append(parameter)
-    session.checked += 1
+    typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
+    session.checked += typed
     try:
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
             _refuse(session, optimizer, axis, parameters, names, pending)

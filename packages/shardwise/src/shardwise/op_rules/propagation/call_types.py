@@ -53,7 +53,7 @@ class Outcome:
 
     ``grad_matters``  the answer depends on which operands can receive a gradient.
     ``blockable``     the answer depends on the rule's guard, because some operand is partial.
-    ``checked``       some operand was typed, so this call was really checked.
+    ``checked``       something was known of the operands, so this call was really checked.
     ``results``       one type per result tensor where they differ; empty: all have ``type``.
     ``elsewhere``     judged on another mesh than the current one.
     ``call``          the call as its labels see it, in global mode; what repairs are tried on.
@@ -92,7 +92,7 @@ def propagate(
     refusals: list[AxisRefusal] = []
     types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
-        return Outcome(UNKNOWN_TYPE, tuple(refusals))
+        return Outcome(UNKNOWN_TYPE, tuple(refusals), checked=bool(refusals))
     typed = [position for position, type in enumerate(types) if isinstance(type, TensorType) and type.axes]
     if not typed:
         return Outcome(_untyped_result(rule, operands, types, mesh), tuple(refusals), checked=False)
@@ -121,8 +121,8 @@ def propagate(
             continue
         if not real:
             continue  # permissive: no operand says anything about this axis
-        if untyped and pending:
-            found[axis] = (UNKNOWN,)  # reported as SW102, or permissive and not to be judged
+        if untyped or absent:
+            found[axis] = (UNKNOWN,)  # nothing is assumed of an operand of which nothing is known
             continue
         places = local_rules(rule, givens, blocked=blocked, complete=len(givens) == len(operands))
         if isinstance(places, Refusal):
@@ -144,12 +144,14 @@ def propagate(
         specs = []
     made = _results(found, specs, placer.uneven, mesh)
     first = made[0]
+    judged = bool(refusals) or any(place is not UNKNOWN for places in found.values() for place in places)
     return Outcome(
         first,
         tuple(refusals),
         _sources(first, seen),
         grad_matters,
         blockable,
+        judged,
         results=tuple(made) if len(made) > 1 else (),
         origins=tuple(_sources(type, seen) for type in made) if len(made) > 1 else (),
         call=call if scope is not None else None,
