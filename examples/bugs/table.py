@@ -15,7 +15,7 @@ HEAD = [
     "| --- | ---: | ---: | --- | --- |",
 ]
 CAUGHT_BY = {
-    "types": "`shardwise check` names the line of {}",
+    "types": "`shardwise check --strict` names the line of {}",
     "types (global)": "with `--global` of {} more",
     "uniformity": "with `--ranks all` of {} in which ranks diverge",
     "verify": "the other {} are seen in the numbers, by `shardwise verify`",

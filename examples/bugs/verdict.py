@@ -66,7 +66,7 @@ def _arguments(job: Job, mode: str, mesh: dict[str, int] | None) -> list[str]:
     mesh = mesh or job.program.mesh
     shown = ",".join(f"{axis}={size}" for axis, size in mesh.items())
     options = [*job.program.axis_options(mesh), *job.program.types, *job.args]
-    return ["check", str(job.script), "--mesh", shown, *MODES[mode], "--format", "json", "--", *options]
+    return ["check", str(job.script), "--strict", "--mesh", shown, *MODES[mode], "--format", "json", "--", *options]
 
 
 def _check(job: Job, mode: str, mesh: dict[str, int] | None) -> Verdict:
