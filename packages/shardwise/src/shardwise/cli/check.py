@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -18,6 +19,9 @@ from shardwise.host.program import Program
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import RankChoice, RanksParam
 from .type_options import color_option, type_options
+
+if TYPE_CHECKING:
+    from shardwise.uniformity.calls import Trace
 
 DEFAULT_WORLD_SIZE = 8
 """One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""
@@ -62,6 +66,12 @@ Examples:
     metavar="SECONDS",
     help="With --ranks: give up a rank after so long (default: when it takes ten times as long as the others).",
 )
+@click.option(
+    "--schedule",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write what is issued, a line of JSON a collective: the plan that tracewise ranks lays beside a real run.",
+)
 @type_options
 @click.option("--fake", is_flag=True, help="Use fake tensors: nothing is allocated and nothing computed.")
 @click.option(
@@ -90,6 +100,7 @@ def check(
     rank: int | None,
     ranks: RankChoice | None,
     timeout_s: float | None,
+    schedule: str | None,
     strict: bool,
     local: bool,
     partials: Literal["infer", "explicit"],
@@ -137,12 +148,21 @@ def check(
         whole_traceback=everything,
         plain_progress=form == "text",
     )
-    if ranks is None:
-        result = check_program(program, options)
-    else:
+    traces: Sequence[Trace] = ()
+    if ranks is not None:
         from .ranks import check_ranks
 
-        result = check_ranks(program, options, ranks, timeout_s)
+        result, traces = check_ranks(program, options, ranks, timeout_s)
+    elif schedule is not None:
+        from .schedule import check_recorded
+
+        result, traces = check_recorded(program, options)
+    else:
+        result = check_program(program, options)
+    if schedule is not None:
+        from .schedule import write_schedule
+
+        write_schedule(schedule, traces, result)
     click.echo(_report(result, form, color, everything), color=True)
     return result.exit_code
 

@@ -11,7 +11,7 @@ from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.host.program import Program
-from shardwise.uniformity.calls import End, Ending, TracedCall
+from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
 from shardwise.uniformity.rank_processes import ChildLink, Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
 
@@ -24,8 +24,8 @@ _SHOWN_OUTPUT_LINES = 40
 
 def check_ranks(
     program: Program, options: CheckOptions, choice: RankChoice, timeout_s: float | None = None
-) -> RunResult:
-    """The results of all chosen ranks as one, with what keeps the ranks from running to their ends together."""
+) -> tuple[RunResult, list[Trace]]:
+    """The results of all chosen ranks as one, with what keeps them from running to their ends; and their traces."""
 
     def run(rank: int, link: ChildLink) -> tuple[End, str]:
         import torch
@@ -55,7 +55,9 @@ def check_ranks(
     _tell_failures(outcomes)
     calls = [event for trace in traces for event in trace.events if isinstance(event, TracedCall)]
     merged = merge(results, found, collectives=sum(call.kind != "new_group" for call in calls))
-    return replace(merged, stopped=Stop(StopReason.INTERRUPTED)) if coordinator.interrupted else merged
+    if coordinator.interrupted:
+        merged = replace(merged, stopped=Stop(StopReason.INTERRUPTED))
+    return merged, traces
 
 
 def _load_what_all_need(options: CheckOptions) -> None:

@@ -39,6 +39,11 @@ def recipe_for(axis: DeviceMeshAxis, request: Request) -> Recipe:
         return make_recipe(axis, request)
 
 
+def forget_recipes() -> None:
+    """Every recipe is made anew from here on; for those who change what recipes do."""
+    _recipes.clear()
+
+
 def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) -> Tensor:
     """Check the operand's sizes, then run the recipe; through autograd if ``x`` takes part in it."""
     if recipe.check is not None:

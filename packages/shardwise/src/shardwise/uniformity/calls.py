@@ -41,6 +41,7 @@ class TracedCall:
     ``peer, tag``       the other rank of a message; None for a receive from anybody.
     ``members``         the ranks of a group that is made.
     ``blocking``        the rank waits here until the others have come.
+    ``transition``      of a typed collective, the placements before and after: ``P->I``.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class TracedCall:
     tag: int = 0
     members: tuple[int, ...] = ()
     blocking: bool = True
+    transition: str = field(default="", compare=False)
 
     @property
     def is_message(self) -> bool:

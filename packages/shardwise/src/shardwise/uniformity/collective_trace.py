@@ -43,6 +43,7 @@ from .c10d_calls import Reading, reader_of
 from .calls import TracedCall, TracedGroup, Wait
 from .delivery import deliver, is_small, parcel
 from .object_collectives import recording_objects
+from .transitions_told import transitions_told
 
 _FUNCTIONAL = "_c10d_functional"
 _OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -76,6 +77,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         self.link = link
         self.rank = rank
         self.paused = False
+        self.transition = ""
         self._groups: dict[int, tuple[Any, TracedGroup]] = {}
         self._works: _Begun = {}
         self._pending: _Begun = {}
@@ -88,6 +90,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(patched(work, "wait", self.waiting(work.wait)))
             stack.enter_context(groups_watched(self.new_group))
             stack.enter_context(recording_objects(self))
+            stack.enter_context(transitions_told(self._during))
             for module in (dist, device_mesh):
                 made = _telling_of_meshes(module.init_device_mesh, self.link)
                 stack.enter_context(patched(module, "init_device_mesh", made))
@@ -216,7 +219,16 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
             peer=None if reading.peer is None else ranks[reading.peer],
             tag=reading.tag,
             blocking=blocking,
+            transition=self.transition,
         )
+
+    @contextlib.contextmanager
+    def _during(self, transition: str) -> Iterator[None]:
+        before, self.transition = self.transition, transition
+        try:
+            yield
+        finally:
+            self.transition = before
 
     def _remember_work(self, result: Any, position: int, complete: _Complete) -> None:
         work = unboxed_work(result[-1] if isinstance(result, tuple) else result)

@@ -65,7 +65,7 @@ class RanksAnswer:
         parts = []
         if self.plan is not None:
             details = [d.text for d in self.plan.deviations[1:]]
-            details += [f"{f.code} at {f.file}:{f.line}: {f.message}" for f in self.plan.findings]
+            details += dict.fromkeys(f"{f.code} at {f.file}:{f.line}: {f.message}" for f in self.plan.findings)
             parts.append(Part("plan", self.plan.headline, details, self.plan.notes))
         for title, answer in (("collectives", self.collectives), ("profiler", self.profiled)):
             if answer is not None:
