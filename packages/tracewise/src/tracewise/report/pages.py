@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tracewise import __version__
@@ -15,11 +16,14 @@ from tracewise.find.problems import problem_kinds
 from tracewise.find.recompiles import ENTRY
 from tracewise.model.entities import Compilation, innermost_user_frame
 from tracewise.model.payloads import Payloads
+from tracewise.ranks.align import Alignment, align
+from tracewise.ranks.parity import find_parity
 from tracewise.read.grammar import parse_json
 from tracewise.read.health import REASONS
 from tracewise.report.frame_tree import frame_tree, unit_label
 from tracewise.report.html import clock, duration
 from tracewise.report.links import Links
+from tracewise.report.ranks_page import ranks_values
 from tracewise.report.tables import Cell, Column, DataTable
 
 CACHE_DIFFERENCES = 40
@@ -34,6 +38,11 @@ class Context:
     links: Links
     payloads: Payloads
     pages: list[Page] = field(default_factory=list)
+
+    @cached_property
+    def alignment(self) -> Alignment:
+        """The ranks laid beside each other; reads graphs, once."""
+        return align(self.answers.run, self.payloads)
 
     def unit_cell(self, unit: Compilation) -> Cell:
         number = (unit.id.frame or 0) * 1000.0 + (unit.id.compile or 0)
@@ -69,6 +78,7 @@ def overview(context: Context) -> dict[str, Any]:
             if unit.status == "unfinished"
         ][:5],
         "version": __version__,
+        "alignment": context.alignment if answers.run.is_distributed else None,
     }
 
 
@@ -255,7 +265,9 @@ def ranks(context: Context) -> dict[str, Any]:
         )
     names = ("rank", "process", "compilations", "compile time", "hits", "misses", "bypasses", "first compilation")
     columns = [Column(name, name not in ("process", "first compilation")) for name in names]
-    return {"table": DataTable("rank-table", "Ranks", columns, rows)}
+    parities = find_parity(run, context.payloads)
+    values = ranks_values(context.alignment, parities, context.links)
+    return {"table": DataTable("rank-table", "Ranks", columns, rows), **values}
 
 
 PAGES = (
