@@ -20,7 +20,8 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
 from shardwise.types.tensor_type import TensorType
 
-from .tagging import type_of, typed_shape
+from .local_form import local_form
+from .tagging import typed_shape
 from .torch_compat import is_fake, is_transformed, no_torch_function
 
 T = TypeVar("T")
@@ -112,7 +113,8 @@ class Recorder:
         """``x``, if it is a tensor, is of this kind and has its type on it; the location is the program's own."""
         if isinstance(x, torch.Tensor):
             location = user_location(2)
-            self.add(kind, name, x, type_of(x), location)
+            local, type = local_form(x)
+            self.add(kind, name, local, type, location)
             with no_torch_function():
                 if x.is_leaf and x.requires_grad:
                     self.leaves.append((x, location))

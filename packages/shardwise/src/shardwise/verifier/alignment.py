@@ -58,6 +58,11 @@ class Alignment:
         """The groups of ranks that hold ``name``, each with what it is; none where no layout explains the values."""
         return self._found.get(name, ())
 
+    @property
+    def targets(self) -> frozenset[str]:
+        """The parameters of the one-rank run that some rank of the mesh holds."""
+        return frozenset(part.name for parts in self._found.values() for part in parts)
+
     def equal_axes(self, name: str) -> tuple[MeshAxis, ...]:
         """The axes along which the initial values are equal and tell; for parameters that nothing explains."""
         held = {rank: values[name] for rank, values in enumerate(self._ranks) if name in values}
@@ -66,7 +71,7 @@ class Alignment:
         return tuple(axis for axis in _varying(self._grid, tuple(held)) if _is_equal_along(held, axis))
 
     def _is_constant(self, name: str) -> bool:
-        return all(_constant(held[name]) for held in self._ranks if name in held)
+        return all(is_constant(held[name]) for held in self._ranks if name in held)
 
     def _explained(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
         pieces = {rank: self._ranks[rank][name] for rank in ranks}
@@ -87,7 +92,7 @@ class Alignment:
         if name in self._alone:
             yield name
         if not self._is_constant(name):
-            yield from (other for other in self._alone if other != name and not _constant(self._alone[other]))
+            yield from (other for other in self._alone if other != name and not is_constant(self._alone[other]))
 
     def _layouts(
         self, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], other: str
@@ -119,7 +124,8 @@ class Alignment:
         return found
 
 
-def _constant(value: torch.Tensor) -> bool:
+def is_constant(value: torch.Tensor) -> bool:
+    """Are all elements the same? Such a value does not tell one parameter from another."""
     return not value.numel() or bool((value == value.flatten()[0]).all())
 
 

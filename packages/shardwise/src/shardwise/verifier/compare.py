@@ -79,8 +79,10 @@ class _Comparison:
                 continue
             if key.kind == "result" and not any(key in run for run in self.ranks):
                 continue
+            if self.observed is not None and self.observed.is_told_elsewhere(key):
+                continue
             verdict = self._record(key)
-            if key.kind == "input":
+            if key.kind == "input" and not isinstance(verdict, ValueDisagreement):
                 continue  # it says whether the runs see the same data, and is no result
             if key.kind == "declared":
                 self.just_drawn = False
@@ -134,7 +136,7 @@ class _Comparison:
             elif self.parting is not None and self.parting.key.kind == "drawn":
                 self.parting = None  # whatever was drawn before, both runs start from the same parameters
         verdict = observed.judge(key, parted=self.parting is not None)
-        if key.kind == "input" and isinstance(verdict, NotCompared) and self.parting is None:
+        if key.kind == "input" and not isinstance(verdict, str) and self.parting is None:
             self._part(key, "the ranks' inputs together are not those of the run on one rank")
         return verdict
 

@@ -16,8 +16,10 @@ from shardwise.interop.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unreadable, offset
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.tensor_type import TensorType
 
-from .alignment import AlignedParameter, Alignment
+from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import Difference, difference
 from .hints import hint_for
 from .numbers import Against, NotCompared, ValueDisagreement
@@ -51,7 +53,7 @@ class ObservedComparison:
     def concerns(self, key: Key) -> bool:
         """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?"""
         records = self._records(key)
-        return key.kind in KINDS and bool(records) and not any(record.type.axes for record in records.values())
+        return key.kind in KINDS and bool(records) and all(_says_nothing(record.type) for record in records.values())
 
     @property
     def alignment(self) -> Alignment:
@@ -64,6 +66,10 @@ class ObservedComparison:
         """The parameters whose initial values no layout explains."""
         names = dict.fromkeys(name for run in self._ranks for name in _initial(run))
         return [name for name in names if not self.alignment.of(name)]
+
+    def is_told_elsewhere(self, key: Key) -> bool:
+        """Is it of a parameter of the run on one rank that the ranks hold under another name?"""
+        return key.kind in OF_PARAMETERS and not self._records(key) and key.name in self.alignment.targets
 
     def judge(self, key: Key, *, parted: bool) -> Verdict:
         """``equal``, ``replicas``, or what is wrong or missing. ``parted``: only the ranks can be compared."""
@@ -90,6 +96,9 @@ class ObservedComparison:
         compared = False
         for group in groups:
             own = {rank: pieces[rank] for rank in group.ranks if rank in pieces}
+            if own and all(step.way is Way.EQUAL for step in group.layouts[0].steps):
+                # An optimizer that shares out its work has the gradient on the ranks that need it.
+                own = {rank: own.get(rank, own[min(own)]) for rank in group.ranks}
             if len(own) < len(group.ranks):
                 missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
                 return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")
@@ -162,6 +171,10 @@ class ObservedComparison:
     ) -> Verdict:
         """Where the run on one rank says nothing: what was equal at first must stay equal."""
         checked = False
+        if not groups and key.kind in ("gradient", "left"):
+            wrong = self._same_gradient(key, first, pieces)
+            if wrong is not None:
+                return wrong
         if groups:
             equal = [
                 (group.ranks, [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL])
@@ -177,6 +190,28 @@ class ObservedComparison:
             checked |= bool(axes)
         reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
         return "replicas" if checked else NotCompared(key, first.claim, reason)
+
+    def _same_gradient(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]
+    ) -> ValueDisagreement | None:
+        """Replicas that did not start from the same values: their gradients are equal, and they are not."""
+        base = min(pieces)
+        start = self._starts(key.name)
+        for rank, gradient in pieces.items():
+            one, other = start.get(base), start.get(rank)
+            if rank == base or one is None or other is None or one.shape != other.shape:
+                continue
+            found = difference(other, one, 0.0)
+            if found is not None and torch.equal(gradient, pieces[base]) and not is_constant(gradient):
+                said = f"is the same on rank {base} and rank {rank}, but the parameter was not before the first step"
+                at = found.index
+                return ValueDisagreement(key, first.claim, Against.RANKS, rank, (base, rank), at, at, found, said)
+        return None
+
+    def _starts(self, name: str) -> dict[int, torch.Tensor]:
+        """The initial values of a parameter, by rank."""
+        held = {rank: _initial(run).get(name) for rank, run in enumerate(self._ranks)}
+        return {rank: value for rank, value in held.items() if value is not None}
 
     def _unequal(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]
@@ -195,7 +230,7 @@ class ObservedComparison:
         return None
 
     def _whole(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
-        there = self._alone.get(key)
+        there = self._alone_of(key, min(pieces))
         if not isinstance(there, Record) or there.value is None:
             return NotCompared(key, first.claim, "the run on one rank does not have it")
         expected = there.value
@@ -204,12 +239,49 @@ class ObservedComparison:
         if next(observed_layouts(pieces, axes, expected, apart), None) is not None:
             return "equal"
         if key.kind == "input":
-            return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
+            return self._repeated(key, first, pieces, expected) or NotCompared(
+                key, first.claim, "no layout explains the ranks' inputs"
+            )
         if any(piece.shape != expected.shape for piece in pieces.values()):
             return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
         first = replace(first, claim=f"{_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
         mean = torch.stack([piece.double() for piece in pieces.values()]).mean(0)
         return self._against(key, first, pieces, mean, expected) or "equal"
+
+    def _repeated(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
+    ) -> ValueDisagreement | None:
+        """Data that is shared out so that some ranks have the same piece, and another piece nobody has."""
+        piece = pieces[min(pieces)]
+        if any(other.shape != piece.shape for other in pieces.values()) or piece.ndim != whole.ndim:
+            return None
+        cut = [dim for dim in range(piece.ndim) if piece.shape[dim] != whole.shape[dim]]
+        if len(cut) != 1 or not piece.shape[cut[0]] or whole.shape[cut[0]] % piece.shape[cut[0]]:
+            return None
+        count = whole.shape[cut[0]] // piece.shape[cut[0]]
+        moved = whole.movedim(cut[0], 0)
+        for parts in (moved.chunk(count), [moved[at::count] for at in range(count)]):
+            held = {rank: _position(own.movedim(cut[0], 0), parts) for rank, own in pieces.items()}
+            lost = sorted(set(range(count)) - set(held.values()))
+            twice = next((rank for rank in held if held[rank] in [held[other] for other in range(rank)]), None)
+            if None in held.values() or not lost or twice is None:
+                continue
+            other = next(rank for rank in held if held[rank] == held[twice])
+            said = (
+                f"is piece {held[twice]} of {count} of the run on one rank on rank {twice} as on rank {other}, "
+                f"and no rank has piece {lost[0]}"
+            )
+            return ValueDisagreement(key, first.claim, Against.SHAPE, twice, (other, twice), (), (), None, said)
+        return None
+
+    def _alone_of(self, key: Key, rank: int) -> Record | Draw | None:
+        """The record of the run on one rank; of a loss that arises at another line there, the one of its number."""
+        there = self._alone.get(key)
+        if there is not None or key.kind != "loss" or any(other.source == key.source for other in self._alone):
+            return there
+        own = [other for other in self._ranks[rank] if other.kind == "loss"]
+        alone = [other for other in self._alone if other.kind == "loss"]
+        return self._alone[alone[own.index(key)]] if len(own) == len(alone) else None
 
     def _axes_of(self, pieces: Mapping[int, torch.Tensor]) -> list[MeshAxis]:
         coordinates = self._grid.coordinates
@@ -220,6 +292,16 @@ class ObservedComparison:
 def _shape(record: Record) -> str:
     """Dtype and shape, without the types that nobody has said."""
     return record.claim.removesuffix(" unknown")
+
+
+def _says_nothing(type: TensorType) -> bool:
+    """Does the type leave open how the ranks' tensors combine?"""
+    return type.spec is None and all(place.is_varying or place is UNKNOWN for place in type.placements)
+
+
+def _position(piece: torch.Tensor, parts: Sequence[torch.Tensor]) -> int | None:
+    """Which of the parts it is, if it is one."""
+    return next((at for at, part in enumerate(parts) if torch.equal(part, piece)), None)
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:

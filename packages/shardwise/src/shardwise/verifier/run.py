@@ -36,7 +36,7 @@ from shardwise.worlds.real_rank import real_world
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
 from .failure import Failure
-from .local_form import local_form
+from shardwise.interop.local_form import local_form
 from .numbers import ValueDisagreement
 from .record import RankRun
 from .subject import Function, Subject

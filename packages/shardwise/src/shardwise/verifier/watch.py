@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import user_location
@@ -28,7 +28,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .difference import scale_of
-from .local_form import local_form, local_tensor
+from shardwise.interop.local_form import local_form, local_tensor
 from .naming import Names
 
 PENDING = "_c10d_functional."
@@ -49,7 +49,8 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) ->
     with names.watching(), heard_by(recorder):
         handles = (
             register_optimizer_step_pre_hook(steps.before),
-            register_module_forward_pre_hook(functools.partial(_inputs, recorder, names)),
+            register_optimizer_step_post_hook(steps.after),
+            register_module_forward_pre_hook(functools.partial(_inputs, recorder, names, steps)),
         )
         try:
             with _Watch(recorder, every, alone):
@@ -60,13 +61,17 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) ->
             steps.at_the_end()
 
 
-def _inputs(recorder: Recorder, names: Names, module: torch.nn.Module, args: tuple[object, ...]) -> None:
+def _inputs(
+    recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Module, args: tuple[object, ...]
+) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
+    if torch.is_grad_enabled():
+        steps.remember(module)
     for at, given in enumerate(args):
-        if not isinstance(given, torch.Tensor) or is_dtensor(given):
-            continue
+        if not isinstance(given, torch.Tensor) or is_dtensor(given) or given.requires_grad:
+            continue  # what has a gradient comes from another stage, and is no data
         known = type_of(given)
         if not known.axes or known.ground is not Ground.ABSENT:  # a constant's type is nobody's word
             with no_torch_function():
@@ -117,7 +122,11 @@ class _Watch(TorchFunctionMode):
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
         roots = args[0] if args else named[0] if named else ()
         for root in roots if isinstance(roots, (list, tuple)) else (roots,):
-            self.recorder.hear("loss", "", root)
+            if isinstance(root, torch.Tensor):
+                with no_torch_function():
+                    whole = root.numel() == 1 or bool(type_of(root).axes)
+                if whole:  # what is passed back with a gradient of another stage is no loss
+                    self.recorder.hear("loss", "", root)
 
     def _drawing(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
@@ -164,19 +173,46 @@ class _Steps:
         self.recorder = recorder
         self.names = names
         self.optimizers: dict[int, Any] = {}
+        self.inside: list[Any] = []
+        """Optimizers that are taking a step, each within the one before it."""
+        self.remembered: dict[int, tuple[str, torch.Tensor]] = {}
+        """Parameters whose initial values are recorded, by id."""
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
+        self.entered: set[int] = set()
+        """Parameters that have entered an optimizer, by id."""
+
+    def remember(self, module: torch.nn.Module) -> None:
+        """The parameters that nobody has typed, as an outermost module is called for the first time."""
+        if all(id(parameter) in self.remembered for parameter in module.parameters()):
+            return
+        for name, parameter in self.names.parameters().items():
+            if id(parameter) not in self.remembered and not local_form(parameter)[1].axes:
+                self.remembered[id(parameter)] = (name, parameter)
+                self._add("parameter", name, parameter, UNTYPED, None)
+
+    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A step of ``optimizer`` has been taken."""
+        while self.inside and self.inside.pop() is not optimizer:
+            pass
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step of ``optimizer`` is about to be taken."""
+        if optimizer in self.inside:
+            self.inside = self.inside[: self.inside.index(optimizer)]  # its last step has raised
+        self.inside.append(optimizer)
+        if len(self.inside) > 1:
+            return  # a part of the step of an optimizer that shards its state
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         location = user_location()
         named = list(zip(self.names.of(parameters), parameters, strict=True))
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
             for name, parameter in named:
-                self._add("parameter", name, parameter, UNTYPED, location)
+                if id(parameter) not in self.remembered:
+                    self._add("parameter", name, parameter, UNTYPED, location)
         for name, parameter in named:
             # Its type is asked for now: at the end the process groups may be gone.
+            self.entered.add(id(parameter))
             self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
             gradient = _gradient(parameter)
             if gradient is not None:
@@ -185,10 +221,12 @@ class _Steps:
 
     def at_the_end(self) -> None:
         """The program has run."""
+        for key, (name, parameter) in self.remembered.items():
+            self.stepped.setdefault(key, (name, parameter, local_form(parameter)[1]))
         for name, parameter, type in self.stepped.values():
             with no_torch_function():
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)
-        told = set(self.stepped)
+        told = set(self.entered)
         owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
         declared = [("what is declared", leaf, location) for leaf, location in self.recorder.leaves]
         for name, parameter, location in (*owned, *declared):

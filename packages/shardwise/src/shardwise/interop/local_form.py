@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.tagging import type_of
-from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import P, R, V
 from shardwise.types.spec import PartitionSpec, make_entry
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+from .dtensors import is_dtensor
+from .tagging import type_of
+from .torch_compat import is_strided_shard, no_torch_function
 
 
 def local_form(x: torch.Tensor) -> tuple[torch.Tensor, TensorType]:
@@ -30,17 +31,20 @@ def local_tensor(x: torch.Tensor) -> torch.Tensor:
 
 
 def _type_of_dtensor(x: Any) -> TensorType:
+    if any(placement.is_partial() and not placement.is_partial("sum") for placement in x.placements):
+        return UNTYPED
     placements: dict[MeshAxis, Any] = {}
     entries: list[list[MeshAxis]] = [[] for _ in range(x.ndim)]
     groups = x.device_mesh.get_all_groups()
-    for group, placement in zip(groups, x.placements, strict=True):
-        axis = MeshAxis.of(group)
-        if axis.size() == 1:
-            continue
-        if placement.is_shard():
-            entries[placement.dim].append(axis)
-            placements[axis] = V
-        else:
-            placements[axis] = P if placement.is_partial() else R
+    for strided in (False, True):  # a strided shard cuts what the later axes of the mesh have cut before
+        for group, placement in zip(groups, x.placements, strict=True):
+            axis = MeshAxis.of(group)
+            if axis.size() == 1 or is_strided_shard(placement) is not strided:
+                continue
+            if strided or placement.is_shard():
+                entries[placement.dim].append(axis)
+                placements[axis] = V
+            else:
+                placements[axis] = P if placement.is_partial() else R
     spec = PartitionSpec(*(make_entry(axes) for axes in entries)) if any(entries) else None
     return TensorType.of(placements, spec)
