@@ -128,7 +128,7 @@ def _run(subject: Changed, sizes: Mapping[str, int], options: VerifyOptions) -> 
     where = "on one rank" if all(size == 1 for size in sizes.values()) else "on the mesh"
     try:
         runs = run_ranks(subject, sizes, options)
-        failure = crash_among(runs, where)
+        failure = crash_among(runs, where, size)
     except (RankFailure, RankTimeout) as error:
         failure = lost(error, where)
     if failure is not None:

@@ -36,6 +36,7 @@ KIND_OF = {
     "trained": "parameter {name} after the last step",
     "output": "output{name}",
     "input": "input {name}",
+    "module": "output of {name}",
 }
 """The kinds of records, and what a record is called in a report."""
 LIMIT_BYTES = 1 << 29
@@ -137,6 +138,12 @@ class Recorder:
         for axis in type.axes:
             self.axes.setdefault(axis, repr(axis))
         self.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
+
+    @property
+    def latest(self) -> torch.Tensor | None:
+        """The value of the record that was added last."""
+        last = self.entries[-1] if self.entries else None
+        return last.value if isinstance(last, Record) else None
 
     def drawn(
         self, location: SourceLocation | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool

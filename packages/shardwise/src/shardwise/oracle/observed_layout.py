@@ -116,6 +116,11 @@ def observed_layouts(
             yield layout
 
 
+def fits(pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor) -> bool:
+    """Is there a layout under which the pieces, by rank, have the shape of ``whole``, whatever their values?"""
+    return next(_of_fitting_shape(pieces, axes, whole), None) is not None
+
+
 def _of_fitting_shape(
     pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor
 ) -> Iterator[ObservedLayout]:

@@ -63,6 +63,11 @@ class Alignment:
         """The parameters of the one-rank run that some rank of the mesh holds."""
         return frozenset(part.name for parts in self._found.values() for part in parts)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters of the ranks that are explained."""
+        return tuple(name for name, parts in self._found.items() if parts)
+
     def equal_axes(self, name: str) -> tuple[MeshAxis, ...]:
         """The axes along which the initial values are equal and tell; for parameters that nothing explains."""
         held = {rank: values[name] for rank, values in enumerate(self._ranks) if name in values}

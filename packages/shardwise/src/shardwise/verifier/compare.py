@@ -89,7 +89,7 @@ class _Comparison:
             if isinstance(verdict, ValueDisagreement):
                 disagreements.append(verdict)
             elif isinstance(verdict, NotCompared):
-                if key.kind != "result":
+                if key.kind not in ("result", "module"):
                     not_compared.append(verdict)
             else:
                 equal += verdict == "equal"

@@ -48,15 +48,17 @@ def _now_s() -> float:
     return time.monotonic()
 
 
-def crash_among(runs: Sequence[RankRun], where: str) -> Failure | None:
-    """The first crash of any rank; None if there is none."""
-    crashed = [(run.crash.at_s, rank, run.crash) for rank, run in enumerate(runs) if run.crash is not None]
+def crash_among(runs: Sequence[RankRun], where: str, world_size: int) -> Failure | None:
+    """The first crash of any rank; None if there is none. Ranks without a run were still waiting when it was told."""
+    crashed = [(run.crash.at_s, run.rank, run.crash) for run in runs if run.crash is not None]
     if not crashed:
         return None
     _, rank, crash = min(crashed, key=lambda one: one[:2])
-    ended = [str(rank) for rank, run in enumerate(runs) if run.crash is None]
+    ended = [str(run.rank) for run in runs if run.crash is None]
     also = f"; rank {', '.join(ended)} came to the end of the program" if ended else ""
-    who = f"rank {rank} of {len(runs)}" if len(runs) > 1 else "it"
+    waiting = [str(rank) for rank in range(world_size) if rank not in {run.rank for run in runs}]
+    also += f"; rank {', '.join(waiting)} waited for the others" if waiting else ""
+    who = f"rank {rank} of {world_size}" if world_size > 1 else "it"
     return Failure(where, f"{who} {crash.text}{also}", crash.location, crash.traceback)
 
 

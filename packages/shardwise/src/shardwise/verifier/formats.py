@@ -48,6 +48,7 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
             "equal": numbers.equal,
             "replicas": numbers.replicas,
             "origin": None if numbers.origin is None else _disagreement(numbers.origin),
+            "module": None if numbers.module is None else _disagreement(numbers.module),
             "disagreements": [_disagreement(one) for one in numbers.disagreements],
             "not_compared": [
                 {**_key(one.key), "claim": safe_str(one.claim), "reason": safe_str(one.reason)}

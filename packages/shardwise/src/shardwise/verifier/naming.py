@@ -25,6 +25,7 @@ class Names:
     def __init__(self) -> None:
         self._modules: dict[int, torch.nn.Module] = {}
         self._inner: set[int] = set()
+        self._paths: dict[int, str] | None = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -52,6 +53,16 @@ class Names:
                     name = next(new for n in range(2, len(named) + 3) if (new := f"{name} ({n})") not in named)
                 named[name] = parameter
         return named
+
+    def of_module(self, module: torch.nn.Module) -> str | None:
+        """The path of a module and its class; None for one that no registered module has."""
+        if self._paths is None or id(module) not in self._paths:
+            self._paths = {}
+            for root in self._roots():
+                for path, inner in root.named_modules():
+                    path = path.removeprefix(WRAPPED).removeprefix(WRAPPED[:-1])
+                    self._paths.setdefault(id(inner), f"{path} ({type(inner).__name__})" if path else "")
+        return self._paths.get(id(module))
 
     def of(self, parameters: Iterable[torch.Tensor]) -> list[str]:
         """The name of each; its position for one that no module has."""

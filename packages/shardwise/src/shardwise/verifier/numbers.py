@@ -74,6 +74,7 @@ class Numbers:
     ``not_compared``  in program order.
     ``parting``       where the runs part, if they do.
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
+    ``module``        the first module whose output no layout explains, in the order in which modules end.
     """
 
     equal: int = 0
@@ -82,6 +83,7 @@ class Numbers:
     not_compared: tuple[NotCompared, ...] = ()
     parting: Parting | None = None
     origin: ValueDisagreement | None = None
+    module: ValueDisagreement | None = None
 
     @property
     def open_questions(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import torch
 
 from shardwise.interop.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
-from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
+from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, fits, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unreadable, offset
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
@@ -22,10 +22,11 @@ from shardwise.types.tensor_type import TensorType
 from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import Difference, difference
 from .hints import hint_for
+from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
-KINDS = (*OF_PARAMETERS, "loss", "input")
+KINDS = (*OF_PARAMETERS, "loss", "input", "module")
 """Kinds of records whose layout is observed where nobody has said it."""
 
 Entries = Mapping[Key, Record | Draw]
@@ -49,6 +50,9 @@ class ObservedComparison:
         self._grid, self._ranks, self._alone, self._names, self._apart = grid, ranks, alone, names, apart
         self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
         self._alignment: Alignment | None = None
+        self._losses_met: set[Key] = set()
+        """Losses of the run on one rank that a rank's loss of another line has been compared with."""
+        self._micro_batches = MicroBatches(ranks, alone)
 
     def concerns(self, key: Key) -> bool:
         """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?"""
@@ -68,7 +72,9 @@ class ObservedComparison:
         return [name for name in names if not self.alignment.of(name)]
 
     def is_told_elsewhere(self, key: Key) -> bool:
-        """Is it of a parameter of the run on one rank that the ranks hold under another name?"""
+        """Is it of a parameter that the ranks hold under another name, or a loss that arises at another line there?"""
+        if key.kind == "loss":
+            return key in self._losses_met
         return key.kind in OF_PARAMETERS and not self._records(key) and key.name in self.alignment.targets
 
     def judge(self, key: Key, *, parted: bool) -> Verdict:
@@ -83,7 +89,7 @@ class ObservedComparison:
             return self._of_parameter(key, first, pieces, parted=parted)
         if parted:
             return NotCompared(key, first.claim, "the runs part before it")
-        return self._whole(key, first, pieces)
+        return self._of_module(key, first, pieces) if key.kind == "module" else self._whole(key, first, pieces)
 
     def _records(self, key: Key) -> dict[int, Record]:
         found = {rank: run.get(key) for rank, run in enumerate(self._ranks)}
@@ -238,6 +244,10 @@ class ObservedComparison:
         axes = self._axes_of(pieces)
         if next(observed_layouts(pieces, axes, expected, apart), None) is not None:
             return "equal"
+        if key.kind in ("input", "loss") and self._micro_batches.explain(key):
+            return "equal"
+        if key.kind == "loss" and self._micro_batches.regrouped:
+            return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
         if key.kind == "input":
             return self._repeated(key, first, pieces, expected) or NotCompared(
                 key, first.claim, "no layout explains the ranks' inputs"
@@ -247,6 +257,45 @@ class ObservedComparison:
         first = replace(first, claim=f"{_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
         mean = torch.stack([piece.double() for piece in pieces.values()]).mean(0)
         return self._against(key, first, pieces, mean, expected) or "equal"
+
+    def _of_module(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
+        """Is there a layout in which the ranks' outputs are that of the module on one rank?"""
+        if self._micro_batches.regrouped:
+            return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
+        compared = False
+        for ranks, name in self._same_module(key.name, tuple(pieces)):
+            own = {rank: pieces[rank] for rank in ranks if rank in pieces}
+            there = self._alone.get(Key(key.kind, name, None, key.nth))
+            if not own or not isinstance(there, Record) or there.value is None:
+                continue
+            if not fits(own, self._axes_of(own), there.value):
+                continue  # tokens may be dealt out otherwise, which is nothing wrong
+            compared = True
+            apart = self._apart(key, (there.value, *own.values()))
+            if next(observed_layouts(own, self._axes_of(own), there.value, apart), None) is not None:
+                continue
+            whole = own[min(own)]
+            if whole.shape == there.value.shape:
+                whole = torch.stack([piece.double() for piece in own.values()]).mean(0).to(whole.dtype)
+            return replace(
+                self._against(key, first, own, whole, there.value)
+                or ValueDisagreement(key, first.claim, Against.RANKS, min(own), tuple(own), (), (), None, ""),
+                said="is not that of the run on one rank, in any layout",
+            )
+        return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
+
+    def _same_module(self, name: str, ranks: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+        """The ranks by what the module is called on one rank, which its parameters tell."""
+        path, space, kind = name.partition(" ")
+        parameter = next((one for one in self.alignment.names if one.startswith(f"{path}.")), None)
+        if parameter is None:
+            return [(ranks, name)]
+        inside = parameter.removeprefix(path)
+        return [
+            (group.ranks, group.name.removesuffix(inside) + space + kind)
+            for group in self.alignment.of(parameter)
+            if group.name.endswith(inside)
+        ]
 
     def _repeated(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
@@ -281,7 +330,11 @@ class ObservedComparison:
             return there
         own = [other for other in self._ranks[rank] if other.kind == "loss"]
         alone = [other for other in self._alone if other.kind == "loss"]
-        return self._alone[alone[own.index(key)]] if len(own) == len(alone) else None
+        if len(own) != len(alone):
+            return None
+        met = alone[own.index(key)]
+        self._losses_met.add(met)
+        return self._alone[met]
 
     def _axes_of(self, pieces: Mapping[int, torch.Tensor]) -> list[MeshAxis]:
         coordinates = self._grid.coordinates

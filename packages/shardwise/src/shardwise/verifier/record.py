@@ -34,6 +34,7 @@ class RankRun:
     ``axes``     names of mesh axes as the program calls them.
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
     ``crash``    how it ended before its time, None if it did not.
+    ``rank``     which one.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -41,3 +42,4 @@ class RankRun:
     dtypes: set[torch.dtype] = field(default_factory=set)
     types: RunResult = field(default_factory=RunResult)
     crash: Crash | None = None
+    rank: int = 0

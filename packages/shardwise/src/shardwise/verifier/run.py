@@ -128,12 +128,14 @@ def verify_subject(
     types = _together([run.types for run in ranks])
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
     if numbers.disagreements and options.narrow:
-        numbers = replace(numbers, origin=_origin(subject, mesh, options, stage))
+        origin, module = _closer(subject, mesh, options, stage)
+        numbers = replace(numbers, origin=origin, module=module)
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
 
 
 def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions) -> list[RankRun]:
-    """What every rank of a mesh of these sizes records, in rank order; also how the program crashed, if it did.
+    """What every rank of a mesh of these sizes records, in rank order; also how the program crashed, if it did: then
+    ranks that wait for those that crashed are left out.
 
     Errors: NoProgram or SyntaxError if it cannot be read, RankFailure for a process that dies, RankTimeout for a hang.
     """
@@ -142,7 +144,16 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
     world_size = math.prod(sizes.values())
     try:
         return run_processes(
-            _run_rank, world_size, run, sizes, options, str(subject), _free_port(), timeout_s=options.timeout_s
+            _run_rank,
+            world_size,
+            run,
+            sizes,
+            options,
+            str(subject),
+            _free_port(),
+            subject.joined,
+            timeout_s=options.timeout_s,
+            ended_early=lambda came: came.crash is not None,
         )
     except RankFailure as error:
         if isinstance(error.__cause__, NoProgram):
@@ -163,38 +174,42 @@ def _both(
             return [], unreadable(error)
         except (RankFailure, RankTimeout) as error:
             return [], lost(error, where)
-        failure = crash_among(ranks, where)
+        failure = crash_among(ranks, where, math.prod(sizes.values()))
         if failure is not None:
             return (ranks if runs else []), failure
         runs = [*ranks, *runs]
     return runs, None
 
 
-def _origin(
+def _closer(
     subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
-) -> ValueDisagreement | None:
-    """The first result that disagrees when all are looked at, with all that global types know of them."""
+) -> tuple[ValueDisagreement | None, ValueDisagreement | None]:
+    """The first result that disagrees when all are looked at, with all that global types know of them; if it comes
+    before everything else. And the first module whose output no layout explains.
+    """
     runs, failure = _both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
     if failure is not None:
-        return None
+        return None, None
     *ranks, alone = runs
     closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh).disagreements
-    return closer[0] if closer and closer[0].key.kind == "result" else None
+    module = next((one for one in closer if one.key.kind == "module"), None)
+    first = next((one for one in closer if one.key.kind != "module"), None)
+    return (first if first is not None and first.key.kind == "result" else None), module
 
 
 def _run_rank(
-    run: Callable[[Any], Any], sizes: Mapping[str, int], options: VerifyOptions, name: str, port: int
+    run: Callable[[Any], Any], sizes: Mapping[str, int], options: VerifyOptions, name: str, port: int, joined: bool
 ) -> RankRun:
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()
-    came = RankRun(entries=recorder.entries)
+    came = RankRun(entries=recorder.entries, rank=dist.get_rank())
     torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
     if options.double:
         torch.set_default_dtype(torch.float64)
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
-        mesh = stack.enter_context(_current(sizes, port))
+        mesh = stack.enter_context(_current(sizes, port, joined=joined))
         own_axes: dict[Axis, str] = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
@@ -214,7 +229,7 @@ def _run_rank(
 
 
 @contextlib.contextmanager
-def _current(sizes: Mapping[str, int], port: int) -> Iterator[Any]:
+def _current(sizes: Mapping[str, int], port: int, *, joined: bool) -> Iterator[Any]:
     """The real world; a mesh of these sizes is current in it until the program makes one of its own."""
     entry: Any = None
 
@@ -222,7 +237,7 @@ def _current(sizes: Mapping[str, int], port: int) -> Iterator[Any]:
         if entry is not None and current_entry() is entry:
             set_current_entry(None)
 
-    with real_world(command="verify", port=port, on_mesh=give_way):
+    with real_world(command="verify", port=port, on_mesh=give_way, joined=joined):
         mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         entry = mesh_of(mesh)
         set_current_entry(entry)

@@ -15,14 +15,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from shardwise.host.attribute_patch import patched
 from shardwise.host.program import NoProgram, Program, output_to_stderr
 
 
 class Subject(Protocol):
-    """What can be verified; its text is its name in the report."""
+    """What can be verified; its text is its name in the report.
+
+    ``joined``  it takes the process group as given, and does not make it.
+    """
+
+    @property
+    def joined(self) -> bool: ...
 
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
         """What runs it on a mesh of these sizes, given the device mesh; its result is compared too.
@@ -36,6 +42,7 @@ class Script:
     """A script or a module and its arguments."""
 
     program: Program
+    joined: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return str(self.program)
@@ -53,6 +60,7 @@ class Function:
 
     function: Callable[..., Any]
     name: str = field(default="")
+    joined: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return self.name or getattr(self.function, "__qualname__", repr(self.function))
@@ -69,6 +77,7 @@ class Named:
 
     home: str
     function: str
+    joined: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"{self.home}:{self.function}"

@@ -76,6 +76,8 @@ def _numbers(verdict: ShownVerdict, width: int, root: str, limits: Limits) -> It
     first, *others = (*([numbers.origin] if numbers.origin is not None else []), *numbers.disagreements) or (None,)
     if first is not None:
         yield _first(first, verdict.mesh, width, root)
+    if numbers.module is not None:
+        yield _module(numbers.module, verdict.mesh)
     further = _further(others, root, limits)
     if further:
         yield further
@@ -107,6 +109,12 @@ def _first(wrong: ValueDisagreement, mesh: str, width: int, root: str) -> list[L
         margin = " " * len(str(key.location.line))
     for kind, text in _facts(wrong, mesh):
         lines.append([("gutter", f"{margin} = "), ("strong", f"{kind}: "), ("", text)])
+    return lines
+
+
+def _module(wrong: ValueDisagreement, mesh: str) -> list[Line]:
+    lines: list[Line] = [[("strong", "first module: "), ("", f"{_named(wrong.key)} {safe_str(wrong.said)}")]]
+    lines += [[("gutter", "  = "), ("strong", f"{kind}: "), ("", text)] for kind, text in _facts(wrong, mesh)]
     return lines
 
 

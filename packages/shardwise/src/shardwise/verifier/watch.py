@@ -13,16 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import Recorder, has_values, heard_by
 from shardwise.interop.tagging import tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
@@ -47,12 +48,14 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) ->
     names = Names()
     steps = _Steps(recorder, names)
     with names.watching(), heard_by(recorder):
-        handles = (
+        handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
             register_module_forward_pre_hook(functools.partial(_inputs, recorder, names, steps)),
         )
         try:
+            if every:
+                handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names)),)
             with _Watch(recorder, every, alone):
                 yield
         finally:
@@ -78,6 +81,21 @@ def _inputs(
                 recorder.add("input", f"{at} of {type(module).__name__}", given, UNTYPED, None)
 
 
+def _outputs(
+    recorder: Recorder, names: Names, module: torch.nn.Module, args: tuple[object, ...], output: object
+) -> None:
+    """What a module gives, to find the first that is not what it is on one rank."""
+    name = names.of_module(module)
+    if not name:
+        return
+    with no_torch_function():
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                local = local_tensor(leaf)
+                if has_values(local):
+                    recorder.add("module", name, local, UNTYPED, None)
+
+
 class _Watch(TorchFunctionMode):
     """Records roots of backward, random draws, and which dtypes have gradients."""
 
@@ -90,7 +108,7 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
-            self._roots(args, kwargs)
+            self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
         result = self._drawing(func, args, kwargs) if _is_random(func) else func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
@@ -118,14 +136,15 @@ class _Watch(TorchFunctionMode):
                 claimed = bool(type.axes) and type.ground is Ground.ABSENT
                 self.recorder.add("result", name, x, type, location, size=size, keep=self.alone or claimed)
 
-    def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, accumulating: bool) -> None:
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
         roots = args[0] if args else named[0] if named else ()
         for root in roots if isinstance(roots, (list, tuple)) else (roots,):
             if isinstance(root, torch.Tensor):
                 with no_torch_function():
-                    whole = root.numel() == 1 or bool(type_of(root).axes)
-                if whole:  # what is passed back with a gradient of another stage is no loss
+                    of_its_own = root.numel() == 1 and accumulating
+                    typed = bool(local_form(root)[1].axes)
+                if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
 
     def _drawing(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -175,20 +194,22 @@ class _Steps:
         self.optimizers: dict[int, Any] = {}
         self.inside: list[Any] = []
         """Optimizers that are taking a step, each within the one before it."""
-        self.remembered: dict[int, tuple[str, torch.Tensor]] = {}
-        """Parameters whose initial values are recorded, by id."""
+        self.remembered: dict[int, tuple[str, torch.Tensor, TensorType, torch.Tensor | None]] = {}
+        """Parameters whose initial values are recorded, by id: their names, types and these values."""
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
 
     def remember(self, module: torch.nn.Module) -> None:
-        """The parameters that nobody has typed, as an outermost module is called for the first time."""
-        if all(id(parameter) in self.remembered for parameter in module.parameters()):
+        """The parameters of an outermost module, as it is called for the first time."""
+        new = {id(parameter) for parameter in module.parameters()} - set(self.remembered)
+        if not new:
             return
         for name, parameter in self.names.parameters().items():
-            if id(parameter) not in self.remembered and not local_form(parameter)[1].axes:
-                self.remembered[id(parameter)] = (name, parameter)
+            if id(parameter) in new:
+                type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone
                 self._add("parameter", name, parameter, UNTYPED, None)
+                self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step of ``optimizer`` has been taken."""
@@ -221,8 +242,11 @@ class _Steps:
 
     def at_the_end(self) -> None:
         """The program has run."""
-        for key, (name, parameter) in self.remembered.items():
-            self.stepped.setdefault(key, (name, parameter, local_form(parameter)[1]))
+        for key, (name, parameter, type, before) in self.remembered.items():
+            with no_torch_function():
+                changed = before is not None and not torch.equal(before, local_tensor(parameter).detach().cpu())
+            if changed:  # by hand, if no optimizer has it
+                self.stepped.setdefault(key, (name, parameter, type))
         for name, parameter, type in self.stepped.values():
             with no_torch_function():
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)

@@ -64,8 +64,17 @@ class ProcessWorld:
         return run_processes(fn, self.size, *args, timeout_s=self.timeout_s)
 
 
-def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeout_s: float = 60.0) -> list[Result]:
+def run_processes(
+    fn: Callable[..., Result],
+    world_size: int,
+    *args: Any,
+    timeout_s: float = 60.0,
+    ended_early: Callable[[Result], bool] = lambda result: False,
+) -> list[Result]:
     """What ``fn(*args)`` returns on each rank, in rank order.
+
+    ``ended_early``  of a result: its rank has left the others alone. They are given a moment to end too, and ranks
+                     that do not are left out of what is returned.
 
     Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
     Results travel by pickle.
@@ -93,7 +102,7 @@ def run_processes(fn: Callable[..., Result], world_size: int, *args: Any, timeou
                 theirs.close()
                 ranks.append(process)
                 connections.append(ours)
-            return _collect(ranks, connections, world_size, timeout_s, Path(folder))
+            return _collect(ranks, connections, world_size, timeout_s, Path(folder), ended_early)
         finally:
             for process in ranks:
                 if process.is_alive():
@@ -183,9 +192,15 @@ def _pickled_or_none(error: BaseException) -> bytes | None:
 
 
 def _collect(
-    ranks: list[Any], connections: list[Connection], world_size: int, timeout_s: float, folder: Path
+    ranks: list[Any],
+    connections: list[Connection],
+    world_size: int,
+    timeout_s: float,
+    folder: Path,
+    ended_early: Callable[[Any], bool],
 ) -> list[Any]:
     deadline = time.monotonic() + timeout_s
+    early = False
     results: dict[int, Any] = {}
     failures: list[tuple[int, bytes | None, str]] = []
     pending = dict(zip(connections, range(world_size), strict=True))
@@ -204,9 +219,10 @@ def _collect(
             else:
                 if kind == "result":
                     results[rank] = pickle.loads(payload[0])
+                    early |= ended_early(results[rank])
                 else:
                     failures.append((rank, payload[0], payload[1]))
-            if failures:
+            if failures or early:
                 deadline = min(deadline, time.monotonic() + _GRACE_S)
     if failures:
         rank, error, report = failures[0]
@@ -214,13 +230,13 @@ def _collect(
             report = f"{listed(results)} had returned by then\n\n{report}"
         others = tuple(sorted(other for other, _, _ in failures[1:]))
         raise RankFailure(rank, world_size, report, others) from (None if error is None else pickle.loads(error))
-    if pending:
+    if pending and not early:
         missing = tuple(sorted(pending.values()))
         known = _ask(pending)
         silent = dict.fromkeys(set(missing) - set(known), "does not say where it is")
         standing = standings(known, dict.fromkeys(results, "has returned") | silent)
         raise RankTimeout(missing, world_size, timeout_s, _stacks_of(missing, ranks, folder), standing)
-    return [results[rank] for rank in range(world_size)]
+    return [results[rank] for rank in sorted(results)]
 
 
 def _ask(pending: dict[Connection, int]) -> dict[int, Whereabouts]:

@@ -24,25 +24,44 @@ from shardwise.interop.torch_compat import default_backend_everywhere, is_part_o
 
 
 @contextlib.contextmanager
-def real_world(*, command: str, port: int, on_mesh: Callable[[], None] = lambda: None) -> Iterator[TorchrunJob]:
+def real_world(
+    *, command: str, port: int, on_mesh: Callable[[], None] = lambda: None, joined: bool = True
+) -> Iterator[TorchrunJob]:
     """Be the rank that the default process group says inside the ``with`` block.
 
     ``command``  the command of ours that runs the script, for what errors say.
     ``port``     MASTER_PORT, for stores that the script makes itself.
     ``on_mesh``  called when the script has made a device mesh of its own.
+    ``joined``   the script finds a process group; else ``is_initialized`` is false until it makes one, or a mesh.
     """
     world = TorchrunJob(dist.get_world_size(), dist.get_rank(), command, port)
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
         stack.enter_context(default_backend_everywhere())
-        init = init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True)
+        is_initialized = dist.is_initialized
+
+        def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+            """``original``, after which the script has joined."""
+
+            @functools.wraps(original)
+            def join(*args: Any, **options: Any) -> Any:
+                nonlocal joined
+                made = original(*args, **options)
+                joined = True
+                return made
+
+            return join
+
+        stack.enter_context(patched(dist, "is_initialized", lambda: joined and is_initialized()))
+        init = noting(init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True))
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
-        if world.size > 1:
-            for owner in (dist, device_mesh):
-                mesh = init_device_mesh_of(world, owner.init_device_mesh, lambda: None)
-                stack.enter_context(patched(owner, "init_device_mesh", mesh))
+        for owner in (dist, device_mesh):
+            mesh = owner.init_device_mesh
+            if world.size > 1:
+                mesh = init_device_mesh_of(world, mesh, lambda: None)
+            stack.enter_context(patched(owner, "init_device_mesh", noting(mesh)))
         kind = device_mesh.DeviceMesh
         stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
         stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))

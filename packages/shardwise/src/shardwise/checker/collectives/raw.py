@@ -225,8 +225,9 @@ def _arrived(
         return None  # whatever is done to zeros that all ranks have, they stay zeros
     axes = parts_of(axis, base) or (axis,)
     mesh = current_entry()
-    if not row.sent and base.ground is not Ground.ABSENT and mesh is not None and axis not in mesh.axes:
-        return UNTYPED  # a message by a group that is no axis: what arrives has the type that the program gives it
+    outside = mesh is not None and axis not in mesh.axes
+    if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
+        return UNTYPED  # a message has its sender's type, which the program may give it
     place = PerMeshAxisLocalSpmdType(row.gives)
     placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
     if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
