@@ -6,6 +6,7 @@ The one-rank run is of the mutant too: a change that is the same on one device i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -128,7 +129,7 @@ def _run(subject: Changed, sizes: Mapping[str, int], options: VerifyOptions) -> 
     where = "on one rank" if all(size == 1 for size in sizes.values()) else "on the mesh"
     try:
         runs = run_ranks(subject, sizes, options)
-        failure = crash_among(runs, where, size)
+        failure = crash_among(runs, where, math.prod(sizes.values()))
     except (RankFailure, RankTimeout) as error:
         failure = lost(error, where)
     if failure is not None:

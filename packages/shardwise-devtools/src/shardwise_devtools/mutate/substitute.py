@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from shardwise.collectives.regions import no_typecheck
 from shardwise.host.attribute_patch import patched
@@ -31,6 +31,7 @@ class Changed:
     path: Path | None = None
     text: str = ""
     checked: bool = True
+    joined: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return str(self.program)

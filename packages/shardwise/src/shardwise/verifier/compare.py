@@ -72,6 +72,7 @@ class _Comparison:
     def numbers(self) -> Numbers:
         equal = replicas = 0
         disagreements: list[ValueDisagreement] = []
+        modules: list[ValueDisagreement] = []
         not_compared: list[NotCompared] = []
         for key in self._keys():
             if key.kind == "drawn":
@@ -87,14 +88,24 @@ class _Comparison:
             if key.kind == "declared":
                 self.just_drawn = False
             if isinstance(verdict, ValueDisagreement):
-                disagreements.append(verdict)
+                (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
                 if key.kind not in ("result", "module"):
                     not_compared.append(verdict)
             else:
                 equal += verdict == "equal"
                 replicas += verdict == "replicas"
-        return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting)
+        module = self._first_module(modules, disagreements)
+        return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting, module=module)
+
+    def _first_module(
+        self, modules: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement]
+    ) -> ValueDisagreement | None:
+        """The first module that is wrong for its own sake, and not because a step before it was."""
+        if self.observed is None:
+            return None
+        step = min((self.observed.step_of(other.key) for other in others), default=0)
+        return next((module for module in modules if self.observed.step_of(module.key) <= step), None)
 
     def _keys(self) -> Iterator[Key]:
         """Of every record of any run: in the order of the first rank that has it."""

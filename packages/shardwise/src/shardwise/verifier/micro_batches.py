@@ -31,9 +31,13 @@ class MicroBatches:
         self._known: dict[tuple[Key, int], bool] = {}
         self.regrouped = False
 
+    def step_of(self, key: Key) -> int:
+        """How many optimizer steps had been taken when a record arose, in the first run that has it."""
+        return next(steps[key] for steps in self._steps if key in steps)
+
     def explain(self, key: Key) -> bool:
         """Do the records of the step of ``key``, an input or a loss, agree as a whole?"""
-        step = next(steps[key] for steps in self._steps if key in steps)
+        step = self.step_of(key)
         found = self._known.get((key.source, step))
         if found is None:
             *ranks, alone = [self._values(key, at, step) for at in range(len(self._runs))]

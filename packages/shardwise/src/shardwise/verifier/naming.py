@@ -15,6 +15,8 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
+NAMELESS = "parameter "
+"""What the number of a parameter follows that no module has."""
 WRAPPED = "module."
 """DDP calls what it wraps ``module``."""
 
@@ -69,7 +71,7 @@ class Names:
         known: dict[int, str] = {}
         for name, parameter in self.parameters().items():
             known.setdefault(id(parameter), name)
-        return [known.get(id(parameter), f"parameter {at}") for at, parameter in enumerate(parameters)]
+        return [known.get(id(parameter), f"{NAMELESS}{at}") for at, parameter in enumerate(parameters)]
 
     def _roots(self) -> list[torch.nn.Module]:
         return [module for key, module in self._modules.items() if key not in self._inner]

@@ -23,6 +23,7 @@ from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import Difference, difference
 from .hints import hint_for
 from .micro_batches import MicroBatches
+from .naming import NAMELESS
 from .numbers import Against, NotCompared, ValueDisagreement
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
@@ -67,9 +68,17 @@ class ObservedComparison:
         return self._alignment
 
     def unexplained(self) -> list[str]:
-        """The parameters whose initial values no layout explains."""
+        """The parameters whose initial values no layout explains; of buffers that an optimizer has of its own only if
+        there are no others.
+        """
         names = dict.fromkeys(name for run in self._ranks for name in _initial(run))
-        return [name for name in names if not self.alignment.of(name)]
+        lost = [name for name in names if not self.alignment.of(name)]
+        named = [name for name in lost if not name.startswith(NAMELESS)]
+        return named if len(lost) < len(names) else lost
+
+    def step_of(self, key: Key) -> int:
+        """How many optimizer steps had been taken when the record arose."""
+        return key.nth - 1 if key.kind == "gradient" else self._micro_batches.step_of(key)
 
     def is_told_elsewhere(self, key: Key) -> bool:
         """Is it of a parameter that the ranks hold under another name, or a loss that arises at another line there?"""
@@ -197,9 +206,7 @@ class ObservedComparison:
         reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
         return "replicas" if checked else NotCompared(key, first.claim, reason)
 
-    def _same_gradient(
-        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]
-    ) -> ValueDisagreement | None:
+    def _same_gradient(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Replicas that did not start from the same values: their gradients are equal, and they are not."""
         base = min(pieces)
         start = self._starts(key.name)

@@ -22,6 +22,7 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram, output_to_stderr
+from shardwise.interop.local_form import local_form
 from shardwise.interop.recording import Recorder
 from shardwise.interop.session import Partials
 from shardwise.interop.torch_compat import tree_leaves
@@ -36,7 +37,6 @@ from shardwise.worlds.real_rank import real_world
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
 from .failure import Failure
-from shardwise.interop.local_form import local_form
 from .numbers import ValueDisagreement
 from .record import RankRun
 from .subject import Function, Subject
@@ -191,10 +191,9 @@ def _closer(
     if failure is not None:
         return None, None
     *ranks, alone = runs
-    closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh).disagreements
-    module = next((one for one in closer if one.key.kind == "module"), None)
-    first = next((one for one in closer if one.key.kind != "module"), None)
-    return (first if first is not None and first.key.kind == "result" else None), module
+    closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
+    first = next(iter(closer.disagreements), None)
+    return (first if first is not None and first.key.kind == "result" else None), closer.module
 
 
 def _run_rank(

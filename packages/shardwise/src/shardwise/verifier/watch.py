@@ -19,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.dtensors import is_dtensor
+from shardwise.interop.dtensors import is_dtensor, is_pending
+from shardwise.interop.local_form import local_form, local_tensor
 from shardwise.interop.op_names import op_name
 from shardwise.interop.recording import Recorder, has_values, heard_by
 from shardwise.interop.tagging import tag_of, type_of
@@ -29,7 +30,6 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .difference import scale_of
-from shardwise.interop.local_form import local_form, local_tensor
 from .naming import Names
 
 PENDING = "_c10d_functional."
@@ -64,9 +64,7 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) ->
             steps.at_the_end()
 
 
-def _inputs(
-    recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Module, args: tuple[object, ...]
-) -> None:
+def _inputs(recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Module, args: tuple[object, ...]) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
@@ -90,7 +88,7 @@ def _outputs(
         return
     with no_torch_function():
         for leaf in tree_leaves(output):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_pending(leaf):
                 local = local_tensor(leaf)
                 if has_values(local):
                     recorder.add("module", name, local, UNTYPED, None)

@@ -1,0 +1,102 @@
+"""Is a program that knows nothing of this package judged rightly? Right ones have no finding, bugs in them are found.
+
+``make nightly`` runs every program and every bug, other runs a selection.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from shardwise.cli.mesh_option import MeshParam
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+from shardwise.verifier.run import VerifyOptions, verify_subject
+from shardwise.verifier.subject import Script
+from shardwise.verifier.verdict import Verdict
+
+FOLDER = Path(__file__).parent / "programs" / "unannotated"
+RIGHT = sorted((FOLDER / "right").glob("*.py"))
+ALL = settings.default.max_examples > settings.get_profile("shardwise").max_examples
+"""Whether everything is run, as in `make nightly`."""
+
+
+def table_of_bugs() -> Any:
+    spec = importlib.util.spec_from_file_location("unannotated_bugs", FOLDER / "bugs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module.BUGS
+
+
+BUGS = table_of_bugs()
+
+
+def selected(cases: list[Any], step: int) -> list[Any]:
+    return cases if ALL else cases[::step]
+
+
+def mesh_of(source: str) -> dict[str, int]:
+    found = re.search(r"mesh: (\S+)", source.splitlines()[0])
+    assert found, "the first line says for which mesh the program is"
+    return dict(MeshParam().convert(found[1], None, None).axes)
+
+
+def verdict_on(path: Path, *, narrow: bool = False) -> Verdict:
+    options = VerifyOptions(strict=False, timeout_s=120.0, narrow=narrow)
+    return verify_subject(Script(Program(path=str(path))), mesh_of(path.read_text()), options)
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
+def test_programs_are_as_strangers_write_them(path):
+    assert "shardwise" not in path.read_text()
+
+
+def test_every_bug_changes_one_place_of_a_right_program():
+    sources = {path.stem: path.read_text() for path in RIGHT}
+    for bug in BUGS:
+        compile(bug.applied(sources[bug.program]), bug.program, "exec")
+    assert len({(bug.program, bug.what) for bug in BUGS}) == len(BUGS)
+    assert {bug.program for bug in BUGS} == set(sources)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("path", selected(RIGHT, 3), ids=lambda path: path.stem)
+def test_a_right_program_is_verified_without_a_word_of_types(path):
+    verdict = verdict_on(path)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    compared = verdict.numbers.equal
+    assert compared > 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("bug", selected(BUGS, 6), ids=lambda bug: f"{bug.program}: {bug.what}")
+def test_a_bug_is_found_where_it_is(bug, tmp_path):
+    path = tmp_path / f"{bug.program}.py"
+    path.write_text(bug.applied((FOLDER / "right" / path.name).read_text()))
+    verdict = verdict_on(path, narrow=bool(bug.module))
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    assert re.search(bug.at, str(verdict.numbers.disagreements[0].key)), str(verdict)
+    if bug.module:
+        assert verdict.numbers.module is not None, str(verdict)
+        assert re.match(bug.module, verdict.numbers.module.key.name), str(verdict)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("path", selected(RIGHT, 10), ids=lambda path: path.stem)
+def test_a_right_program_is_checked_without_a_false_alarm(path):
+    sizes = ",".join(f"{name}={size}" for name, size in mesh_of(path.read_text()).items())
+    command = [sys.executable, "-m", "shardwise", "check", str(path), "--mesh", sizes, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != ExitCode.FINDINGS, done.stdout
+    assert json.loads(done.stdout)["findings"] == []
