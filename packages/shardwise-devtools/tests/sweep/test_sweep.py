@@ -32,7 +32,7 @@ FAST = (
     *("sum", "mean", "amax", "argmax", "cumsum", "cumprod", "sort", "softmax"),
     *("nn.functional.layer_norm", "nn.functional.mse_loss", "nn.functional.embedding", "gather"),
     *("cat", "chunk", "diagonal", "expand", "flip", "squeeze", "transpose", "unsqueeze", "tril", "view", "reshape"),
-    *("linalg.det", "fft.fft"),
+    *("linalg.det", "fft.fft", "masked.mean"),
 )
 
 

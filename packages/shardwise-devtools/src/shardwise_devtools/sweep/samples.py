@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy
 import torch
+import torch.masked
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shardwise.interop.op_names import op_name
@@ -177,16 +178,25 @@ def _spread_out(usable: Sequence[int], forms: Sequence[tuple[Any, ...]], count: 
 
 def _case(op: Any, kind: str, sample: Any, other: Any) -> Case:
     structure = (sample.input, sample.args, sample.kwargs)
+    called = _by_name(op.op)
 
     def fn(*tensors: torch.Tensor) -> Any:
         remaining = iter(tensors)
         input, args, kwargs = tree_map(lambda leaf: _fresh(leaf, remaining), structure)
         check_arguments(op.name, (input, *args))
         with _WITHIN.get(op.name, contextlib.nullcontext)():
-            return op.op(input, *args, **kwargs)
+            return called(input, *args, **kwargs)
 
     values = _tensors(sample)
     return Case(kind, fn, values, _alike(sample, other), _shown(structure))
+
+
+def _by_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a program calls it: those of ``torch.masked`` are found in the module while it is checked."""
+    name = getattr(function, "__name__", "")
+    if getattr(torch.masked, name, None) is not function:
+        return function
+    return lambda *args, **kwargs: getattr(torch.masked, name)(*args, **kwargs)
 
 
 def _fresh(leaf: Any, tensors: Iterator[torch.Tensor]) -> Any:
