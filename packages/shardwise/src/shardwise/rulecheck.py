@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from shardwise.checker.typing_rules.protocol import TypingRuleCall
 from shardwise.verifier.rulecheck.check import RuleCheckError, RuleCheckReport, check_rule
@@ -14,8 +13,8 @@ __all__ = ["RuleCheckError", "RuleCheckReport", "rulecheck"]
 
 def rulecheck(
     cls: type,
-    args: Sequence[Any],
-    placements: Mapping[str, Any] | None = None,
+    args: Sequence[object],
+    placements: Mapping[str, object] | None = None,
     *,
     mesh: Mapping[str, int] | None = None,
     rtol: float = 1e-4,

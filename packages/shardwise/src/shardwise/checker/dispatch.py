@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -14,6 +12,7 @@ from shardwise.interop import recording
 from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.op_names import OpName, op_name
 from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
 from shardwise.op_rules import custom_rules as custom
 from shardwise.op_rules.registry import lookup
@@ -49,7 +48,7 @@ _BY_KIND = {
 }
 
 
-def handler_for(func: Any) -> Handler:
+def handler_for(func: object) -> Handler:
     """The handler for ``func``."""
     ours = getattr(func, "__shardwise_op__", None)
     if ours is not None:
@@ -83,7 +82,7 @@ def handler_for(func: Any) -> Handler:
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
 
 
-def _parameters(func: Any, count: int) -> str:
+def _parameters(func: TorchFunction, count: int) -> str:
     """The parameters of an operator as a rule names them; placeholders where nothing tells."""
     try:
         return " ".join(operator_parameters(func) or inspect.signature(func).parameters)
@@ -94,7 +93,7 @@ def _parameters(func: Any, count: int) -> str:
 def _by_position(handler: Handler) -> Handler:
     """``torch.nn.init`` announces its tensor by name; as an in-place call's first argument it stands in front."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> object:
         if not args and "tensor" in kwargs:
             kwargs = dict(kwargs)
             args = (kwargs.pop("tensor"),)
@@ -139,7 +138,7 @@ def no_rule(name: OpName) -> Handler:
     op = name.shown
     declared: list[Handler] = []
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         rule = None if declared else name.find(custom.lookup)
         if rule is not None:
             declared.append(handler_of_rule(name, rule))

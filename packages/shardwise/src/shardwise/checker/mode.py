@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from shardwise.interop.boundary import finish, outermost
 from shardwise.interop.silence import is_silenced, silent_code
+from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.types.errors import SpmdTypeError
 
 from .dispatch import handler_for
@@ -32,7 +33,9 @@ class CheckMode(TorchFunctionMode):
         session.mode = self
 
     @outermost
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+    ) -> object:
         # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
         if is_dynamo_compiling() or self.session.paused or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)

@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -52,7 +51,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         collector.stop(StopReason.INTERRUPTED)
 
 
-def _is_success(code: Any) -> bool:
+def _is_success(code: object) -> bool:
     return code is None or (isinstance(code, int) and code == 0)
 
 

@@ -57,7 +57,7 @@ class RankRecorder(Protocol):
     def recording(self) -> AbstractContextManager[None]:
         """Inside the block it is told."""
 
-    def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: Any) -> None:
+    def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: object) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group."""
 
 

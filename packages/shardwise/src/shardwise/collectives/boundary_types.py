@@ -42,7 +42,7 @@ class Claim:
 class Contract:
     """The declared boundary of ``function``; ``kind`` is the decorator's name."""
 
-    def __init__(self, kind: str, function: Callable[..., Any], in_types: Any, out_types: Any) -> None:
+    def __init__(self, kind: str, function: Callable[..., object], in_types: Any, out_types: object) -> None:
         self.kind = kind
         self.name = f"{kind}[{getattr(function, '__qualname__', type(function).__qualname__)}]"
         self.in_types = in_types
@@ -52,7 +52,7 @@ class Contract:
         except (TypeError, ValueError):
             self.signature = None
 
-    def enter(self, session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def enter(self, session: Session, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
         """Check the arguments and add to their types what the declaration says; all of them or none."""
         if self.in_types is Infer:
             return
@@ -64,7 +64,7 @@ class Contract:
         for claim, _, after in steps:
             commit(claim.tensor, after, self.kind)
 
-    def leave(self, session: Session, result: Any) -> None:
+    def leave(self, session: Session, result: object) -> None:
         """Check the result and give it the declared types, which are believed where the body says nothing."""
         session.trust(self.name, user_location())
         try:
@@ -84,7 +84,7 @@ class Contract:
                 set_type(claim.tensor, after, Origin(user_site(), f"declared by {self.name}"))
             declared(claim.tensor, f"result of {self.name}")
 
-    def _inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Claim]:
+    def _inputs(self, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Iterator[Claim]:
         bound = self._bind(args, kwargs)
         if bound is None:
             yield from self._aligned("in_types", "input", args, self.in_types)
@@ -109,7 +109,7 @@ class Contract:
         yield from self._aligned("in_types", "input", positional, self.in_types)
         self._check_covered(rest)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
+    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
         if self.signature is None:
             return None
         try:
@@ -132,7 +132,7 @@ class Contract:
             yield from self._aligned("in_types", "input", bound.arguments[name], types, path=name)
         self._check_covered({k: v for k, v in bound.arguments.items() if k not in self.in_types})
 
-    def _check_covered(self, arguments: Mapping[str, Any]) -> None:
+    def _check_covered(self, arguments: Mapping[str, object]) -> None:
         for name, value in arguments.items():
             if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
                 raise SpmdTypeError(
@@ -141,7 +141,7 @@ class Contract:
                     help=(f'in_types={{..., "{name}": {{"tp": R}}}}, by parameter names', "in_types=Infer"),
                 )
 
-    def _aligned(self, kind: str, side: str, value: Any, types: Any, path: str = "") -> Iterator[Claim]:
+    def _aligned(self, kind: str, side: str, value: object, types: Any, path: str = "") -> Iterator[Claim]:
         """The tensors in ``value`` with the types that stand in their places."""
         if types is Infer:
             raise self._infer_leaf(kind)
@@ -212,7 +212,7 @@ class Contract:
         session.report(error)
 
 
-def _types_of_leaf(claim: Any) -> tuple[Any, ...] | None:
+def _types_of_leaf(claim: object) -> tuple[object, ...] | None:
     """The arguments that ``assert_type`` would take for this leaf; None if it is no leaf."""
     if isinstance(claim, (PartitionSpec, SpmdType)):
         return (claim,)

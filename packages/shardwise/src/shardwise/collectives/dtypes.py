@@ -34,7 +34,7 @@ def resolve_dtypes(
     return given if shrinks or given.itemsize <= out_dtype.itemsize else out_dtype, out_dtype
 
 
-def freeze_options(options: Any) -> Options | None:
+def freeze_options(options: object) -> Options | None:
     """Backward options in hashable form. SW208 for keys that no collective knows."""
     if options is None:
         return None

@@ -28,17 +28,17 @@ class Plan(Protocol):
 Kernel = Callable[[Tensor, Communicator, Any, Any], Tensor]
 
 
-def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """The same bits under another name."""
     return x
 
 
-def summed(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def summed(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """The sum over ranks."""
     return wire.all_reduce(x, comm, plan.way)
 
 
-def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """The ranks' tensors, stacked along a new dim."""
     whole = wire.all_gather(x.unsqueeze(0), comm, _way(plan, plan.dim == 0))
     return whole if plan.dim == 0 else whole.movedim(0, plan.dim).contiguous()
@@ -59,7 +59,7 @@ def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int]
     return _join(wire.all_gather(x.unsqueeze(0), comm, _way(plan, False)), dim)
 
 
-def own_entry_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def own_entry_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, of the sum; the dim is dropped."""
     return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.way).squeeze(0)
 
@@ -78,7 +78,7 @@ def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[
     return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way).squeeze(0)
 
 
-def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """Entry j along ``dim`` goes to rank j; what arrives is stacked along ``other_dim``."""
     arrived = wire.all_to_all(x.movedim(plan.dim, 0), comm, way=_way(plan, plan.other_dim == 0))
     return arrived if plan.other_dim == 0 else arrived.movedim(0, plan.other_dim).contiguous()
@@ -94,7 +94,7 @@ def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> T
     return _join(wire.all_to_all(_cut(x, plan.dim, comm.size), comm, way=way), plan.other_dim)
 
 
-def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, as a copy; the dim is dropped."""
     return x.select(plan.dim, comm.rank).clone(memory_format=torch.contiguous_format)
 
@@ -105,7 +105,7 @@ def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | 
     return x.narrow(plan.dim, start, size).clone(memory_format=torch.contiguous_format)
 
 
-def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """A new dim with one entry per rank: this rank's is ``x``, the others are zero."""
     whole = x.new_zeros((*x.shape[: plan.dim], comm.size, *x.shape[plan.dim :]))
     whole.select(plan.dim, comm.rank).copy_(x)
@@ -122,7 +122,7 @@ def piece_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence
     return whole
 
 
-def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """The value on rank 0 of the axis, zeros elsewhere. A copy on every rank, so that ranks alias alike."""
     return x.clone() if comm.rank == 0 else torch.zeros_like(x)
 

@@ -194,7 +194,7 @@ def _is_dim(value: object) -> TypeGuard[Dims | None]:
     return value is None or isinstance(value, int)
 
 
-def _positional(op: str, rest: tuple[Any, ...], axis: Any, src: Any, dst: Any) -> tuple[Any, Any, Any]:
+def _positional(op: str, rest: tuple[object, ...], axis: object, src: object, dst: object) -> tuple[Any, Any, Any]:
     """axis, src, dst, of which the first few may have been given by position."""
     if len(rest) > 3:
         raise SpmdArgumentError(f"{op} takes at most axis, src and dst after its operands, got {rest!r}", code="SW905")
@@ -206,7 +206,7 @@ def _positional(op: str, rest: tuple[Any, ...], axis: Any, src: Any, dst: Any) -
     return given["axis"], given["src"], given["dst"]
 
 
-def _claims(op: str, axis: Any, src: Any, dst: Any, out_partial_axes: Any) -> tuple[PartialClaim, ...]:
+def _claims(op: str, axis: object, src: Any, dst: object, out_partial_axes: object) -> tuple[PartialClaim, ...]:
     if axis is None:
         if src is not None or dst is not None:
             raise SpmdArgumentError(f"{op} got src or dst without the axis they speak of", code="SW905")
@@ -231,7 +231,7 @@ def _claims(op: str, axis: Any, src: Any, dst: Any, out_partial_axes: Any) -> tu
     return tuple(PartialClaim(each, source) for each, source in zip(axes, sources, strict=True))
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
+def _as_tuple(value: object) -> tuple[object, ...]:
     if value is None:
         return ()
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)

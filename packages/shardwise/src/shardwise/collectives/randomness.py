@@ -17,7 +17,7 @@ from shardwise.interop.session import current
 from shardwise.mesh.normalize import normalize_axis
 
 
-def synchronised_rng(*axes: Any) -> contextlib.AbstractContextManager[None]:
+def synchronised_rng(*axes: object) -> contextlib.AbstractContextManager[None]:
     """Declare that inside the block random numbers are equal on all ranks along ``axes`` (names, axes or groups).
 
     Seeding the generators alike is the program's business; nothing is seeded here. Blocks add up when nested.
@@ -27,7 +27,7 @@ def synchronised_rng(*axes: Any) -> contextlib.AbstractContextManager[None]:
 
 
 @boundary
-def _normalized(axes: tuple[Any, ...]) -> list[Any]:
+def _normalized(axes: tuple[Any, ...]) -> list[object]:
     return [normalize_axis(axis) for axis in axes]
 
 

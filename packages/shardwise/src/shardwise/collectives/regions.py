@@ -99,7 +99,7 @@ def _unchecked() -> Iterator[None]:
 def _bounded(contract: Contract, function: Function, *, pause: bool) -> Function:
     @boundary
     @functools.wraps(function)
-    def bounded(*args: Any, **kwargs: Any) -> Any:
+    def bounded(*args: object, **kwargs: object) -> object:
         session = current()
         if session is None:
             return function(*args, **kwargs)

@@ -16,7 +16,7 @@ from shardwise.types.errors import SpmdValueError
 from . import kernels
 
 
-def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
+def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: object) -> None:
     if x.shape[recipe.dim] != comm.size:
         raise SpmdValueError(
             f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
@@ -55,7 +55,7 @@ def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
             )
 
 
-def _exchanged(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
+def _exchanged(x: Tensor, recipe: object, comm: Communicator, sizes: Any) -> None:
     if sizes is None:
         _whole_cut(x, recipe, comm, None)
         return

@@ -46,7 +46,7 @@ class SpmdTypeError(RuntimeError):
         *,
         code: str = "SW905",
         help: tuple[str, ...] = (),
-        axis: Any = None,
+        axis: object = None,
         context: str | None = None,
         finding: Finding | None = None,
     ) -> None:

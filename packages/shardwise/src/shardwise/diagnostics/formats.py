@@ -25,7 +25,7 @@ def to_json(result: RunResult, *, indent: int | None = 2) -> str:
     return json.dumps(to_dict(result), indent=indent, ensure_ascii=False)
 
 
-def to_dict(result: RunResult) -> dict[str, Any]:
+def to_dict(result: RunResult) -> dict[str, object]:
     """The run as plain dicts, lists, strings and numbers."""
     stop = result.stopped
     return {
@@ -77,7 +77,7 @@ def from_json(text: str) -> RunResult:
         raise SpmdValueError(f"a damaged document of schema {SCHEMA!r}: {error!r}", code="SW905") from error
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, object]:
     return {
         "code": finding.code,
         "name": finding.name,
@@ -102,7 +102,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _location(location: SourceLocation | None) -> dict[str, Any] | None:
+def _location(location: SourceLocation | None) -> dict[str, object] | None:
     if location is None:
         return None
     return {

@@ -53,7 +53,9 @@ class _Slot:
     taken: bool = False
 
 
-def locate(frame: FrameType, op: str, operands: Sequence[tuple[str, Any]]) -> list[tuple[str, SourceLocation | None]]:
+def locate(
+    frame: FrameType, op: str, operands: Sequence[tuple[str, object]]
+) -> list[tuple[str, SourceLocation | None]]:
     """For every ``(label, value)`` of the call that ``frame`` is executing: its name as written, and its span.
 
     ``op`` is the canonical operator: only if the call is spelled like it, or is that of a module without children, do
@@ -138,7 +140,7 @@ def _indices(index: ast.expr) -> Iterator[ast.expr]:
 
 
 def _match(
-    slots: list[_Slot], parts: list[_Slot], operands: Sequence[tuple[str, Any]], *, by_position: bool
+    slots: list[_Slot], parts: list[_Slot], operands: Sequence[tuple[str, object]], *, by_position: bool
 ) -> list[_Slot | None]:
     matches: list[_Slot | None] = [None] * len(operands)
 
@@ -162,7 +164,7 @@ def _match(
     return matches
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     """Identity; literals, which have none, are compared by type and value."""
     return one is other or (type(one) in (int, float, bool, str) and type(one) is type(other) and bool(one == other))
 
@@ -220,13 +222,13 @@ def _parts(node: ast.AST, slots: list[_Slot], frame: FrameType) -> list[_Slot]:
     return parts
 
 
-def _elements(value: Any) -> Iterable[tuple[str, Any]]:
+def _elements(value: object) -> Iterable[tuple[str, object]]:
     if value.__class__ is list or value.__class__ is tuple:
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     return []
 
 
-def _module_state(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+def _module_state(value: object, depth: int = 4) -> Iterator[tuple[str, object]]:
     """Parameters and buffers of a torch module and its children, read from its plain dicts."""
     state = _own_dict(value)
     for kind in ("_parameters", "_buffers"):
@@ -238,7 +240,7 @@ def _module_state(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
             yield from ((f"{step}{name}", item) for name, item in _module_state(child, depth - 1))
 
 
-def _resolve(expression: ast.expr, frame: FrameType) -> Any:
+def _resolve(expression: ast.expr, frame: FrameType) -> object:
     """The value of a literal, a name or an attribute chain; missing for every other expression."""
     if isinstance(expression, ast.Constant):
         return expression.value
@@ -254,7 +256,7 @@ def _resolve(expression: ast.expr, frame: FrameType) -> Any:
     return _MISSING
 
 
-def _attribute(base: Any, name: str) -> Any:
+def _attribute(base: object, name: str) -> object:
     """``base.name`` if reading it runs no code."""
     try:
         value = inspect.getattr_static(base, name)
@@ -274,12 +276,12 @@ def _attribute(base: Any, name: str) -> Any:
     return _MISSING if hasattr(type(value), "__get__") and not callable(value) else value
 
 
-def _own_dict(value: Any) -> dict[str, Any]:
+def _own_dict(value: object) -> dict[str, object]:
     try:
         return _plain_dict(object.__getattribute__(value, "__dict__"))
     except AttributeError:
         return {}
 
 
-def _plain_dict(value: Any) -> dict[str, Any]:
+def _plain_dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}

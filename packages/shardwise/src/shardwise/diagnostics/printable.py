@@ -6,14 +6,13 @@ Widths are terminal cells: wide East Asian characters take two, combining ones n
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
 
 from .limits import DEFAULT
 
 TAB = 4
 
 
-def safe_repr(value: Any, limit: int = DEFAULT.repr_characters) -> str:
+def safe_repr(value: object, limit: int = DEFAULT.repr_characters) -> str:
     """``repr(value)`` on one line, shortened in the middle; a ``repr`` that raises is named instead."""
     try:
         text = repr(value)
@@ -26,7 +25,7 @@ def safe_repr(value: Any, limit: int = DEFAULT.repr_characters) -> str:
     return text
 
 
-def safe_str(value: Any) -> str:
+def safe_str(value: object) -> str:
     """``str(value)`` with control characters made visible; a ``str`` that raises is named instead."""
     try:
         text = str(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 from urllib.parse import quote
 
 from .codes import CODES, Severity
@@ -45,7 +44,7 @@ def _version(version: str) -> dict[str, str]:
     return {"version": version} if version else {}
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _rule(code: str) -> dict[str, object]:
     entry = CODES[code]
     return {
         "id": code,
@@ -60,7 +59,7 @@ def _level(severity: Severity) -> str:
     return "error" if severity is Severity.ERROR else "warning"
 
 
-def _result(finding: Finding, rule_index: int, base: str) -> dict[str, Any]:
+def _result(finding: Finding, rule_index: int, base: str) -> dict[str, object]:
     text = "\n".join([safe_str(finding.message), *finding.facts, *(f"help: {line}" for line in finding.help)])
     origins = [_related(operand, base) for operand in finding.operands]
     return {
@@ -74,7 +73,7 @@ def _result(finding: Finding, rule_index: int, base: str) -> dict[str, Any]:
     }
 
 
-def _notification(ending: Finding, base: str) -> dict[str, Any]:
+def _notification(ending: Finding, base: str) -> dict[str, object]:
     return {
         "level": "error",
         "message": {"text": ending.headline},
@@ -82,14 +81,14 @@ def _notification(ending: Finding, base: str) -> dict[str, Any]:
     }
 
 
-def _related(operand: Operand, base: str) -> list[dict[str, Any]]:
+def _related(operand: Operand, base: str) -> list[dict[str, object]]:
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
     related = [] if operand.location is None else [(typed, operand.location)]
     related += [(f"{typed}, {safe_str(hop.text)}", hop.location) for hop in operand.origin]
     return [{"message": {"text": text}, "physicalLocation": _physical(location, base)} for text, location in related]
 
 
-def _physical(location: SourceLocation, base: str) -> dict[str, Any]:
+def _physical(location: SourceLocation, base: str) -> dict[str, object]:
     region = {
         "startLine": location.line,
         "startColumn": character_column(location),

@@ -11,7 +11,6 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
 
 from .source import opname_of, positions_of
 
@@ -64,7 +63,7 @@ def _kinds(opname: str) -> tuple[type[ast.AST], ...]:
     return next((kinds for prefix, kinds in _KINDS if opname.startswith(prefix)), _ANY)
 
 
-def expression_at(code: CodeType, instruction: int, module_globals: dict[str, Any] | None) -> Expression | None:
+def expression_at(code: CodeType, instruction: int, module_globals: dict[str, object] | None) -> Expression | None:
     """The innermost expression that instruction number ``instruction`` (``f_lasti``) of ``code`` computes.
 
     None if the source is missing, does not parse, or does not fit the code any more.
@@ -119,7 +118,7 @@ def _contains(node: ast.Call, line: int, column: int) -> bool:
     return (node.lineno, node.col_offset) < (line, column)
 
 
-def _parsed(filename: str, module_globals: dict[str, Any] | None) -> _File | None:
+def _parsed(filename: str, module_globals: dict[str, object] | None) -> _File | None:
     lines = linecache.getlines(filename, module_globals)
     known = _files.get(filename)
     if known is not None and (known.lines is lines or known.lines == lines):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 _MISSING = object()
 
 
 @contextlib.contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+def patched(owner: object, name: str, value: object) -> Iterator[None]:
     """``owner.name`` is ``value`` inside the ``with`` block."""
     before = vars(owner).get(name, _MISSING)
     setattr(owner, name, value)

@@ -28,36 +28,36 @@ _RealGenerator = torch.Generator
 
 
 class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _RealGenerator)
 
 
 class Generator(torch.Generator, metaclass=_AnyGenerator):
     """A generator on the CPU, whatever device is asked for; every generator is one of these."""
 
-    def __new__(cls, device: Any = None) -> Generator:
+    def __new__(cls, device: object = None) -> Generator:
         return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
 
 class Stream:
     """A stream on which everything has happened already."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         self.device = torch.device("cpu")
 
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         return None
 
     def synchronize(self) -> None: ...
 
-    def wait_stream(self, stream: Any) -> None: ...
+    def wait_stream(self, stream: object) -> None: ...
 
-    def wait_event(self, event: Any) -> None: ...
+    def wait_event(self, event: object) -> None: ...
 
-    def record_event(self, event: Any = None) -> Any:
+    def record_event(self, event: object = None) -> object:
         return event or Event()
 
     def query(self) -> bool:
@@ -67,9 +67,9 @@ class Stream:
 class Event:
     """An event that has happened, no time after any other."""
 
-    def __init__(self, *args: Any, **options: Any) -> None: ...
+    def __init__(self, *args: object, **options: object) -> None: ...
 
-    def record(self, stream: Any = None) -> None: ...
+    def record(self, stream: object = None) -> None: ...
 
     def wait(self, stream: Any = None) -> None: ...
 
@@ -78,24 +78,24 @@ class Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: Any) -> float:
+    def elapsed_time(self, end: object) -> float:
         return 0.0
 
 
 class device(contextlib.nullcontext[None]):
     """``with torch.cuda.device(0)``."""
 
-    def __init__(self, index: Any = None) -> None:
+    def __init__(self, index: object = None) -> None:
         super().__init__()
         self.idx = index
 
 
 @contextlib.contextmanager
-def stream(current: Any = None) -> Iterator[None]:
+def stream(current: object = None) -> Iterator[None]:
     yield
 
 
-def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
+def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
     """What each name of ``torch.cuda`` is replaced with, for the rank that is number ``local_rank`` on its host."""
     properties = types.SimpleNamespace(
         name="imagined", major=0, minor=0, total_memory=MEMORY_BYTES, multi_processor_count=1
@@ -124,7 +124,7 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
     }
 
 
-def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
+def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
     """The same for ``torch.accelerator``."""
     return {
         **{
@@ -136,6 +136,6 @@ def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, Any]:
     }
 
 
-def _answering(value: Any) -> Callable[..., Any]:
+def _answering(value: object) -> Callable[..., object]:
     """A new function each time: Dynamo refuses one object under two names of torch."""
     return lambda *args, **options: value

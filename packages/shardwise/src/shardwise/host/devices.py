@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import session
 from shardwise.interop.tagging import set_tag, tag_of
+from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     MODULE_OF_FACTORIES,
     factories,
@@ -64,7 +65,7 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
         yield
 
 
-def is_accelerator(device: Any) -> bool:
+def is_accelerator(device: object) -> bool:
     """True for a device, a device string or a device number that is not the CPU or meta."""
     if isinstance(device, torch.device):
         return device.type not in HERE
@@ -82,7 +83,7 @@ class Redirect(TorchFunctionMode):
         self.fakes = fake_tensor_mode() if target.fake else None
         self.elsewhere = factories() if not target.has_values else frozenset()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: TorchFunction, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         if kwargs:
             kwargs = self._keywords(kwargs)
@@ -91,14 +92,14 @@ class Redirect(TorchFunctionMode):
         special = SPECIAL.get(func)
         return func(*args, **kwargs) if special is None else special(self.target, func, args, kwargs)
 
-    def _keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _keywords(self, kwargs: dict[str, object]) -> dict[str, object]:
         if is_accelerator(kwargs.get("device")):
             kwargs = {**kwargs, "device": self.target.device}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         return kwargs
 
-    def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _make(self, func: TorchFunction, args: Any, kwargs: dict[str, object]) -> object:
         if self.fakes is not None:
             with self.fakes:
                 return func(*args, **kwargs)
@@ -118,7 +119,7 @@ def _called_for_a_mesh() -> bool:
     return False
 
 
-def _move(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
     """``x.to(...)``, ``module.to(...)``: an accelerator among the arguments is the target."""
     if len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
         args = (args[0], target.device, *args[2:])
@@ -127,23 +128,23 @@ def _move(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-def _parse(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _parse(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
     """What ``module.to(...)`` makes of its arguments."""
     first, *rest = args or (None,)
     return func(*((target.device, *rest) if is_accelerator(first) else args), **kwargs)
 
 
-def _to_accelerator(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _to_accelerator(target: Target, func: object, args: Any, kwargs: object) -> object:
     """``x.cuda()``."""
     return args[0].to(target.device)
 
 
-def _stay(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _stay(target: Target, func: object, args: Any, kwargs: object) -> object:
     """``x.pin_memory()``: nothing to do."""
     return args[0]
 
 
-def _number(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _number(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
     """``x.item()`` and its relatives: a tensor without values reads as one."""
     x = args[0]
     if not (x.is_meta or is_fake(x)):
@@ -155,7 +156,7 @@ def _number(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
     return made
 
 
-def _stand_in(func: Any, x: torch.Tensor, args: Any) -> Any:
+def _stand_in(func: Any, x: torch.Tensor, args: Any) -> object:
     if func is torch.Tensor.__bool__:
         return True
     one: Any = True if x.dtype is torch.bool else 1.0 if x.is_floating_point() else 1 + 0j if x.is_complex() else 1
@@ -194,7 +195,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[tuple[Any, str, Any]]:
+def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[tuple[object, str, object]]:
     """Owner, name and stand-in of everything that a function mode does not see."""
     for name, value in cuda_stand_ins(local_rank, local_size).items():
         yield torch.cuda, name, value
@@ -217,10 +218,10 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     )  # fmt: skip
 
 
-def _without_accelerator(original: Any, position: int, target: Target, keyword: str = "device") -> Any:
+def _without_accelerator(original: Any, position: int, target: Target, keyword: str = "device") -> object:
     """``original`` with an accelerator at ``position`` or under ``keyword`` replaced by the target device."""
 
-    def redirected(*args: Any, **options: Any) -> Any:
+    def redirected(*args: Any, **options: object) -> object:
         if is_accelerator(options.get(keyword)):
             options[keyword] = target.device
         if len(args) > position and is_accelerator(args[position]):
@@ -230,29 +231,29 @@ def _without_accelerator(original: Any, position: int, target: Target, keyword: 
     return redirected
 
 
-def _loading(original: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _loading(original: Callable[..., object], target: Target) -> Callable[..., object]:
     """``torch.load`` to the target device, also of what was saved on another one."""
 
-    def load(file: Any, map_location: Any = None, *rest: Any, **options: Any) -> Any:
+    def load(file: object, map_location: object = None, *rest: object, **options: object) -> object:
         here = map_location is None or is_accelerator(map_location)
         return original(file, target.device if here else map_location, *rest, **options)
 
     return load
 
 
-def _without_options(original: Any, **fixed: Any) -> Any:
+def _without_options(original: Any, **fixed: object) -> object:
     """``original``, an ``__init__``, with these options set wherever the caller sets them."""
 
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: Any, *args: object, **options: Any) -> None:
         original(self, *args, **{**options, **{name: value for name, value in fixed.items() if name in options}})
 
     return init
 
 
-def _swap_fakes(redirect: Redirect, original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _swap_fakes(redirect: Redirect, original: Callable[[object, object], None]) -> Callable[[object, object], None]:
     """``swap_tensors``, which ``module.to`` uses on fake tensors, made to work; the parameter keeps its type."""
 
-    def swap(kept: Any, new: Any) -> None:
+    def swap(kept: object, new: object) -> None:
         if redirect.fakes is not None:
             forget_fakes(redirect.fakes)
         tag = tag_of(kept)
@@ -264,6 +265,6 @@ def _swap_fakes(redirect: Redirect, original: Callable[[Any, Any], None]) -> Cal
     return swap
 
 
-def _no_compilation(model: Any = None, **options: Any) -> Any:
+def _no_compilation(model: object = None, **options: object) -> object:
     """``torch.compile`` that compiles nothing: the program is checked as it is written."""
     return model if model is not None else lambda function: function

@@ -122,7 +122,7 @@ def _folder_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _entry(mapping: dict[str, Any], key: str, value: Any) -> Iterator[None]:
+def _entry(mapping: dict[str, Any], key: str, value: object) -> Iterator[None]:
     before = mapping[key]
     mapping[key] = value
     try:
@@ -131,11 +131,11 @@ def _entry(mapping: dict[str, Any], key: str, value: Any) -> Iterator[None]:
         mapping[key] = before
 
 
-def _register(handlers: list[Callable[[], Any]], folder: str) -> Callable[..., Any]:
+def _register(handlers: list[Callable[[], object]], folder: str) -> Callable[..., object]:
     """``atexit.register`` that keeps what the program registers, so that it is run in the program's own world."""
     original = atexit.register
 
-    def register(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def register(function: Callable[..., object], *args: object, **options: object) -> object:
         file = sys._getframe(1).f_code.co_filename
         if not os.path.abspath(file).startswith(folder + os.sep):
             return original(function, *args, **options)
@@ -167,7 +167,7 @@ def _no_processes() -> Iterator[None]:
     Leaving this process without a word (``os._exit``) ends the program like ``sys.exit``: a report is still due.
     """
 
-    def refuse(*args: Any, **options: Any) -> NoReturn:
+    def refuse(*args: object, **options: object) -> NoReturn:
         raise StartsProcesses(
             "the program starts processes of its own, and only this one is checked; "
             "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"

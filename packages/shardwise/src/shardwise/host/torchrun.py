@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shardwise.types.errors import SpmdValueError
 
@@ -77,13 +76,13 @@ def init_process_group_of(
 
     @functools.wraps(original)
     def init_process_group(
-        asked: Any = None,
-        init_method: Any = None,
-        timeout: Any = None,
+        asked: object = None,
+        init_method: object = None,
+        timeout: object = None,
         world_size: int = -1,
         rank: int = -1,
-        *rest: Any,
-        **options: Any,
+        *rest: object,
+        **options: object,
     ) -> None:
         if world_size not in (-1, world.size):
             raise SpmdValueError(
@@ -110,12 +109,12 @@ def init_process_group_of(
 
 
 def init_device_mesh_of(
-    world: TorchrunJob, original: Callable[..., Any], on_mesh: Callable[[], None]
-) -> Callable[..., Any]:
+    world: TorchrunJob, original: Callable[..., object], on_mesh: Callable[[], None]
+) -> Callable[..., object]:
     """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
 
     @functools.wraps(original)
-    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: Any, **options: Any) -> Any:
+    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: object, **options: object) -> object:
         needed = math.prod(mesh_shape)
         if needed > world.size:
             product = " x ".join(map(str, mesh_shape))

@@ -45,7 +45,7 @@ _memos: dict[int, tuple[Any, TensorType, _Memo]] = {}
 _refined: dict[tuple[TensorType, TensorType, bool], TensorType] = {}
 
 
-def asserted_type(types: tuple[Any, ...], ndim: int) -> TensorType:
+def asserted_type(types: tuple[object, ...], ndim: int) -> TensorType:
     """The type that the arguments of ``assert_type`` claim for a tensor with ``ndim`` dims.
 
     Errors: SW131 and SW132 for claims that contradict themselves or the ndim, SW901 for overlapping axes, SW902 and
@@ -88,7 +88,7 @@ def _memo_of(entry: CurrentMesh) -> _Memo:
     return memo
 
 
-def _key(one: Any) -> Any:
+def _key(one: Any) -> object:
     kind = one.__class__
     if kind is SpmdType:
         return kind, tuple(one.local_type.items()), one.partition_spec
@@ -138,7 +138,7 @@ def merge(types: Iterable[Any]) -> SpmdType:
     return SpmdType(local, spec)
 
 
-def is_spec(one: Any) -> bool:
+def is_spec(one: object) -> bool:
     """True for a PartitionSpec and for a tuple that reads as one: its entries are None, axes and tuples of axes."""
     if isinstance(one, PartitionSpec):
         return True
@@ -147,7 +147,7 @@ def is_spec(one: Any) -> bool:
     )
 
 
-def _merge_local(local: dict[Any, Any], items: Iterable[tuple[Any, Any]]) -> None:
+def _merge_local(local: dict[object, object], items: Iterable[tuple[object, object]]) -> None:
     for axis, placement in items:
         check_placement(axis, placement)
         if local.setdefault(axis, placement) != placement:
@@ -165,7 +165,7 @@ def _merge_spec(one: PartitionSpec | None, other: PartitionSpec | None) -> Parti
     return one
 
 
-def _fill(local: dict[Any, Any], spec: PartitionSpec | None, bare: PerMeshAxisLocalSpmdType) -> None:
+def _fill(local: dict[Any, object], spec: PartitionSpec | None, bare: PerMeshAxisLocalSpmdType) -> None:
     """Give every axis of the current mesh that is not mentioned the type ``bare``."""
     entry = current_entry()
     if entry is None:
@@ -205,7 +205,7 @@ def _resolve(claim: SpmdType, ndim: int) -> TensorType:
     return TensorType.of(local, spec if any(entry is not None for entry in spec) else None)
 
 
-def _placements(local: Mapping[Any, Any], ndim: int) -> dict[MeshAxis, Any]:
+def _placements(local: Mapping[Any, object], ndim: int) -> dict[MeshAxis, Any]:
     """Per axis what ``local`` says, dims counted from the front; axes of one rank are left out.
 
     A name or a group after the axis itself corrects it: ``types = dict(get_local_type(x)); types[group] = I``.
@@ -315,7 +315,7 @@ def _refine_spec(current: PartitionSpec | None, asserted: PartitionSpec | None, 
     return PartitionSpec(*entries)
 
 
-def _format_entry(entry: Any) -> str:
+def _format_entry(entry: object) -> str:
     axes = entry_axes(entry)
     return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"
 
@@ -335,7 +335,7 @@ def overrule(current: TensorType, asserted: TensorType) -> TensorType:
     return TensorType.of(zip(axes, kept.placements, strict=True), spec)
 
 
-def conflict(name: str, axis: Any, place: Any, wanted: Any) -> SpmdTypeError:
+def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any) -> SpmdTypeError:
     """The error for a tensor that is ``place`` on ``axis`` and is said to be ``wanted``."""
     call = _REMEDY.get((place, wanted))
     operand = "x" if " " in name else name

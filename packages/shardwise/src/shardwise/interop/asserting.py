@@ -27,7 +27,7 @@ from .tracing import is_tracing, log_call
 from .typing_rule_run import see
 
 
-def annotate(x: Any, types: tuple[Any, ...], op: str = "assert_type", *, even: bool | None = None) -> None:
+def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, even: bool | None = None) -> None:
     """Set or refine the type of ``x``, or of every element of a list or tuple; nothing changes if any of it fails.
 
     ``even``: what is said about the lengths of the shards that ``types`` name, if anything is.
@@ -63,7 +63,7 @@ def _no_claim(op: str) -> SpmdArgumentError:
     )
 
 
-def leaves(x: Any) -> Iterator[Any]:
+def leaves(x: object) -> Iterator[object]:
     """The elements of nested lists and tuples, or the one object that is neither."""
     if isinstance(x, (list, tuple)):
         for item in x:
@@ -72,7 +72,7 @@ def leaves(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _decide(x: Any, types: tuple[Any, ...], op: str, even: bool | None) -> tuple[Any, Tag | None, TensorType]:
+def _decide(x: object, types: tuple[object, ...], op: str, even: bool | None) -> tuple[object, Tag | None, TensorType]:
     """``x``, the tag that it has, and the type that it is to get."""
     see(x)
     asserted = asserted_type(types, ndim_of(x))
@@ -82,7 +82,7 @@ def _decide(x: Any, types: tuple[Any, ...], op: str, even: bool | None) -> tuple
     return x, tag, after if even is None else with_lengths(after, asserted, even)
 
 
-def _refined(x: Any, before: TensorType, asserted: TensorType, op: str) -> TensorType:
+def _refined(x: object, before: TensorType, asserted: TensorType, op: str) -> TensorType:
     gradient_free = not requires_grad(x)
     try:
         return refine(before, asserted, gradient_free=gradient_free)
@@ -92,12 +92,12 @@ def _refined(x: Any, before: TensorType, asserted: TensorType, op: str) -> Tenso
     return refine(before, asserted, gradient_free=gradient_free, name=_located(x, op).name(0))
 
 
-def commit(x: Any, after: TensorType, op: str) -> None:
+def commit(x: object, after: TensorType, op: str) -> None:
     """Give ``x`` the type that was decided on."""
     _commit(x, tag_of(x), after, op)
 
 
-def _commit(x: Any, tag: Tag | None, after: TensorType, op: str) -> None:
+def _commit(x: object, tag: Tag | None, after: TensorType, op: str) -> None:
     before = UNTYPED if tag is None else tag.current()
     if before.ground is not Ground.ABSENT or not before.axes or before.uneven - after.uneven:
         # Nobody has derived this: a constant or an untyped tensor is what the program says it is, and shards that
@@ -129,7 +129,7 @@ def _origins(tag: Tag, after: TensorType, site: Site | None) -> tuple[Origin | N
     return tuple(origins)
 
 
-def _believe(x: Any, types: tuple[Any, ...]) -> None:
+def _believe(x: object, types: tuple[object, ...]) -> None:
     """Go on with the claim although it was refuted; with the unknown type if there is no telling what it claims."""
     if not isinstance(x, torch.Tensor) and tag_of(x) is None:
         return
@@ -142,7 +142,7 @@ def _believe(x: Any, types: tuple[Any, ...]) -> None:
     set_type(x, overrule(type_of(x), asserted), Origin(user_site(), "asserted here"))
 
 
-def settle(error: SpmdTypeError, x: Any, op: str) -> bool:
+def settle(error: SpmdTypeError, x: object, op: str) -> bool:
     """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
     if error.attached is None:
         axis = "" if error.axis is None else repr(error.axis)
@@ -179,15 +179,15 @@ def ndim_of(x: Any) -> int:
     return ndim
 
 
-def _has_room(x: Any) -> bool:
+def _has_room(x: object) -> bool:
     return x.__class__ is torch.Tensor or hasattr(x, "__dict__") or hasattr(x.__class__, ATTRIBUTE)
 
 
-def requires_grad(x: Any) -> bool:
+def requires_grad(x: object) -> bool:
     """True if a gradient may be computed for ``x``."""
     with no_torch_function():
         return bool(getattr(x, "requires_grad", False))
 
 
-def _located(x: Any, op: str) -> LocatedCall:
+def _located(x: object, op: str) -> LocatedCall:
     return LocatedCall(op, [("the tensor", x)])

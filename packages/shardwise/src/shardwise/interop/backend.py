@@ -22,7 +22,7 @@ learnt: dict[int, Any] = {}
 """What was learnt of process groups by asking this backend, by their ids; forgotten when the backend changes."""
 
 
-def set_dist(module: Any) -> None:
+def set_dist(module: object) -> None:
     """Let the runtime collectives call ``module`` in place of ``torch.distributed``; None restores the latter.
 
     Holds for the whole process. With a stand-in every collective goes through it: functional collectives, which could

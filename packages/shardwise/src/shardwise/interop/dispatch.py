@@ -28,7 +28,7 @@ def typed_call(op: str) -> Callable[[Callable[Params, Result]], Callable[Params,
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         @functools.wraps(function)
-        def public(x: Any, *args: Any, **kwargs: Any) -> Any:
+        def public(x: Any, *args: Any, **kwargs: Any) -> object:
             if has_torch_function_unary(x):
                 return handle_torch_function(public, (x,), x, *args, **kwargs)
             try:

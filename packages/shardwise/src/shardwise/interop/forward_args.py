@@ -22,7 +22,9 @@ def forward_parameters(cls: type) -> list[inspect.Parameter]:
     return parameters[1:] if has_ctx else parameters
 
 
-def bind_forward_args(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def bind_forward_args(
+    cls: type, args: Sequence[object], kwargs: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """Forward's arguments by name, ctx left out, defaults filled in; ``*args`` is one tuple.
 
     Errors: TypeError if forward cannot be called with ``args``.
@@ -35,7 +37,7 @@ def bind_forward_args(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any] 
     return dict(bound.arguments)
 
 
-def positional(cls: type, bound: Mapping[str, Any]) -> list[Any]:
+def positional(cls: type, bound: Mapping[str, Any]) -> list[object]:
     """The opposite of ``bind_forward_args``: the arguments as ``apply`` takes them."""
     args: list[Any] = []
     for parameter in forward_parameters(cls):
@@ -46,12 +48,12 @@ def positional(cls: type, bound: Mapping[str, Any]) -> list[Any]:
     return args
 
 
-def named_tensors(bound: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+def named_tensors(bound: Mapping[str, object]) -> list[tuple[str, torch.Tensor]]:
     """Every tensor that can be reached from these arguments, with how one would write it."""
     return [found for name, value in bound.items() for found in _reachable(name, value)]
 
 
-def _reachable(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _reachable(path: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, (tuple, list)):

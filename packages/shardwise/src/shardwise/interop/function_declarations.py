@@ -77,7 +77,7 @@ def register_decomposition(cls: type, ref_impl: Callable[..., object] | None = N
     if not callable(ref_impl):
         raise SpmdArgumentError(f"register_decomposition takes a function, got {ref_impl!r}", code="SW304")
 
-    def typecheck_forward(*args: Any) -> Any:
+    def typecheck_forward(*args: object) -> object:
         return _decomposed(cls, ref_impl, args)
 
     setattr(cls, FORWARD, staticmethod(typecheck_forward))
@@ -101,7 +101,7 @@ def register_local_backward_hook(hook: Function) -> Function:
     )
 
 
-def _function_class(cls: Any, caller: str) -> type:
+def _function_class(cls: object, caller: str) -> type:
     if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
         raise SpmdArgumentError(f"{caller} takes a subclass of torch.autograd.Function, got {cls!r}", code="SW304")
     return cls
@@ -117,7 +117,7 @@ def has_typed_forward(cls: type) -> bool:
     return cls in _typed_forward
 
 
-def _decomposed(cls: type, ref_impl: Callable[..., Any], args: Sequence[Any]) -> Any:
+def _decomposed(cls: type, ref_impl: Callable[..., object], args: Sequence[object]) -> object:
     """Check ``ref_impl`` on stand-ins without data, run the real function, copy the types leaf by leaf."""
     session = this_thread()
     if session is None:
@@ -143,7 +143,7 @@ def _decomposed(cls: type, ref_impl: Callable[..., Any], args: Sequence[Any]) ->
     return results
 
 
-def _without_data(value: Any) -> Any:
+def _without_data(value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     made = torch.empty_like(value, device="meta").requires_grad_(value.requires_grad)

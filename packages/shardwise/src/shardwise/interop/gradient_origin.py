@@ -45,7 +45,7 @@ def beginning(origin: Any) -> GradientOrigin | None:
     return next((one.gradient for one in origin if one is not None and one.gradient is not None), None)
 
 
-def inherit(tensor: Any, origin: Any) -> Any:
+def inherit(tensor: object, origin: object) -> object:
     """``origin``, or one that also says that ``tensor``, which is written into, was a gradient and stays that one."""
     own = gradient_origin(tag_of(tensor))
     if own is None or beginning(origin) is own:
@@ -60,7 +60,7 @@ def gradient_now(parameter: torch.Tensor, origin: Any) -> GradientOrigin:
     return GradientOrigin(None, parameter, first)
 
 
-def origin_after(tensor: Any, site: Site | None, text: str) -> Origin:
+def origin_after(tensor: object, site: Site | None, text: str) -> Origin:
     """The origin of what a collective has left in ``tensor``; a gradient stays one."""
     return Origin(site, text, gradient_origin(tag_of(tensor)))
 

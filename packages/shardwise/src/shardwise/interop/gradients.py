@@ -31,7 +31,7 @@ def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
     return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place.is_partial}
 
 
-def varying(parameter: torch.Tensor) -> list[Any]:
+def varying(parameter: torch.Tensor) -> list[object]:
     """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
     type, own = gradient_type(parameter), type_of(parameter)
     return [axis for axis in type.axes if type.is_varying(axis) and own.is_equal(axis)]

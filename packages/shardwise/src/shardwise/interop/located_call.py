@@ -42,7 +42,7 @@ def group_text(axis: Any) -> str:
 class LocatedCall:
     """The call being made in the user's program, and the operands as the source writes them."""
 
-    def __init__(self, op: str, operands: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, op: str, operands: Sequence[tuple[str, object]]) -> None:
         self.op = op
         self.values = [value for _, value in operands]
         frame = user_frame(2)
@@ -63,7 +63,7 @@ class LocatedCall:
         """Keep none of the operands alive; their names and locations stay."""
         self.values = []
 
-    def operand(self, position: int, axis: Any = None) -> Operand:
+    def operand(self, position: int, axis: object = None) -> Operand:
         """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
         name, location = self.names[position]
         value = self.values[position]
@@ -74,7 +74,7 @@ def report(
     session: Session,
     call: LocatedCall,
     said: Diagnosis,
-    axis: Any = None,
+    axis: object = None,
     *,
     operands: Sequence[Operand] | None = None,
     error: type[SpmdTypeError] = SpmdTypeError,
@@ -91,7 +91,7 @@ def report(
     session.report(error(said.message, code=said.code, help=said.help, finding=finding, context=context))
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value: object) -> str:
     """The full typed shape of an operand, or the number it is."""
     if isinstance(value, torch.Tensor):
         return str(TypedShape(str(value.dtype), sizes_of(value), type_of(value)))
@@ -101,7 +101,7 @@ def describe_value(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
+def provenance(value: Any, axis: object = None) -> tuple[Hop, ...]:
     """Where ``value`` got its placement on ``axis`` (None: on any axis), nearest first, at most two hops."""
     tag = tag_of(value)
     if tag is None:
@@ -119,7 +119,7 @@ def provenance(value: Any, axis: Any = None) -> tuple[Hop, ...]:
     return tuple(hops)
 
 
-def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: Any) -> list[Operand]:
+def gradients_as_operands(parameters: Sequence[torch.Tensor], names: Sequence[str], axis: object) -> list[Operand]:
     """The first few gradients as a finding shows them, with where they got their types."""
     shown = []
     for parameter, name in list(zip(parameters, names, strict=True))[:_OPERANDS]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .torch_compat import METHODS_OF_TORCH, OpOverload, OpOverloadPacket, qualified_name
 
@@ -62,7 +62,7 @@ class OpName:
         return next((rule for name in self.candidates if (rule := lookup(name)) is not None), None)
 
 
-def op_name(func: Any) -> OpName:
+def op_name(func: object) -> OpName:
     """The canonical name of a callable that reached ``__torch_function__``."""
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         return _from_registry(func)
@@ -99,7 +99,7 @@ def _is_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "share_memory_")
 
 
-def _from_registry(func: Any) -> OpName:
+def _from_registry(func: object) -> OpName:
     """``torch.ops.<namespace>.<name>[.<overload>]``."""
     qualified = qualified_name(func)
     namespace, _, name = qualified.replace("::", ".").partition(".")

@@ -33,7 +33,7 @@ class Communicator:
         self.rank = rank
 
     @property
-    def group(self) -> Any:
+    def group(self) -> object:
         """The process group."""
         group = self._group()
         if group is None:
@@ -65,7 +65,7 @@ def communicator(axis: Any) -> Communicator:
     return _by_id.get(id(group)) or _remember(group)
 
 
-def resolve_group(axis: Any) -> Any:
+def resolve_group(axis: MeshAxis) -> object:
     """The process group for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
     return communicator(axis).group
 
@@ -87,7 +87,7 @@ def _remember(group: Any) -> Communicator:
     return made
 
 
-def _group_of(axis: Any) -> Any:
+def _group_of(axis: MeshAxis) -> object:
     """The group that the current mesh has for ``axis``; None if the axis has a single rank and needs no group."""
     entry = current_entry()
     if entry is not None and isinstance(axis, str):
@@ -107,7 +107,7 @@ def _group_of(axis: Any) -> Any:
     return group
 
 
-def _refuse(axis: Any, entry: Any) -> None:
+def _refuse(axis: MeshAxis, entry: Any) -> None:
     shown = repr(axis)
     if entry is None:
         message = f"axis {shown} has no process group: there is no current mesh"

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
@@ -21,7 +22,7 @@ from .asserting import commit, ndim_of, requires_grad, settle
 from .tagging import type_of
 
 
-def mutate(x: Any, axis: Any, src: Any, dst: Any) -> None:
+def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> None:
     """Overwrite local types of ``x``; see ``mutate_type`` for the forms."""
     ndim = ndim_of(x)
     before = type_of(x)
@@ -38,7 +39,7 @@ def mutate(x: Any, axis: Any, src: Any, dst: Any) -> None:
     commit(x, after, "mutate_type")
 
 
-def reread(x: Any, axis: Any, dst: Any) -> None:
+def reread(x: object, axis: DeviceMeshAxis, dst: object) -> None:
     """Swap R and I on one axis of an ``x`` without gradient."""
     try:
         after = _reread(x, axis, dst)
@@ -50,7 +51,7 @@ def reread(x: Any, axis: Any, dst: Any) -> None:
         commit(x, after, "reinterpret_no_grad")
 
 
-def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
+def _reread(x: object, axis: DeviceMeshAxis, dst: object) -> TensorType | None:
     if dst is not R and dst is not I:
         raise SpmdValueError(f"reinterpret_no_grad reads R as I or I as R, got dst={shown(dst)}", code="SW202")
     if requires_grad(x):
@@ -74,7 +75,9 @@ def _reread(x: Any, axis: Any, dst: Any) -> TensorType | None:
     return before if place is dst else before.with_placements({axis: dst})
 
 
-def _changes(before: TensorType, axis: Any, src: Any, dst: Any) -> dict[MeshAxis, tuple[Any, Any]]:
+def _changes(
+    before: TensorType, axis: DeviceMeshAxis | None, src: object, dst: object
+) -> dict[MeshAxis, tuple[object, object]]:
     """Which axes go from what to what."""
     pairs: Mapping[Any, tuple[Any, Any]]
     if isinstance(src, Mapping) or isinstance(dst, Mapping):
@@ -90,6 +93,7 @@ def _changes(before: TensorType, axis: Any, src: Any, dst: Any) -> dict[MeshAxis
         elif isinstance(src, Mapping):
             pairs = {one: (src[one], dst) for one in src}
         else:
+            assert isinstance(dst, Mapping), "one of the two is a dict"
             pairs = {one: (src, dst[one]) for one in dst}
     else:
         pairs = dict.fromkeys(before.axes if axis is None else (normalize_axis(axis),), (src, dst))

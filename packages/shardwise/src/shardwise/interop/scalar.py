@@ -23,11 +23,14 @@ from .asserting import settle
 from .boundary import boundary
 from .session import is_type_checking
 from .tagging import Origin, Tag, set_tag, type_of
+from .torch_call import Arguments, TorchFunction
 
 Number = int | float | complex
 
 
-def _binary(symbol: str, apply: Callable[[Any, Any], Any], *, reflected: bool = False) -> Callable[[Any, Any], Any]:
+def _binary(
+    symbol: str, apply: Callable[[object, object], Any], *, reflected: bool = False
+) -> Callable[[Any, Any], Any]:
     """The method for an arithmetic operator. Other operands, tensors among them, get their own turn."""
 
     @boundary
@@ -76,7 +79,7 @@ class Scalar:
         return self._value
 
     @property
-    def local_type(self) -> dict[Any, PerMeshAxisLocalSpmdType]:
+    def local_type(self) -> dict[object, PerMeshAxisLocalSpmdType]:
         """A copy of the local type."""
         return dict(type_of(self).local)
 
@@ -87,7 +90,7 @@ class Scalar:
         return (_rebuild, (self._value, type_of(self)))
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None) -> object:
         # Nothing checks this call any more: the number is what the kernel needs.
         return func(*map(_plain, args), **{name: _plain(arg) for name, arg in (kwargs or {}).items()})
 
@@ -112,16 +115,16 @@ class Scalar:
     def __ne__(self, other: object) -> Any:
         return _compare(operator.ne, self, other)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> object:
         return _compare(operator.lt, self, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> object:
         return _compare(operator.le, self, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> object:
         return _compare(operator.gt, self, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> object:
         return _compare(operator.ge, self, other)
 
     __add__, __radd__ = _binary("+", operator.add), _binary("+", operator.add, reflected=True)
@@ -132,14 +135,14 @@ class Scalar:
     __mod__, __rmod__ = _binary("%", operator.mod), _binary("%", operator.mod, reflected=True)
     __pow__, __rpow__ = _binary("**", operator.pow), _binary("**", operator.pow, reflected=True)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return _of(-self._value, type_of(self))
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> object:
         return _of(+self._value, type_of(self))
 
     @boundary
-    def __abs__(self) -> Any:
+    def __abs__(self) -> object:
         pending = [axis for axis, place in type_of(self).local.items() if place.is_partial]
         if pending and is_type_checking():
             error = _not_linear("abs", pending[0])
@@ -153,11 +156,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.value if isinstance(value, Scalar) else value
 
 
-def _of(value: Number, type: TensorType) -> Any:
+def _of(value: Number, type: TensorType) -> object:
     """The result of arithmetic: a Scalar while checking, else the number."""
     return _rebuild(value, type) if is_type_checking() else value
 
@@ -169,13 +172,13 @@ def _rebuild(value: Number, type: TensorType) -> Scalar:
     return made
 
 
-def _compare(compare: Callable[[Any, Any], Any], one: Scalar, other: object) -> Any:
+def _compare(compare: Callable[[Any, Any], object], one: Scalar, other: object) -> Any:
     if isinstance(other, Scalar) or _is_number(other) or isinstance(other, bool):
         return compare(one._value, _plain(other))
     return NotImplemented
 
 
-def _merged(symbol: str, left: Any, right: Any) -> TensorType:
+def _merged(symbol: str, left: object, right: object) -> TensorType:
     """The type of ``left symbol right``. A plain number is equal on every rank and fits R, I and V as it is."""
     if not isinstance(left, Scalar) or not isinstance(right, Scalar):
         scalar = left if isinstance(left, Scalar) else right
@@ -195,7 +198,7 @@ def _merged(symbol: str, left: Any, right: Any) -> TensorType:
     return TensorType.of({axis: _merge(symbol, axis, one.get(axis), other.get(axis)) for axis in one.axes})
 
 
-def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
+def _merge(symbol: str, axis: object, left: Any, right: Any) -> object:
     """The local type of ``left symbol right`` on one axis."""
     pending = [place.is_pending_sum(f"{symbol} of scalars") for place in (left, right)]
     if not any(pending):
@@ -235,7 +238,7 @@ def _merge(symbol: str, axis: Any, left: Any, right: Any) -> Any:
     )
 
 
-def _merge_number(symbol: str, axis: Any, left: Any, right: Any) -> None:
+def _merge_number(symbol: str, axis: object, left: object, right: object) -> None:
     """Refuse a plain number where its Scalar partner is P on ``axis`` and the sum does not pass through."""
     number = right if isinstance(left, Scalar) else left
     if symbol in "+-":
@@ -249,12 +252,12 @@ def _merge_number(symbol: str, axis: Any, left: Any, right: Any) -> None:
         raise _not_linear(symbol, axis)
 
 
-def _partial_meets_varying(symbol: str, axis: Any) -> SpmdTypeError:
+def _partial_meets_varying(symbol: str, axis: object) -> SpmdTypeError:
     return SpmdTypeError(
         f"{symbol} of a pending sum and a varying scalar on axis {axis!r}: varying says nothing about sums",
         code="SW110",
     )
 
 
-def _not_linear(symbol: str, axis: Any) -> SpmdTypeError:
+def _not_linear(symbol: str, axis: object) -> SpmdTypeError:
     return SpmdTypeError(f"{symbol} is not linear, and a scalar is a pending sum on axis {axis!r}", code="SW112")

@@ -169,7 +169,7 @@ def set_tag(x: Any, tag: Tag | None) -> None:
         setattr(x, ATTRIBUTE, tag)
 
 
-def set_type(x: Any, type: TensorType, origin: Any = None) -> None:
+def set_type(x: Any, type: TensorType, origin: object = None) -> None:
     """Give ``x`` the type ``type``; views that share its memory follow on the local placements."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
@@ -214,7 +214,7 @@ def sizes_of(x: Any) -> tuple[int, ...]:
     return (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
 
 
-def alias(view: Any, base: Any, type: TensorType, origin: Any) -> None:
+def alias(view: Any, base: object, type: TensorType, origin: object) -> None:
     """Tag ``view`` as a view of ``base``: its own type and spec, the alias cell of the base (both get one)."""
     tag = tag_of(base)
     if tag is None:

@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from shardwise.diagnostics.source import Site
 from shardwise.types.tensor_type import UNTYPED
@@ -62,7 +61,7 @@ def trace(enabled: bool = True) -> Iterator[None]:
         _local.enabled = before
 
 
-def log_call(site: Site | None, op: str, operand_types: Sequence[Any], result_type: Any) -> None:
+def log_call(site: Site | None, op: str, operand_types: Sequence[object], result_type: object) -> None:
     """Log one call. Types are ``TypedShape``s or ``TensorType``s; None for a result that is not a tensor.
 
     A call in which nothing is typed is not worth a line. Ask ``is_tracing()`` first: the arguments are not free.
@@ -84,11 +83,11 @@ def location(site: Site | None) -> str:
     return f"{location.file[len(prefix) :]}:{location.line}"
 
 
-def _is_blank(typed: Any) -> bool:
+def _is_blank(typed: object) -> bool:
     return typed is None or getattr(typed, "type", typed) is UNTYPED
 
 
-def _text(typed: Any) -> str:
+def _text(typed: object) -> str:
     if getattr(typed, "type", None) is UNTYPED and "{" not in str(typed):
         return f"{typed} {{}}"
     return str(typed)

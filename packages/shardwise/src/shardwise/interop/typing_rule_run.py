@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 
 class TypingRuleRun:
@@ -22,7 +21,7 @@ class TypingRuleRun:
 
     __slots__ = ("_names", "_unseen", "local", "owner", "strict")
 
-    def __init__(self, owner: str, arguments: Iterable[tuple[str, Any]], *, local: bool, strict: bool) -> None:
+    def __init__(self, owner: str, arguments: Iterable[tuple[str, object]], *, local: bool, strict: bool) -> None:
         self.owner = owner
         self.local = local
         self.strict = strict
@@ -32,11 +31,11 @@ class TypingRuleRun:
             self._names.setdefault(id(tensor), name)
         self._unseen = dict(self._names)
 
-    def name_of(self, x: Any) -> str | None:
+    def name_of(self, x: object) -> str | None:
         """The argument of forward that ``x`` is, or None."""
         return self._names.get(id(x))
 
-    def see(self, x: Any) -> None:
+    def see(self, x: object) -> None:
         """The rule has taken ``x`` into account."""
         self._unseen.pop(id(x), None)
 
@@ -58,7 +57,7 @@ def current_run() -> TypingRuleRun | None:
     return _local.run
 
 
-def see(x: Any) -> None:
+def see(x: object) -> None:
     """Note that the running rule, if there is one, has looked at ``x``."""
     if _local.run is not None:
         _local.run.see(x)

@@ -33,7 +33,7 @@ class MeshAxis:
     layout: Layout
     sort_key: tuple[tuple[int, ...], tuple[int, ...]]
 
-    def __new__(cls, layout: Any) -> MeshAxis:
+    def __new__(cls, layout: object) -> MeshAxis:
         layout = _as_layout(layout)
         found = _interned.get(layout)
         if found is not None:
@@ -107,7 +107,7 @@ class MeshAxis:
             self is not other and other.layout.issubset(self.layout) if isinstance(other, MeshAxis) else NotImplemented
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a MeshAxis is frozen: cannot set {name!r}")
 
     def __delattr__(self, name: str) -> None:
@@ -143,7 +143,7 @@ def _reset() -> None:
     _axis_of.clear()
 
 
-def _as_layout(layout: Any) -> Layout:
+def _as_layout(layout: object) -> Layout:
     if isinstance(layout, Layout):
         return layout
     # PyTorch's own: one dim has ``shape`` and ``stride``, a whole mesh has ``axes`` of these.
@@ -162,7 +162,7 @@ def _as_layout(layout: Any) -> Layout:
     return Layout(shape, stride)
 
 
-def _axis_of_object(source: Any) -> MeshAxis:
+def _axis_of_object(source: object) -> MeshAxis:
     hook = getattr(source, "__mesh_axis__", None)
     if hook is not None:
         axis = hook()
@@ -192,17 +192,17 @@ def _axis_of_object(source: Any) -> MeshAxis:
     return axis
 
 
-def _remembered(source: Any) -> MeshAxis | None:
+def _remembered(source: object) -> MeshAxis | None:
     try:
         return _axis_of.get(source)
     except TypeError:  # not hashable, or no weak references
         return None
 
 
-def _remember(source: Any, axis: MeshAxis) -> None:
+def _remember(source: object, axis: MeshAxis) -> None:
     with contextlib.suppress(TypeError):
         _axis_of[source] = axis
 
 
-def _describe(obj: Any) -> str:
+def _describe(obj: object) -> str:
     return f"{shown(obj)} of type {type(obj).__name__}"

@@ -112,7 +112,7 @@ class _Parts:
     groups: dict[MeshAxis, Any] = field(default_factory=dict)
     named_groups: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, given: Any, name: str | None = None) -> None:
+    def add(self, given: object, name: str | None = None) -> None:
         """Take in an axis or a process group."""
         axis = _axis_in_mesh(given)
         self.axes.append(axis)
@@ -124,7 +124,7 @@ class _Parts:
                 self.named_groups[name] = given
 
 
-def _read(axes: Any) -> _Parts:
+def _read(axes: object) -> _Parts:
     parts = _Parts()
     if hasattr(axes, "mesh_dim_names") and hasattr(axes, "get_group"):
         if axes.mesh_dim_names is None:
@@ -156,7 +156,7 @@ def _read(axes: Any) -> _Parts:
     return parts
 
 
-def _axis_in_mesh(given: Any) -> MeshAxis:
+def _axis_in_mesh(given: object) -> MeshAxis:
     if isinstance(given, (str, int)):
         raise _no_mesh(f"{shown(given)} of type {type(given).__name__} as one of its axes")
     return MeshAxis.of(given)

@@ -33,7 +33,7 @@ class Layout:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def __init__(self, sizes: Any = (), strides: Any = ()) -> None:
+    def __init__(self, sizes: object = (), strides: object = ()) -> None:
         atoms = coalesce(_checked_atoms(sizes, strides))
         if not are_orthogonal(atoms):
             raise SpmdValueError(
@@ -224,7 +224,7 @@ def _inside(offset: int, atoms: tuple[Atom, ...], whole: Layout) -> bool:
     return all(_inside(offset + digit * stride, atoms[1:], whole) for digit in range(size))
 
 
-def _checked_atoms(sizes: Any, strides: Any) -> list[Atom]:
+def _checked_atoms(sizes: object, strides: object) -> list[Atom]:
     flat_sizes, flat_strides = list(_flat(sizes)), list(_flat(strides))
     if len(flat_sizes) != len(flat_strides):
         raise SpmdValueError(
@@ -255,7 +255,7 @@ def _flat(nested: Any) -> Iterator[int]:
             ) from None
 
 
-def _format(numbers: Any) -> str:
+def _format(numbers: object) -> str:
     if isinstance(numbers, (tuple, list)):
         return str(numbers[0]) if len(numbers) == 1 else "(" + ", ".join(map(_format, numbers)) + ")"
     return str(numbers)

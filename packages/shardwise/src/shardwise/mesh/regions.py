@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, Placement
@@ -203,6 +202,6 @@ def _destinations(axes: Iterable[MeshAxis], groups: list[Group]) -> set[MeshAxis
     return result
 
 
-def _listed(axes: Iterable[Any]) -> str:
+def _listed(axes: Iterable[object]) -> str:
     axes = list(axes)
     return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"

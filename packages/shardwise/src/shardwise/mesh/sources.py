@@ -23,7 +23,7 @@ def register_axis_source(source: AxisSource) -> AxisSource:
     return source
 
 
-def ranks_behind(obj: Any) -> tuple[list[int], str | None] | None:
+def ranks_behind(obj: object) -> tuple[list[int], str | None] | None:
     """The ranks of ``obj`` and its name; None if nobody knows such an object."""
     for source in (*_sources, _process_group):
         found = source(obj)
@@ -33,7 +33,7 @@ def ranks_behind(obj: Any) -> tuple[list[int], str | None] | None:
     return None
 
 
-def _process_group(obj: Any) -> tuple[Iterable[int], str | None] | None:
+def _process_group(obj: object) -> tuple[Iterable[int], str | None] | None:
     dist = sys.modules.get("torch.distributed")
     group_class = getattr(dist, "ProcessGroup", None)
     if dist is None or group_class is None or not isinstance(obj, group_class):

@@ -330,20 +330,20 @@ FUNCTIONAL: dict[str, RawCollective] = {row.name: row for row in (
 # fmt: on
 
 
-def letter(placement: Any) -> str:
+def letter(placement: object) -> str:
     """R, I, V, P, or S for any S(i); the empty string for anything that is not a placement."""
     if isinstance(placement, Shard):
         return "S"
     return placement.value if isinstance(placement, PerMeshAxisLocalSpmdType) else ""
 
 
-def find_transition(op: str, src: Any, dst: Any) -> Transition | None:
+def find_transition(op: str, src: object, dst: object) -> Transition | None:
     """The row for these letters, gated or not; None if there is none."""
     return TRANSITIONS.get((ALIASES.get(op, op), letter(src), letter(dst)))
 
 
 def transition(
-    op: str, src: Any, dst: Any, *, expert_mode: bool = False, axis: Any = "axis", x: str = "x"
+    op: str, src: object, dst: object, *, expert_mode: bool = False, axis: object = "axis", x: str = "x"
 ) -> Transition | Diagnosis:
     """The row for a call of ``op`` with these placements, or what to say about the call."""
     op = ALIASES.get(op, op)

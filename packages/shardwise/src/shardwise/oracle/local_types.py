@@ -145,7 +145,7 @@ def _run(fn: Op, leaves: Tensors) -> tuple[Tensors, Tensors]:
     return leaves, tensors_in(fn(*leaves))
 
 
-def tensors_in(result: Any) -> Tensors:
+def tensors_in(result: object) -> Tensors:
     """The tensors in a result, lists and tuples opened."""
     if isinstance(result, torch.Tensor):
         return (result,)

@@ -13,7 +13,6 @@ Source: docs/semantics.md section 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -27,24 +26,24 @@ SIGMAS = 6.5
 """In 10**4 comparisons of equal distributions, one that differs by this much is seen once in a million runs."""
 
 
-def synchronised(fn: Callable[..., Any], seed: int) -> Callable[..., Any]:
+def synchronised(fn: Callable[..., object], seed: int) -> Callable[..., object]:
     """``fn`` with the generator seeded before each call, as it is on ranks that are seeded alike."""
 
-    def call(*operands: torch.Tensor) -> Any:
+    def call(*operands: torch.Tensor) -> object:
         torch.manual_seed(seed)
         return fn(*operands)
 
     return call
 
 
-def is_random(fn: Callable[..., Any], values: Sequence[torch.Tensor]) -> bool:
+def is_random(fn: Callable[..., object], values: Sequence[torch.Tensor]) -> bool:
     """True if two seeds give two results."""
     first, second = (tensors_in(synchronised(fn, seed)(*values)) for seed in (1, 2))
     return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def refute_distribution(
-    fn: Callable[..., Any],
+    fn: Callable[..., object],
     values: Sequence[torch.Tensor],
     operands: Sequence[PerMeshAxisSpmdType],
     claim: Shard,

@@ -181,7 +181,7 @@ class TrainingContract:
         )
 
 
-def _place(name: str, axis: MeshAxis, given: Any) -> PerMeshAxisLocalSpmdType:
+def _place(name: str, axis: MeshAxis, given: object) -> PerMeshAxisLocalSpmdType:
     if not isinstance(given, PerMeshAxisLocalSpmdType | Shard) or given.is_partial:
         raise SpmdArgumentError(
             f"types says of {name} along {axis!r} R, I, V or S(i), got {shown(given)}", code="SW905"

@@ -259,7 +259,7 @@ def _total(subject: _Subject, power: float, own: frozenset[MeshAxis]) -> Tensor:
 
 
 def _reduced(
-    parts: Mapping[frozenset[MeshAxis], Tensor], axis: MeshAxis, power: float, group: Any
+    parts: Mapping[frozenset[MeshAxis], Tensor], axis: MeshAxis, power: float, group: object
 ) -> dict[frozenset[MeshAxis], Tensor]:
     """``parts`` with what is split over ``axis`` combined over it, in one message."""
     split = sorted((axes for axes in parts if axis in axes), key=lambda axes: sorted(one.sort_key for one in axes))

@@ -105,7 +105,7 @@ class Patterns:
                 for axis, value in said.items()
             }
 
-    def of(self, names: Sequence[str]) -> dict[MeshAxis, Any]:
+    def of(self, names: Sequence[str]) -> dict[MeshAxis, object]:
         """What is said of the parameter with these names. Errors: SW905 if it depends on the name."""
         said = [self._of_name(name) for name in names]
         if any(one != said[0] for one in said):
@@ -117,7 +117,7 @@ class Patterns:
             )
         return said[0]
 
-    def _of_name(self, name: str) -> dict[MeshAxis, Any]:
+    def _of_name(self, name: str) -> dict[MeshAxis, object]:
         found: dict[MeshAxis, Any] = {}
         for pattern, said in self._read.items():
             if fnmatchcase(name, pattern):

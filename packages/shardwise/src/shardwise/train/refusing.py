@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from shardwise.types.errors import SpmdTypeError
 
 
 def refuse(
-    op: str, axis: Any, said: Diagnosis, *, parameters: Sequence[torch.Tensor] = (), names: Sequence[str] = ()
+    op: str, axis: object, said: Diagnosis, *, parameters: Sequence[torch.Tensor] = (), names: Sequence[str] = ()
 ) -> None:
     """Report it; returns only if a check collects findings."""
     session = current()

@@ -91,12 +91,12 @@ def abbreviate(dtype: str) -> str:
     return _ABBREVIATIONS.get(name, name)
 
 
-def _braces(type: TensorType, hidden: set[Any]) -> str:
+def _braces(type: TensorType, hidden: set[object]) -> str:
     pairs = zip(type.axes, type.placements, strict=True)
     return "{" + ", ".join(f"{axis!r}: {place!r}" for axis, place in pairs if axis not in hidden) + "}"
 
 
-def _format_dim(size: int, entry: Any, uneven: Collection[Any]) -> str:
+def _format_dim(size: int, entry: object, uneven: Collection[object]) -> str:
     axes = entry_axes(entry)
     if not axes:
         return str(size)
@@ -104,7 +104,7 @@ def _format_dim(size: int, entry: Any, uneven: Collection[Any]) -> str:
     return f"{size}@({names})" if len(axes) > 1 else f"{size}@{names}"
 
 
-def parse(text: str, axes: Mapping[str, Any]) -> TypedShape:
+def parse(text: str, axes: Mapping[str, object]) -> TypedShape:
     """The typed shape that ``text`` says; ``axes`` gives the axis for every name in it.
 
     A spec without any sharded dim is not written, so it comes back as None.
@@ -114,7 +114,7 @@ def parse(text: str, axes: Mapping[str, Any]) -> TypedShape:
 
 
 class _Reader:
-    def __init__(self, text: str, axes: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, axes: Mapping[str, object]) -> None:
         self.text = text
         self.at = 0
         self.uneven: set[Any] = set()
@@ -142,7 +142,7 @@ class _Reader:
         spec = spec_of(entries)
         return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven)))
 
-    def entry(self) -> Any:
+    def entry(self) -> object:
         if not self.skip("("):
             return self.cutting_axis()
         axes = [self.cutting_axis()]
@@ -151,14 +151,14 @@ class _Reader:
             axes.append(self.cutting_axis())
         return make_entry(axes)
 
-    def cutting_axis(self) -> Any:
+    def cutting_axis(self) -> object:
         uneven = self.skip("~")
         axis = self.axis()
         if uneven:
             self.uneven.add(axis)
         return axis
 
-    def braces(self, placements: dict[Any, Placement]) -> None:
+    def braces(self, placements: dict[object, Placement]) -> None:
         first = True
         while not self.skip("}"):
             if not first:
@@ -171,7 +171,7 @@ class _Reader:
             word = self.match(r"[RIVP?]", "R, I, V, P or ?")
             placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
 
-    def axis(self) -> Any:
+    def axis(self) -> object:
         self.rest()
         for name, axis in self.axes:
             if self.text.startswith(name, self.at):

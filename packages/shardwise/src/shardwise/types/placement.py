@@ -137,13 +137,13 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
     def __str__(self) -> str:
         return str(self._value_)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return PerMeshAxisLocalSpmdType, (self._value_,)
 
     def __copy__(self) -> PerMeshAxisLocalSpmdType:
         return self
 
-    def __deepcopy__(self, memo: Any) -> PerMeshAxisLocalSpmdType:
+    def __deepcopy__(self, memo: object) -> PerMeshAxisLocalSpmdType:
         return self
 
     # Members are singletons compared by identity; the default hash goes through the name's string.

@@ -29,7 +29,7 @@ class PartitionSpec(tuple[Any, ...]):
     def __new__(cls, *entries: PartitionSpecEntry | Sequence[DeviceMeshAxis]) -> PartitionSpec:
         return super().__new__(cls, entries)
 
-    def __getnewargs__(self) -> tuple[Any, ...]:
+    def __getnewargs__(self) -> tuple[object, ...]:
         return tuple(self)
 
     def __repr__(self) -> str:
@@ -59,20 +59,20 @@ def _format_entry(entry: PartitionSpecEntry) -> str:
     return repr(entry)
 
 
-def entry_axes(entry: Any) -> tuple[Any, ...]:
+def entry_axes(entry: object) -> tuple[Any, ...]:
     """An entry as a tuple of axes, outermost first."""
     if entry is None:
         return ()
     return tuple(entry) if isinstance(entry, (tuple, list)) else (entry,)
 
 
-def make_entry(axes: Collection[Any]) -> Any:
+def make_entry(axes: Collection[object]) -> Any:
     """The normal form of an entry: None, a bare axis, or a tuple of two and more axes."""
     axes = tuple(axes)
     return None if not axes else axes[0] if len(axes) == 1 else axes
 
 
-def partition_spec_get_shard(spec: PartitionSpec | None, axis: Any) -> Shard | None:
+def partition_spec_get_shard(spec: PartitionSpec | None, axis: object) -> Shard | None:
     """The S(i) that ``spec`` says for ``axis`` (already normalised), or None."""
     if spec is not None:
         for dim, entry in enumerate(spec):

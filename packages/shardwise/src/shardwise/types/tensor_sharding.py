@@ -29,10 +29,10 @@ class TensorSharding(Sequence[DimSharding]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __add__(self, other: Any) -> TensorSharding:
+    def __add__(self, other: object) -> TensorSharding:
         return TensorSharding(*self._entries, *_entries_of(other))
 
-    def __radd__(self, other: Any) -> TensorSharding:
+    def __radd__(self, other: object) -> TensorSharding:
         return TensorSharding(*_entries_of(other), *self._entries)
 
     def __eq__(self, other: object) -> bool:
@@ -50,7 +50,7 @@ class TensorSharding(Sequence[DimSharding]):
         return (TensorSharding, self._entries)
 
 
-def _entries_of(other: Any) -> tuple[DimSharding, ...]:
+def _entries_of(other: object) -> tuple[DimSharding, ...]:
     if not isinstance(other, (tuple, TensorSharding)):
         raise NotImplementedError(f"a TensorSharding is added to a tuple or another one, not to {type(other).__name__}")
     return tuple(other)

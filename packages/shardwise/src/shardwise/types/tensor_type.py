@@ -47,7 +47,7 @@ class LocalTypes(dict[Any, Any]):
 
     __slots__ = ()
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError("a tensor's local type does not support item assignment; use assert_type or mutate_type")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -56,10 +56,10 @@ class LocalTypes(dict[Any, Any]):
     def __reduce__(self) -> Any:
         return (dict, (dict(self),))
 
-    def __copy__(self) -> dict[Any, Any]:
+    def __copy__(self) -> dict[object, object]:
         return dict(self)
 
-    def __deepcopy__(self, memo: Any) -> dict[Any, Any]:
+    def __deepcopy__(self, memo: object) -> dict[object, object]:
         return dict(self)
 
 
@@ -135,21 +135,21 @@ class TensorType:
         # setdefault is atomic: two threads that make one type at once get one object.
         return cls._interned.setdefault(key, made)
 
-    def get(self, axis: Any, default: Any = None) -> Any:
+    def get(self, axis: object, default: object = None) -> Any:
         """The placement on ``axis``; ``default`` if the axis is not annotated."""
         return self._at.get(axis, default)
 
-    def is_equal(self, axis: Any) -> bool:
+    def is_equal(self, axis: object) -> bool:
         """Every rank of ``axis`` holds the same value; False for an axis that is not annotated, as below."""
         return axis in self.equal_axes
 
-    def is_varying(self, axis: Any) -> bool:
+    def is_varying(self, axis: object) -> bool:
         return axis in self.varying_axes
 
-    def is_partial(self, axis: Any) -> bool:
+    def is_partial(self, axis: object) -> bool:
         return axis in self.partial_axes
 
-    def is_pending_sum(self, axis: Any, decider: str) -> bool:
+    def is_pending_sum(self, axis: object, decider: str) -> bool:
         """True for P on ``axis``. Errors: ``UndecidedReductionError`` for a pending reduction of another kind."""
         return axis in self.partial_axes and self._at[axis].is_pending_sum(decider)
 
@@ -169,7 +169,7 @@ class TensorType:
     def with_ground(self, ground: Ground) -> TensorType:
         return TensorType.of(self._at, self.spec, ground, self.uneven)
 
-    def with_uneven(self, uneven: Collection[Any]) -> TensorType:
+    def with_uneven(self, uneven: Collection[object]) -> TensorType:
         """The same type, whose shards over exactly the axes ``uneven`` may differ in length."""
         return TensorType.of(self._at, self.spec, self.ground, uneven)
 
@@ -191,7 +191,7 @@ class TensorType:
     def __copy__(self) -> TensorType:
         return self
 
-    def __deepcopy__(self, memo: Any) -> TensorType:
+    def __deepcopy__(self, memo: object) -> TensorType:
         return self
 
 
@@ -203,7 +203,7 @@ EMPTY_TYPE = TensorType.of(ground=Ground.EMPTY)
 """Uninitialised memory."""
 
 
-def constant_type(axes: Iterable[Any], *, zero: bool = False, uniform: bool = False) -> TensorType:
+def constant_type(axes: Iterable[object], *, zero: bool = False, uniform: bool = False) -> TensorType:
     """The type of a factory's result under a mesh with these axes: R everywhere, from constants alone."""
     ground = Ground.ZERO if zero else Ground.UNIFORM if uniform else Ground.CONSTANT
     return TensorType.of(dict.fromkeys(axes, R), ground=ground)

@@ -53,10 +53,10 @@ Offer = Callable[[Given], Any]
 Take = Callable[[Given, Received, TracedCall, int], Any]
 
 
-def _recorded(recorder: CallRecorder, name: str, original: Callable[..., Any], offer: Offer, take: Take) -> Any:
+def _recorded(recorder: CallRecorder, name: str, original: Callable[..., object], offer: Offer, take: Take) -> object:
     signature = inspect.signature(original)
 
-    def collective(*args: Any, **options: Any) -> Any:
+    def collective(*args: object, **options: object) -> object:
         bound = signature.bind(*args, **options)
         bound.apply_defaults()
         given = bound.arguments

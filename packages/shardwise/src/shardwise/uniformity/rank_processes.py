@@ -261,7 +261,7 @@ class Coordinator:
             for rank, (at, _) in meeting.calls.items():
                 self._running[rank].parcels.pop(at, None)
 
-    def _tell(self, rank: int, answer: Any) -> None:
+    def _tell(self, rank: int, answer: object) -> None:
         one = self._running[rank]
         one.fetching = None
         with contextlib.suppress(OSError):  # it has died meanwhile, which is heard of next

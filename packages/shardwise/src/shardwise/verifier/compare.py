@@ -326,11 +326,11 @@ class _Comparison:
                 return "equal"
         return checked or self._unsaid(first, loose_axes(type))
 
-    def _unsaid(self, first: Record, loose: Sequence[Any]) -> NotCompared:
+    def _unsaid(self, first: Record, loose: Sequence[object]) -> NotCompared:
         what = f"it varies over {', '.join(map(self._name, loose))}" if loose else "it is not fully typed"
         return NotCompared(first.key, first.claim, f"{what}: nothing says how the ranks' tensors combine")
 
-    def _name(self, axis: Any) -> str:
+    def _name(self, axis: object) -> str:
         return self.axes.get(axis, repr(axis))
 
 
@@ -354,7 +354,7 @@ def _items(type: TensorType) -> list[tuple[Any, Any]]:
     return list(zip(type.axes, type.placements, strict=True))
 
 
-def _place_on(type: TensorType, axis: Any, names: Mapping[Any, str]) -> str:
+def _place_on(type: TensorType, axis: object, names: Mapping[object, str]) -> str:
     return f"{type.get(axis)!r} over {names.get(axis, repr(axis))}"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
@@ -26,7 +25,7 @@ def to_json(verdict: Verdict, *, indent: int | None = 2) -> str:
     return json.dumps(to_dict(verdict), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
-def to_dict(verdict: Verdict) -> dict[str, Any]:
+def to_dict(verdict: Verdict) -> dict[str, object]:
     """The verdict as plain dicts, lists, strings and numbers."""
     numbers, failure = verdict.numbers, verdict.failure
     return {
@@ -61,7 +60,7 @@ def to_dict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _key(key: Key) -> dict[str, Any]:
+def _key(key: Key) -> dict[str, object]:
     return {
         "kind": key.kind,
         "name": safe_str(key.name),
@@ -70,11 +69,11 @@ def _key(key: Key) -> dict[str, Any]:
     }
 
 
-def _location(location: SourceLocation | None) -> dict[str, Any] | None:
+def _location(location: SourceLocation | None) -> dict[str, object] | None:
     return None if location is None else {"file": location.file, "line": location.line, "column": location.column}
 
 
-def _disagreement(wrong: ValueDisagreement) -> dict[str, Any]:
+def _disagreement(wrong: ValueDisagreement) -> dict[str, object]:
     return {
         **_key(wrong.key),
         "claim": safe_str(wrong.claim),
@@ -89,7 +88,7 @@ def _disagreement(wrong: ValueDisagreement) -> dict[str, Any]:
     }
 
 
-def _difference(found: Difference) -> dict[str, Any]:
+def _difference(found: Difference) -> dict[str, object]:
     return {
         "expected": _number(found.expected),
         "actual": _number(found.actual),
@@ -101,7 +100,7 @@ def _difference(found: Difference) -> dict[str, Any]:
     }
 
 
-def _number(value: float | complex | bool) -> Any:
+def _number(value: float | complex | bool) -> object:
     """JSON has neither complex numbers nor those that are none: these are strings."""
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)

@@ -7,7 +7,6 @@ of the run on one rank, its gradients are split the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import TensorType
 
 
-def loose_axes(type: TensorType) -> tuple[Any, ...]:
+def loose_axes(type: TensorType) -> tuple[object, ...]:
     """The axes over which a type says no more than that it varies."""
     placed = {axis for entry in type.spec or () for axis in entry_axes(entry)}
     return tuple(axis for axis in type.axes if type.is_varying(axis) and axis not in placed)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch.nn.modules.module import (
@@ -76,10 +75,10 @@ class Names:
     def _roots(self) -> list[torch.nn.Module]:
         return [module for key, module in self._modules.items() if key not in self._inner]
 
-    def _has_parameter(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
+    def _has_parameter(self, module: torch.nn.Module, name: str, parameter: object) -> None:
         self._modules.setdefault(id(module), module)
 
-    def _has_module(self, module: torch.nn.Module, name: str, child: Any) -> None:
+    def _has_module(self, module: torch.nn.Module, name: str, child: object) -> None:
         self._modules.setdefault(id(module), module)
         if isinstance(child, torch.nn.Module):
             self._modules.setdefault(id(child), child)

@@ -30,7 +30,7 @@ class Subject(Protocol):
     @property
     def joined(self) -> bool: ...
 
-    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes, given the device mesh; its result is compared too.
 
         Errors: NoProgram, or SyntaxError, if it cannot be read.
@@ -47,7 +47,7 @@ class Script:
     def __str__(self) -> str:
         return str(self.program)
 
-    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes. NoProgram, or SyntaxError, if it cannot be read."""
         program = replace(self.program, arguments=tuple(filled(word, sizes) for word in self.program.arguments))
         loaded = program.load()
@@ -65,7 +65,7 @@ class Function:
     def __str__(self) -> str:
         return self.name or getattr(self.function, "__qualname__", repr(self.function))
 
-    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         if _takes_mesh(self.function):
             return lambda mesh: self.function(mesh)
         return lambda mesh: self.function()
@@ -82,7 +82,7 @@ class Named:
     def __str__(self) -> str:
         return f"{self.home}:{self.function}"
 
-    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         return lambda mesh: self._function().prepare(sizes)(mesh)
 
     def _function(self) -> Function:
@@ -122,7 +122,7 @@ def subject_named(text: str, arguments: Sequence[str]) -> Subject:
     return Script(program)
 
 
-def _takes_mesh(function: Callable[..., Any]) -> bool:
+def _takes_mesh(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -132,7 +132,7 @@ def _takes_mesh(function: Callable[..., Any]) -> bool:
     )
 
 
-def _from_file(file: str) -> Any:
+def _from_file(file: str) -> object:
     path = Path(file).resolve()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -145,7 +145,7 @@ def _from_file(file: str) -> Any:
     return module
 
 
-def _from_path(name: str) -> Any:
+def _from_path(name: str) -> object:
     with patched(sys, "path", [os.getcwd(), *sys.path[1:]]):
         try:
             return importlib.import_module(name)

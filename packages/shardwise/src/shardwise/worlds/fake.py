@@ -40,7 +40,7 @@ def fake_world(
     fake: bool = False,
     joined: bool = False,
     on_mesh: Callable[[], None] = lambda: None,
-    on_reduction: Callable[[torch.Tensor, Any], None] | None = None,
+    on_reduction: Callable[[torch.Tensor, object], None] | None = None,
 ) -> Iterator[TorchrunJob]:
     """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
 
@@ -82,7 +82,7 @@ def fake_world(
         yield world
 
 
-def _store(*args: Any, **options: Any) -> Any:
+def _store(*args: object, **options: object) -> object:
     """``TCPStore`` for one process: a real one waits until every rank has come."""
     stores: Any = dist
     return stores.HashStore()
@@ -92,7 +92,7 @@ def _object_collective(world: TorchrunJob, name: str, original: Callable[..., No
     """An object collective whose source is a rank that is not run: there is nothing to receive, so nothing changes."""
 
     @functools.wraps(original)
-    def receive(*args: Any, **options: Any) -> None:
+    def receive(*args: object, **options: object) -> None:
         position = {"broadcast_object_list": 1, "scatter_object_list": 2}[name]
         source = options.get("src", args[position] if len(args) > position else 0)
         if source in (None, world.rank):
@@ -101,17 +101,17 @@ def _object_collective(world: TorchrunJob, name: str, original: Callable[..., No
     return receive
 
 
-def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, Any], None] | None) -> Any:
+def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, object], None] | None) -> object:
     """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
 
-    def kept(group: Any, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    def kept(group: object, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         if tell is not None:
             tell(buffer, group)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(buffer)
         return future
 
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: Any, *args: object, **options: Any) -> None:
         original(self, *args, **options)
         self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
         # A reducer takes one hook. The program's own is noted and not run: it would wait for other ranks' buckets.

@@ -116,11 +116,11 @@ def messages_noted() -> Iterator[None]:
         yield
 
 
-def _noting(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _noting(name: str, plain: Callable[..., object]) -> Callable[..., object]:
     signature = inspect.signature(plain)
 
     @functools.wraps(plain)
-    def message(*args: Any, **options: Any) -> Any:
+    def message(*args: object, **options: object) -> object:
         thread = threading.get_ident()
         _messages[thread] = _message(name, signature.bind(*args, **options).arguments)
         try:

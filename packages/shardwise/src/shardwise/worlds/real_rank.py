@@ -75,7 +75,7 @@ def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], No
     """
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: object, *args: object, **options: Any) -> None:
         if alone:
             args, options = mesh_of_one_rank(args, options)
         original(self, *args, **options)

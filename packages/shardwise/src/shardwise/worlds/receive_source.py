@@ -22,7 +22,7 @@ _senders: dict[int, tuple[Any, int]] = {}
 """The handles of receives whose sender is known, and the sender, by position in the group."""
 
 
-def sent_by(work: Any, source: int) -> None:
+def sent_by(work: object, source: int) -> None:
     """What the receive with this handle got comes from ``source``, by position in the group."""
     _senders[id(work)] = work, source
 
@@ -41,14 +41,14 @@ def sources_assumed() -> Iterator[None]:
 
 def _with_group(original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
-    def recv(tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> int:
+    def recv(tensor: object, src: object = None, group: object = None, tag: int = 0, group_src: object = None) -> int:
         _receiving.group = group
         return original(tensor, src=src, group=group, tag=tag, group_src=group_src)
 
     return recv
 
 
-def _source(work: Any) -> int:
+def _source(work: object) -> int:
     """The sender's position in the group that is being received in; in the world, if the program asks a handle."""
     known = _senders.pop(id(work), None)
     if known is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from .failures import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 from .fake import fake_world
@@ -45,7 +45,7 @@ class World(Protocol):
     def ranks(self) -> tuple[int, ...]:
         """Those of them that are run."""
 
-    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+    def run(self, fn: Callable[..., Result], *args: object) -> list[Result]:
         """What ``fn(*args)`` returns on each rank that is run, in the order of ``ranks``."""
 
 
@@ -61,7 +61,7 @@ class FakeWorld:
         """The one."""
         return (self.rank,)
 
-    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+    def run(self, fn: Callable[..., Result], *args: object) -> list[Result]:
         """What ``fn(*args)`` returns on this rank."""
         with fake_world(self.rank, self.size, joined=True):
             return [fn(*args)]

@@ -43,7 +43,7 @@ class Op:
             return self.params[position]
         return self.variadic or f"args[{position}]"
 
-    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def arguments(self, args: Sequence[object], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Parameter name and value of every argument; ``out=`` is left out."""
         for position, value in enumerate(args):
             yield self.param_at(position), value
@@ -51,7 +51,7 @@ class Op:
             if name != "out":
                 yield (name if name in self.params else _ALIASES.get(name, name)), value
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Bound], list[Any]]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[Bound], list[Any]]:
         """The operands in order of appearance, and their values."""
         operands: list[Bound] = []
         values: list[Any] = []
@@ -78,20 +78,20 @@ class Op:
                 values.append(leaf)
         return operands, values
 
-    def _operand_type(self, param: str, value: Any) -> Any:
+    def _operand_type(self, param: str, value: object) -> Any:
         if isinstance(value, (torch.Tensor, Scalar)):
             return type_of(value)
         if value is None or param not in self.linear_params:
             return None
         return Weak.ZERO if _is_zero(value) else Weak.CONSTANT
 
-    def labelled(self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound]) -> Call:
+    def labelled(self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound]) -> Call:
         """The call as a labelling sees it: every tensor is its shape."""
         tensors = tuple(Shape(o.shape, o.param, o.dtype) for o in operands if o.shape is not None)
         return Call(tensors, {name: _shapes(value, name) for name, value in self.arguments(args, kwargs)})
 
     def static(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Bound], values: Sequence[Any]
+        self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound], values: Sequence[object]
     ) -> dict[str, Any]:
         """What the rule's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
         given = dict(self.arguments(args, kwargs))
@@ -105,7 +105,7 @@ class Op:
         return static
 
 
-def _shapes(value: Any, param: str) -> Any:
+def _shapes(value: object, param: str) -> Any:
     """An argument with its tensors replaced by their shapes."""
     if isinstance(value, torch.Tensor):
         return Shape(sizes_of(value), param, str(value.dtype))
@@ -115,11 +115,11 @@ def _shapes(value: Any, param: str) -> Any:
     return value.value if isinstance(value, Scalar) else value
 
 
-def _is_zero(value: Any) -> bool:
+def _is_zero(value: object) -> bool:
     return isinstance(value, NUMBERS) and value == 0
 
 
-def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:
+def _leaves(value: object) -> Iterator[tuple[bool, Any]]:
     """Tensors and numbers in an argument; True for those inside a container."""
     if isinstance(value, (list, tuple)):
         if not isinstance(value, torch.Size):
@@ -138,7 +138,7 @@ def _leaves(value: Any) -> Iterator[tuple[bool, Any]]:
         yield False, value
 
 
-def has_scalar(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def has_scalar(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """True if a typed scalar stands among the arguments, also in a list, a tuple or a slice."""
     return any(_holds_scalar(value) for value in args) or any(_holds_scalar(value) for value in kwargs.values())
 

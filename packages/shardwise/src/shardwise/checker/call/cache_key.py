@@ -27,15 +27,15 @@ _GRADIENT = object()
 
 
 def key_of(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
-) -> list[Any] | None:
+    session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], tags: list[Tag | None]
+) -> list[object] | None:
     """The key of an ordinary call; the tags of its tensors are put into ``tags``. None: something cannot be a key."""
     return local_key(session, args, kwargs, tags) if session.local else full_key(session, args, kwargs, tags)
 
 
 def local_key(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
-) -> list[Any] | None:
+    session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], tags: list[Tag | None]
+) -> list[object] | None:
     """The key by types alone. ``ordinary`` has the same loop written out, because most calls go through it."""
     mesh = current_entry()
     key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
@@ -51,8 +51,8 @@ def local_key(
 
 
 def full_key(
-    session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], tags: list[Tag | None]
-) -> list[Any] | None:
+    session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], tags: list[Tag | None]
+) -> list[object] | None:
     """The key by types, shapes, dtypes and plain arguments."""
     mesh = current_entry()
     axes, local_axes = (None, None) if mesh is None else (mesh.axes, mesh.local_axes)
@@ -67,7 +67,7 @@ def full_key(
         return None
 
 
-def gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def gradient_bits(args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[object, ...]:
     """Which tensors of the call can receive a gradient, after a marker."""
     if not torch.is_grad_enabled():
         return (_GRADIENT,)
@@ -77,7 +77,7 @@ def gradient_bits(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, 
     )
 
 
-def flat_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def flat_arguments(args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
     """The arguments in the order in which the hot path meets them, lists and tuples opened once."""
     flat: list[Any] = []
     for value in (*args, *kwargs.values()):
@@ -88,11 +88,11 @@ def flat_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return flat
 
 
-def has_gradient_bits(key: tuple[Any, ...]) -> bool:
+def has_gradient_bits(key: tuple[object, ...]) -> bool:
     return any(part is _GRADIENT for part in key)
 
 
-def extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
+def extend(items: Any, key: list[object], tags: list[Tag | None]) -> bool:
     """Extend the key by the items of a flat list or tuple; False if it holds something unusual."""
     key.append(len(items))
     for item in items:
@@ -118,7 +118,7 @@ def extend(items: Any, key: list[Any], tags: list[Tag | None]) -> bool:
     return True
 
 
-def extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | None]) -> bool:
+def extend_named(kwargs: Mapping[str, object], key: list[object], tags: list[Tag | None]) -> bool:
     """Extend the key by keyword arguments; False if one holds something unusual."""
     for name, value in kwargs.items():
         key.append(name)
@@ -130,7 +130,7 @@ def extend_named(kwargs: Mapping[str, Any], key: list[Any], tags: list[Tag | Non
     return True
 
 
-def extend_fully(items: Sequence[Any], key: list[Any], tags: list[Tag | None]) -> bool:
+def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]) -> bool:
     """Extend the key by everything a global verdict may depend on; False if something cannot be a key."""
     for item in items:
         cls = item.__class__

@@ -32,7 +32,7 @@ class Divergence:
     location: SourceLocation | None
 
 
-def varying_axes(decides: Any) -> list[Any]:
+def varying_axes(decides: object) -> list[Any]:
     """The axes along which a predicate differs between ranks."""
     if not isinstance(decides, torch.Tensor):
         return []
@@ -40,7 +40,7 @@ def varying_axes(decides: Any) -> list[Any]:
     return [] if type.ground.is_constant else list(type.varying_axes)
 
 
-def pending_axes(decides: Any) -> list[Any]:
+def pending_axes(decides: object) -> list[object]:
     """The axes along which a predicate is a pending sum."""
     if not isinstance(decides, torch.Tensor):
         return []
@@ -49,7 +49,7 @@ def pending_axes(decides: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def diverging(session: CheckSession, op: str, decides: Any, location: SourceLocation | None) -> Iterator[None]:
+def diverging(session: CheckSession, op: str, decides: object, location: SourceLocation | None) -> Iterator[None]:
     """Inside the block ranks have parted ways along the axes where ``decides`` varies."""
     before = session.diverging
     session.diverging = (*before, *(Divergence(axis, op, location) for axis in varying_axes(decides)))
@@ -59,7 +59,7 @@ def diverging(session: CheckSession, op: str, decides: Any, location: SourceLoca
         session.diverging = before
 
 
-def check_arrival(session: CheckSession, op: str, x: Any, axis: MeshAxis) -> None:
+def check_arrival(session: CheckSession, op: str, x: object, axis: MeshAxis) -> None:
     """Report a collective along ``axis`` that some of its ranks may not reach."""
     for parted in session.diverging:
         if axis.isorthogonal(parted.axis):

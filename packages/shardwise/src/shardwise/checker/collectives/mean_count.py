@@ -8,7 +8,6 @@ too small, and no fewer, or it comes out too large.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
@@ -28,7 +27,7 @@ from ..diagnosis.collective_findings import (
 from ..state.session import CheckSession
 
 
-def check_given(session: CheckSession, type: TensorType, count: Any) -> dict[MeshAxis, Placement]:
+def check_given(session: CheckSession, type: TensorType, count: object) -> dict[MeshAxis, Placement]:
     """What the sum, of type ``type``, is along the axes over which ``count`` differs, which has been reported."""
     wrong: dict[MeshAxis, Placement] = {}
     for axis in type.axes:
@@ -44,7 +43,7 @@ def check_count(
     session: CheckSession,
     axes: Sequence[MeshAxis],
     bound: Sequence[Bound],
-    values: Sequence[Any],
+    values: Sequence[object],
     type: TensorType,
     *,
     even: bool,
@@ -61,7 +60,7 @@ def check_count(
     if even and uneven and session.collector is not None:
         session.trust("mean(even=True)", user_location())
 
-    def tell(axis: MeshAxis, say: Callable[..., Diagnosis], *how: Any) -> None:
+    def tell(axis: MeshAxis, say: Callable[..., Diagnosis], *how: object) -> None:
         wrong[axis] = UNKNOWN
         located = LocatedCall("mean", [("input", values[0])])
         report(session, located, say(located.name(0), axis, *how), axis)

@@ -18,6 +18,7 @@ from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.op_names import OpName
 from shardwise.interop.scalar import Scalar
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
@@ -48,7 +49,7 @@ def partial_contraction(kind: str) -> Handler:
     assert after is not None, "the registry has rules for add and div"
     op = Op(OpName((kind,)), rule)
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
         operands_args, other, claims = _parts(kind, args)
         bound, values = op.bind(operands_args, {})
         lies = check_sources(session, kind, claims, bound, values)
@@ -101,7 +102,7 @@ def _claim(
     op: Op,
     axis: MeshAxis,
     bound: Sequence[Bound],
-    values: Sequence[Any],
+    values: Sequence[object],
     type: TensorType,
     scope: Scope | None,
     call: Call,
@@ -153,7 +154,7 @@ def _combined(
     rule: OpRule,
     type: TensorType,
     shape: tuple[int, ...],
-    other: Any,
+    other: object,
     scope: Scope | None,
 ) -> TensorType:
     """The type after the bias is added to the product, or the sum divided by the count.
@@ -175,7 +176,7 @@ def _combined(
 
 
 def _give(
-    result: Any, type: TensorType, claimed: Mapping[MeshAxis, Placement], values: Sequence[Any], kind: str
+    result: object, type: TensorType, claimed: Mapping[MeshAxis, Placement], values: Sequence[object], kind: str
 ) -> None:
     site = user_site(2)
     origins: list[Origin | None] = []

@@ -41,7 +41,7 @@ def check_sources(
     return frozenset(wrong)
 
 
-def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: MeshAxis) -> Iterator[tuple[int, Any]]:
+def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: MeshAxis) -> Iterator[tuple[int, object]]:
     """Which operand is said to be what. A single placement is of every operand that is sharded, where it can be."""
     if isinstance(claim.src, tuple):
         if len(claim.src) != len(bound):
@@ -68,7 +68,7 @@ def _may_be(operand: Bound, said: Shard, axis: MeshAxis) -> bool:
 class _Lie:
     """What is said of the operand at ``position``, and what it is."""
 
-    def __init__(self, position: int, said: Any, found: Any) -> None:
+    def __init__(self, position: int, said: Any, found: object) -> None:
         self.position, self.said, self.found = position, said, found
 
 

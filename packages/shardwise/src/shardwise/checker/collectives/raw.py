@@ -17,6 +17,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
     WAITS,
@@ -69,7 +70,7 @@ def raw_handler(func: Any) -> Handler | None:
     return None
 
 
-def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _same_value(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """Waiting for a functional collective changes nothing about its result's type."""
     result = func(*args, **kwargs)
     tag = tag_of(args[0]) if args else None
@@ -81,7 +82,7 @@ def _same_value(session: CheckSession, func: Any, args: Sequence[Any], kwargs: M
 def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     usual = _USUAL.get(name, name)
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
         if is_dtensor_call(args, kwargs) or name in _QUIET:
             return func(*args, **kwargs)
         row = rows.get(name)
@@ -134,7 +135,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     return handle
 
 
-def _reduction(given: Mapping[str, Any]) -> Any:
+def _reduction(given: Mapping[str, Any]) -> object:
     return given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
 
 
@@ -273,10 +274,10 @@ class Handle:
     def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
         return self._work.__class__
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._work, name)
 
-    def wait(self, *args: Any, **kwargs: Any) -> Any:
+    def wait(self, *args: object, **kwargs: object) -> object:
         done = self._work.wait(*args, **kwargs)
         _arrive(self._arrivals)
         return done
@@ -284,7 +285,7 @@ class Handle:
     synchronize = wait
 
 
-def _no_row(session: CheckSession, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """A collective without a row: fine on tensors that have no type."""
     typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
     if typed and session.strict:

@@ -62,7 +62,7 @@ class Unchanged(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: object) -> object:
         ctx.passage.tell()
         return gradients[0], None
 

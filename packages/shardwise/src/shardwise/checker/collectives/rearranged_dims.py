@@ -42,11 +42,11 @@ def dim_meant() -> int:
     return _local.dim
 
 
-def wrap_rearranging(session: Callable[[], CheckSession | None], plain: Any) -> Any:
+def wrap_rearranging(session: Callable[[], CheckSession | None], plain: Any) -> object:
     """A helper that rearranges, whose result keeps the type of its operand."""
 
     @functools.wraps(plain)
-    def rearrange(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def rearrange(tensor: Any, *args: object, **kwargs: object) -> object:
         tag = None if session() is None else tag_of(tensor)
         if tag is None:
             return plain(tensor, *args, **kwargs)

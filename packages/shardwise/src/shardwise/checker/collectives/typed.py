@@ -16,6 +16,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -53,7 +54,7 @@ _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
 def collective(op: str) -> Handler:
     """The handler for the public function that is ``op``."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         call = TypedCall(op, args, kwargs, session.local)
@@ -105,7 +106,13 @@ class TypedCall:
         """None: the call itself refuses, and says what was probably meant."""
 
 
-def _illegal(session: CheckSession, call: TypedCall, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _illegal(
+    session: CheckSession,
+    call: TypedCall,
+    func: TorchFunction,
+    args: Arguments,
+    kwargs: Keywords,
+) -> object:
     """A (src, dst) that does not exist: the call itself says why. A collecting run goes on where the shape is known."""
     try:
         return func(*args, **kwargs)
@@ -205,7 +212,7 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: T
         _report(session, located, axis, wrong_shard_dim(call.op, name, axis, said, known.dim, way))
 
 
-def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: Any) -> None:
+def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: object) -> None:
     located = LocatedCall(call.op, [("x", call.x)])
     name = located.name(0)
     want = to_local_type(call.src)
@@ -247,7 +254,7 @@ def _report(session: CheckSession, located: LocatedCall, axis: MeshAxis, said: D
     report(session, located, said, axis, error=RedistributeError if said.code == "SW410" else SpmdTypeError)
 
 
-def _give(result: Any, call: TypedCall, type: TensorType, tag: Tag | None) -> None:
+def _give(result: object, call: TypedCall, type: TensorType, tag: Tag | None) -> None:
     """Tag the result; an axis whose placement changed originates here."""
     if not isinstance(result, torch.Tensor):
         return

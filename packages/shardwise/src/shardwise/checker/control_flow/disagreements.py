@@ -29,10 +29,10 @@ def disagree(
     session: CheckSession,
     op: Op,
     functions: tuple[str, str],
-    results: tuple[Any, Any],
+    results: tuple[object, object],
     outcome: Outcome,
     what: str,
-    sources: Sequence[Any],
+    sources: Sequence[object],
 ) -> None:
     """Report every axis along which two results that stand for each other have no common type."""
     for at in outcome.refusals:
@@ -43,10 +43,10 @@ def _report(
     session: CheckSession,
     op: Op,
     functions: tuple[str, str],
-    results: tuple[Any, Any],
+    results: tuple[object, object],
     at: AxisRefusal,
     what: str,
-    sources: Sequence[Any],
+    sources: Sequence[object],
 ) -> None:
     located = LocatedCall(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
     along = "" if at.axis is None else f" over {axis_text(at.axis)}"
@@ -68,7 +68,7 @@ def _report(
     report(session, located, Diagnosis(code, message, (fact,), help_lines), at.axis, operands=operands)
 
 
-def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: AxisRefusal) -> list[str]:
+def _help(op: Op, functions: tuple[str, str], results: tuple[object, object], at: AxisRefusal) -> list[str]:
     """Moves of one function's result to what the other gives; those that the rules try, and those between shards."""
     lines = []
     shards = [_shard(value, at.axis) for value in results]
@@ -87,18 +87,18 @@ def _help(op: Op, functions: tuple[str, str], results: tuple[Any, Any], at: Axis
     return lines
 
 
-def _placed(value: Any, axis: Any) -> str:
+def _placed(value: object, axis: object) -> str:
     if axis is None:
         return describe_value(value)
     place = _shard(value, axis) or type_of(value).get(axis)
     return f"{place!r} ({place.word})" if place is not None else "no type"
 
 
-def _shard(value: Any, axis: Any) -> Shard | None:
+def _shard(value: object, axis: object) -> Shard | None:
     return partition_spec_get_shard(type_of(value).spec, axis)
 
 
-def location_of(function: Any) -> SourceLocation | None:
+def location_of(function: object) -> SourceLocation | None:
     """Where the program wrote ``function``; torch wraps it in functions of its own."""
     code = _code(function)
     if code is None:
@@ -106,7 +106,7 @@ def location_of(function: Any) -> SourceLocation | None:
     return SourceLocation(code.co_filename, code.co_firstlineno, function=getattr(code, "co_qualname", code.co_name))
 
 
-def _code(function: Any, depth: int = 4) -> CodeType | None:
+def _code(function: object, depth: int = 4) -> CodeType | None:
     """The code of the function, or of the first one inside its wrappers that is not torch's."""
     if function is None or depth == 0:
         return None

@@ -40,14 +40,14 @@ class Laboratory:
     The operator may itself stand in a function that runs dry, or in a program on tensors without data.
     """
 
-    def __init__(self, session: CheckSession, operands: Any) -> None:
+    def __init__(self, session: CheckSession, operands: object) -> None:
         self.session = session
         fakes = [leaf for leaf in tree_leaves(operands) if is_fake(leaf)]
         self.is_dry = session.dry is not None or bool(fakes)
         """Operands have no values, so there is nothing to run but this."""
         self.mode = session.dry or (fake_mode_of(fakes[0]) if fakes else fake_tensor_mode())
 
-    def stand_in(self, value: Any, like: Tag | None = None, *, grad: bool = False, rows: int | None = None) -> Any:
+    def stand_in(self, value: object, like: Tag | None = None, *, grad: bool = False, rows: int | None = None) -> Any:
         """A tensor without data in place of ``value``, of its type or tagged ``like``; other values as they are.
 
         ``grad``  it takes a gradient also if ``value`` does not. ``rows``: of another dim in front.
@@ -66,16 +66,16 @@ class Laboratory:
             set_tag(made, Tag(tag.current(), tag.origin))
         return made
 
-    def retype(self, made: torch.Tensor, type: TensorType, origin: Any = None) -> None:
+    def retype(self, made: torch.Tensor, type: TensorType, origin: object = None) -> None:
         """Give a tensor that was made here another type."""
         tag = tag_of(made)
         set_tag(made, Tag(type, origin if tag is None or origin is not None else tag.origin))
 
-    def stand_ins(self, values: Any) -> Any:
+    def stand_ins(self, values: object) -> Any:
         """``stand_in`` of every leaf."""
         return tree_map(self.stand_in, values)
 
-    def run(self, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    def run(self, function: Callable[..., object], operands: Sequence[object]) -> Any:
         """What ``function`` gives for stand-ins, typed. Errors: NotDry; SpmdTypeError for what is wrong inside."""
         before = self.session.dry
         self.session.dry = self.mode

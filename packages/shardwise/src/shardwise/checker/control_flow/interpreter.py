@@ -12,19 +12,20 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import COMPILERS_NOTES, HigherOrderOperator, tree_leaves, tree_map
 
 Function = Callable[..., Any]
 
 
-def run_cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
+def run_cond(pred: object, true_fn: Function, false_fn: Function, operands: Sequence[object]) -> object:
     """The result of the branch that ``pred`` chooses."""
     return (true_fn if pred else false_fn)(*operands)
 
 
 def run_while_loop(
-    cond_fn: Function, body_fn: Function, carried_inputs: Sequence[Any], additional_inputs: Sequence[Any] = ()
-) -> tuple[Any, ...]:
+    cond_fn: Function, body_fn: Function, carried_inputs: Sequence[object], additional_inputs: Sequence[object] = ()
+) -> tuple[object, ...]:
     """The carried values when the condition fails, without the body's nesting."""
     carried = list(carried_inputs)
     while cond_fn(*carried, *additional_inputs):
@@ -33,8 +34,8 @@ def run_while_loop(
 
 
 def run_scan(
-    combine_fn: Function, init: Sequence[Any], xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any] = ()
-) -> tuple[Any, Any]:
+    combine_fn: Function, init: Sequence[object], xs: Sequence[torch.Tensor], additional_inputs: Sequence[object] = ()
+) -> tuple[object, object]:
     """The last carry, and the outputs stacked along a new dim 0, both nested as the function nests them."""
     carry: Any = list(init)
     outputs = []
@@ -45,7 +46,7 @@ def run_scan(
 
 
 def run_associative_scan(
-    combine_fn: Function, xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any] = ()
+    combine_fn: Function, xs: Sequence[torch.Tensor], additional_inputs: Sequence[object] = ()
 ) -> list[torch.Tensor]:
     """Every partial result, stacked along dim 0; in order, so sums round otherwise than torch's tree of them."""
     results = [[x[0] for x in xs]]
@@ -54,18 +55,18 @@ def run_associative_scan(
     return [torch.stack(each) for each in zip(*results, strict=True)]
 
 
-def run_map(f: Function, xs: Sequence[torch.Tensor], pos_args: Sequence[Any] = ()) -> Any:
+def run_map(f: Function, xs: Sequence[torch.Tensor], pos_args: Arguments = ()) -> object:
     """The function of every slice, stacked along a new dim 0."""
     return stacked([f(*(x[at] for x in xs), *pos_args) for at in range(len(xs[0]))])
 
 
-def stacked(results: Sequence[Any]) -> Any:
+def stacked(results: Sequence[object]) -> object:
     """Results of one structure as one, every leaf stacked along a new dim 0."""
     leaves = iter([torch.stack(each) for each in zip(*map(tree_leaves, results), strict=True)])
     return tree_map(lambda _: next(leaves), results[0])
 
 
-def without_notes(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def without_notes(kwargs: Keywords) -> dict[str, object]:
     """The arguments of a higher-order operator that mean something when nothing is compiled."""
     return {name: value for name, value in kwargs.items() if name not in COMPILERS_NOTES}
 
@@ -83,7 +84,9 @@ RUNS: Mapping[str, Function] = {
 class Interpreting(TorchFunctionMode):
     """Runs higher-order operators by these loops, also those inside others, and checks nothing."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+    ) -> object:
         run = RUNS.get(func.__name__) if isinstance(func, HigherOrderOperator) else None
         if run is None:
             return func(*args, **(kwargs or {}))

@@ -16,6 +16,7 @@ from shardwise.diagnostics.source import user_location
 from shardwise.interop.op_names import OpName
 from shardwise.interop.session import paused
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import is_batched, is_fake, tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup
 from shardwise.types.placement import R
@@ -39,7 +40,7 @@ _ROUNDS = 8
 """A type only moves from a constant over replicate to varying, so a loop settles much earlier."""
 
 
-def can_handle(arguments: Sequence[Any]) -> bool:
+def can_handle(arguments: Sequence[object]) -> bool:
     """False for a call that torch must run in its own way: on DTensors, and where vmap has one decision per element.
 
     ``arguments``  of ``cond``, which decides by the first of them; of ``while_loop``, which decides by any; of others.
@@ -49,7 +50,7 @@ def can_handle(arguments: Sequence[Any]) -> bool:
     return not any(map(is_batched, decides)) and not is_dtensor_call(tree_leaves(list(arguments)), {})
 
 
-def _decides_by_any(arguments: Sequence[Any]) -> bool:
+def _decides_by_any(arguments: Sequence[object]) -> bool:
     """True for ``while_loop``, alone in taking two functions first."""
     return len(arguments) > 1 and callable(arguments[0]) and callable(arguments[1])
 
@@ -63,13 +64,15 @@ def _op(name: str) -> Op:
 class HigherOrderCall:
     """One call of a higher-order operator: what is common to all of them."""
 
-    def __init__(self, session: CheckSession, name: str, operands: Any) -> None:
+    def __init__(self, session: CheckSession, name: str, operands: object) -> None:
         self.session = session
         self.op = _op(name)
         self.lab = Laboratory(session, operands)
         self.location = user_location()
 
-    def join(self, functions: tuple[str, str], results: tuple[Any, Any], what: str, sources: Sequence[Any]) -> Tag:
+    def join(
+        self, functions: tuple[str, str], results: tuple[object, object], what: str, sources: Sequence[Any]
+    ) -> Tag:
         """The one type of two results that stand for each other; where they have none, that is reported.
 
         ``functions``  the rule's parameters that gave them. ``what``: the result as messages name it.
@@ -81,7 +84,7 @@ class HigherOrderCall:
             disagree(self.session, self.op, functions, results, outcome, what, sources)
         return Tag(outcome.type, origin_of_result(outcome.sources, [tag_of(value) for value in values]))
 
-    def decided(self, decides: Any, functions: tuple[str, str], result: torch.Tensor) -> Tag:
+    def decided(self, decides: object, functions: tuple[str, str], result: torch.Tensor) -> Tag:
         """The type of a result of which ``decides`` says whether it is this one, or another of the same type."""
         tag = tag_of(result) or Tag(UNTYPED)
         known = tag.type.axes or tag.type.ground.is_constant
@@ -105,7 +108,7 @@ class HigherOrderCall:
         for axis in pending_axes(decides):
             report_read(self.session, self.op.name, "SW115", decides, axis)
 
-    def finish(self, dry: Any, run: Callable[[], Any]) -> Any:
+    def finish(self, dry: object, run: Callable[[], object]) -> Any:
         """What ``run()`` computes, with the types (and the nesting) of ``dry``."""
         self.session.checked += 1
         if self.lab.is_dry:
@@ -114,7 +117,7 @@ class HigherOrderCall:
             values = iter([_own(leaf) for leaf in tree_leaves(run())])
         return tree_map(lambda leaf: _tagged(next(values), leaf), dry)
 
-    def by_value(self, run: Callable[[], Any]) -> Any:
+    def by_value(self, run: Callable[[], object]) -> Any:
         """The way out for functions that cannot run dry: they are checked as they run, as far as they do."""
         if self.lab.is_dry:
             raise NotDry
@@ -123,25 +126,25 @@ class HigherOrderCall:
             return run()
 
 
-def _own(leaf: Any) -> Any:
+def _own(leaf: object) -> object:
     """A result that was there before the call is copied: torch gives no operand back."""
     return leaf.clone() if isinstance(leaf, torch.Tensor) and tag_of(leaf) is not None else leaf
 
 
-def _tagged(value: Any, dry: Any) -> Any:
+def _tagged(value: object, dry: object) -> object:
     tag = tag_of(dry)
     if isinstance(value, torch.Tensor) and tag is not None:
         set_tag(value, Tag(tag.current(), tag.origin))
     return value
 
 
-def _retagged(tensor: Any, tag: Tag) -> Any:
+def _retagged(tensor: object, tag: Tag) -> Any:
     if isinstance(tensor, torch.Tensor):
         set_tag(tensor, tag)
     return tensor
 
 
-def _same_form(name: str, one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+def _same_form(name: str, one: object, other: object) -> Iterator[tuple[Any, Any]]:
     """Pairs of leaves. Errors: RuntimeError where torch would refuse, too: other structures, shapes or dtypes."""
     first, second = tree_leaves(one), tree_leaves(other)
     forms = [
@@ -152,7 +155,9 @@ def _same_form(name: str, one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
     return zip(first, second, strict=True)
 
 
-def _cond(session: CheckSession, pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
+def _cond(
+    session: CheckSession, pred: object, true_fn: Function, false_fn: Function, operands: Sequence[object]
+) -> Any:
     call = HigherOrderCall(session, "cond", (pred, operands))
     call.reads(pred)
     try:
@@ -180,14 +185,14 @@ def _while_loop(
     session: CheckSession,
     cond_fn: Function,
     body_fn: Function,
-    carried_inputs: Sequence[Any],
-    additional_inputs: Sequence[Any] = (),
+    carried_inputs: Sequence[object],
+    additional_inputs: Sequence[object] = (),
 ) -> Any:
     call = HigherOrderCall(session, "while_loop", (carried_inputs, additional_inputs))
     additional = call.lab.stand_ins(tuple(additional_inputs))
     decides: Any = None
 
-    def body(*carried: Any) -> Any:
+    def body(*carried: object) -> Any:
         nonlocal decides
         decides = call.lab.run(cond_fn, (*carried, *additional))
         call.reads(decides)
@@ -208,10 +213,10 @@ def _while_loop(
 def _settled(
     call: HigherOrderCall,
     body: Function,
-    initial: Sequence[Any],
+    initial: Sequence[object],
     functions: tuple[str, str],
     source: Function,
-    carry_of: Callable[[Any], Any],
+    carry_of: Callable[[Any], object],
 ) -> tuple[list[Any], Any]:
     """The carried values with the types that the body keeps, and what it gives for them.
 
@@ -235,7 +240,7 @@ def _settled(
     return carried, out
 
 
-def _is_unknown(value: Any) -> bool:
+def _is_unknown(value: object) -> bool:
     type = type_of(value)
     return len(type.local) < len(type.axes)
 
@@ -243,16 +248,16 @@ def _is_unknown(value: Any) -> bool:
 def _scan(
     session: CheckSession,
     combine_fn: Function,
-    init: Sequence[Any],
+    init: Sequence[object],
     xs: Sequence[torch.Tensor],
-    additional_inputs: Sequence[Any] = (),
+    additional_inputs: Sequence[object] = (),
 ) -> Any:
     call = HigherOrderCall(session, "scan", (init, xs, additional_inputs))
     slices = Slices(session, "scan", xs)
     additional = call.lab.stand_ins(tuple(additional_inputs))
     items = slices.in_order(call.lab)
 
-    def compute() -> Any:
+    def compute() -> object:
         return RUNS["scan"](combine_fn, init, xs, additional_inputs)
 
     try:
@@ -269,14 +274,14 @@ def _scan(
 
 
 def _associative_scan(
-    session: CheckSession, combine_fn: Function, xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any] = ()
-) -> Any:
+    session: CheckSession, combine_fn: Function, xs: Sequence[torch.Tensor], additional_inputs: Sequence[object] = ()
+) -> object:
     call = HigherOrderCall(session, "associative_scan", (xs, additional_inputs))
     slices = Slices(session, "associative_scan", xs)
     additional = call.lab.stand_ins(tuple(additional_inputs))
     items = slices.in_order(call.lab)
 
-    def compute() -> Any:
+    def compute() -> object:
         return RUNS["associative_scan"](combine_fn, xs, additional_inputs)
 
     try:
@@ -290,11 +295,11 @@ def _associative_scan(
     return call.finish(slices.stacked(call.lab, carried), compute)
 
 
-def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_args: Sequence[Any] = ()) -> Any:
+def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_args: Arguments = ()) -> object:
     call = HigherOrderCall(session, "map", (xs, pos_args))
     slices = Slices(session, "map", xs)
 
-    def compute() -> Any:
+    def compute() -> object:
         return RUNS["map_impl"](f, xs, pos_args)
 
     try:
@@ -306,7 +311,7 @@ def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_arg
 
 
 def _handler(check: Function) -> Handler:
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Mapping[str, Any]) -> object:
         if not can_handle((*args, *kwargs.values())):
             return func(*args, **kwargs)
         return check(session, *args, **without_notes(kwargs))

@@ -72,7 +72,7 @@ class Slices:
         return made
 
     @contextlib.contextmanager
-    def apart(self, others: Sequence[Any]) -> Iterator[None]:
+    def apart(self, others: Sequence[object]) -> Iterator[None]:
         """Inside the block, axes that shard dim 0 have local semantics; what else they shard is reported."""
         mesh = current_entry()
         for value in (*self.xs, *tree_leaves(list(others))) if self.axes else ():
@@ -84,7 +84,7 @@ class Slices:
         finally:
             set_current_entry(mesh)
 
-    def _check_whole(self, value: Any) -> None:
+    def _check_whole(self, value: object) -> None:
         mapped = any(value is x for x in self.xs)
         spec = type_of(value).spec
         for axis in self.axes:
@@ -102,7 +102,7 @@ class Slices:
             )
             report(self.session, located, said, axis)
 
-    def stacked(self, lab: Laboratory, results: Any) -> Any:
+    def stacked(self, lab: Laboratory, results: object) -> object:
         """Results for one slice as they are stacked for all of them."""
         return tree_map(lambda leaf: self._stack(lab, leaf) if isinstance(leaf, torch.Tensor) else leaf, results)
 

@@ -15,7 +15,7 @@ from .sharding_refusals import assert_even
 Lines = tuple[str, ...]
 
 
-def not_a_partial_sum(op: str, name: str, axis: Any, place: Any, dim: int | None) -> Diagnosis:
+def not_a_partial_sum(op: str, name: str, axis: object, place: object, dim: int | None) -> Diagnosis:
     what = f"{name} is {placement_text(place)} there"
     if dim is not None:
         what = f"no dim that it contracts is: {name} is sharded on dim {dim}"
@@ -33,7 +33,7 @@ def wrong_source(
     return Diagnosis("SW201", message, facts, help)
 
 
-def no_type_on_axis(op: str, name: str, axis: Any, help: str, facts: Lines = ()) -> Diagnosis:
+def no_type_on_axis(op: str, name: str, axis: object, help: str, facts: Lines = ()) -> Diagnosis:
     return Diagnosis("SW207", f"{op} runs over {axis_text(axis)}, but {name} has no type for that axis", facts, (help,))
 
 
@@ -74,7 +74,7 @@ def mean_by_own_counts(count: str, axis: Any) -> Diagnosis:
     )
 
 
-def mean_over_uneven_shards(name: str, axis: Any, dim: int | None) -> Diagnosis:
+def mean_over_uneven_shards(name: str, axis: object, dim: int | None) -> Diagnosis:
     along = axis_text(axis)
     return Diagnosis(
         "SW417",
@@ -96,7 +96,7 @@ def mean_counts_addends(name: str, axis: Any) -> Diagnosis:
     )
 
 
-def mean_counts_a_shard(name: str, axis: Any, dim: int | None, named: Sequence[Any]) -> Diagnosis:
+def mean_counts_a_shard(name: str, axis: object, dim: int | None, named: Sequence[Any]) -> Diagnosis:
     """``named``: the axes over which the mean would be right."""
     along, arguments = axis_text(axis), list(map(axis_argument, named))
     listed = arguments[0] if len(arguments) == 1 else f"({', '.join(arguments)})"

@@ -179,7 +179,7 @@ def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torc
     report(session, LocatedCall("backward", []), said, axis, operands=operands)
 
 
-def not_dual(session: Session, hook: Any, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
+def not_dual(session: Session, hook: object, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
     """SW606: a hook returns a gradient whose type is not the dual of its tensor's."""
     name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
     where = axis_text(axis)

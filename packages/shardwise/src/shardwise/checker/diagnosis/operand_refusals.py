@@ -117,7 +117,7 @@ def _annotate(refused: RefusedCall, axes: Sequence[Any]) -> str:
     return f"assert_type({what}, {{{types}}}) where {where} made (or I, V, P, S(i))"
 
 
-def _axes_of(operands: Sequence[Bound]) -> list[Any]:
+def _axes_of(operands: Sequence[Bound]) -> list[object]:
     """The axes that typed operands mention, in the order of the mesh."""
     axes = {axis for operand in operands if isinstance(operand.type, TensorType) for axis in operand.type.axes}
     return sorted(axes, key=lambda axis: axis.sort_key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -59,7 +58,7 @@ def refuse(
     op: str,
     rule: OpRule,
     operands: Sequence[Bound],
-    values: Sequence[Any],
+    values: Sequence[object],
     outcome: Outcome,
     *,
     blocked: str | None = None,
@@ -105,7 +104,7 @@ def _pending_gradient(refused: RefusedCall) -> str | None:
     return None
 
 
-def _context(op: str, operands: Sequence[Bound], values: Sequence[Any]) -> str:
+def _context(op: str, operands: Sequence[Bound], values: Sequence[object]) -> str:
     """The offending call with its operands, one per line, and the mesh it ran under."""
     lines = [f"    {operand.label}: {describe_value(value)}," for operand, value in zip(operands, values, strict=True)]
     entry = current_entry()

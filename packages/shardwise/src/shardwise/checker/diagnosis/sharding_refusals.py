@@ -152,7 +152,7 @@ def _moves(refused: RefusedCall) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sharded(operand: Bound, axis: Any) -> Sharded:
+def _sharded(operand: Bound, axis: object) -> Sharded:
     if isinstance(operand.type, Weak):
         return Sharded(None)
     uniform = operand.type.ground in (Ground.ZERO, Ground.UNIFORM)

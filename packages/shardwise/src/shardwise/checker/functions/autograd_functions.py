@@ -41,7 +41,9 @@ from .function_backward import remember, types_of
 Run = Callable[[], Any]
 
 
-def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+def checked_apply(
+    session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object], run: Run
+) -> object:
     """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
     inputs = types_of(args)
     results = _checked_forward(session, cls, args, kwargs, run)
@@ -50,7 +52,9 @@ def checked_apply(session: CheckSession, cls: type, args: Sequence[Any], kwargs:
     return results
 
 
-def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+def _checked_forward(
+    session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object], run: Run
+) -> object:
     run = functools.cache(run)  # a refusal after the kernel has run must not run it again
     tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, torch.Tensor)]
     if not tensors:
@@ -93,7 +97,7 @@ def _checked_forward(session: CheckSession, cls: type, args: Sequence[Any], kwar
     return _run_as(session, cls.__name__, UNTYPED, run, tensors)
 
 
-def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> Any:
+def _cross(session: CheckSession, cls: type, args: Sequence[object], run: Run) -> object:
     """Into DTensor or out of it."""
     if enters_dtensor(cls):
         dtensor_bridge.enter(session, args)
@@ -104,7 +108,7 @@ def _cross(session: CheckSession, cls: type, args: Sequence[Any], run: Run) -> A
     return result
 
 
-def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _tell(error: SpmdTypeError, cls: type, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
     """Give ``error`` its finding: at the call of apply, with the tensors that forward takes."""
     try:
         named = named_tensors(bind_forward_args(cls, args, kwargs))
@@ -115,7 +119,9 @@ def _tell(error: SpmdTypeError, cls: type, args: Sequence[Any], kwargs: Mapping[
     attach(error, op=cls.__name__, location=located.location, operands=operands)
 
 
-def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+def _by_rule(
+    session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object], run: Run
+) -> object:
     if kwargs:
         raise SpmdArgumentError(
             f"{cls.__qualname__}.apply was called with keyword arguments {', '.join(kwargs)}; with a rule "
@@ -133,7 +139,9 @@ def _by_rule(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapp
     return results
 
 
-def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any], run: Run) -> Any:
+def _as_local(
+    session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object], run: Run
+) -> object:
     """An operator that is not linear in anything, over all tensors among the arguments."""
     rule = OpRule(cls.__name__)
     named = named_tensors(bind_forward_args(cls, args, kwargs))
@@ -158,7 +166,7 @@ def _as_local(session: CheckSession, cls: type, args: Sequence[Any], kwargs: Map
     return _run_as(session, cls.__name__, outcome.type, run, values)
 
 
-def _run_as(session: CheckSession, name: str, type: TensorType, run: Run, tensors: Sequence[torch.Tensor]) -> Any:
+def _run_as(session: CheckSession, name: str, type: TensorType, run: Run, tensors: Sequence[torch.Tensor]) -> object:
     """Run unchecked and give every tensor in the result ``type``; an operand handed back was written into."""
     with paused(session):
         results = run()

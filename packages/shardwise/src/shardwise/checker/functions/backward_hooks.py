@@ -22,7 +22,7 @@ from .function_backward import types_of
 _TYPES = "_shardwise_types_of_"
 
 
-def check_hooks(session: CheckSession, module: Any, hooks: Iterable[Any]) -> None:
+def check_hooks(session: CheckSession, module: object, hooks: Iterable[object]) -> None:
     """Report the hooks of ``module`` that nobody has vouched for. Errors: SW303."""
     for hook in hooks:
         if getattr(hook, MARK, False) or is_torchs(hook):
@@ -48,22 +48,22 @@ def follow(backward_hook: Any) -> None:
     ]
 
 
-def noting(side: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def noting(side: str, plain: Callable[..., object]) -> Callable[..., object]:
     """``BackwardHook.setup_input_hook`` or ``setup_output_hook``, which notes the types of what passes through."""
 
     @functools.wraps(plain)
-    def setup(self: Any, args: Any) -> Any:
+    def setup(self: object, args: object) -> object:
         setattr(self, _TYPES + side, types_of(args if isinstance(args, tuple) else (args,)))
         return plain(self, args)
 
     return setup
 
 
-def _typed(backward_hook: Any, hook: Callable[..., Any], sides: tuple[str, ...]) -> Callable[..., Any]:
+def _typed(backward_hook: object, hook: Callable[..., Any], sides: tuple[str, ...]) -> Callable[..., object]:
     """``hook``, checked; it returns gradients of the first of ``sides`` and gets those of all of them."""
 
     @functools.wraps(hook)
-    def typed(module: Any, *groups: Any) -> Any:
+    def typed(module: Any, *groups: Any) -> object:
         running = running_pass()
         owns = [getattr(backward_hook, _TYPES + side, None) for side in sides]
         if running is None or any(

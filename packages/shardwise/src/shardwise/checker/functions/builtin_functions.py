@@ -63,7 +63,7 @@ def treatment_of(cls: type) -> Treatment:
     return _TABLE[max(known, key=len)] if known else Treatment.OPAQUE
 
 
-def pass_types_on(operands: Sequence[Any], results: Any) -> Any:
+def pass_types_on(operands: Sequence[object], results: object) -> object:
     """Give every tensor in ``results`` the type of the operand in its position."""
     tensors = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
     for operand, result in zip(operands, tensors, strict=False):
@@ -73,7 +73,7 @@ def pass_types_on(operands: Sequence[Any], results: Any) -> Any:
     return results
 
 
-def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> Any:
+def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> object:
     """``CheckpointFunction.apply(function, preserve_rng_state, *args)`` with the region's operators checked.
 
     The region runs without recording gradients, where R and I mix freely; the recomputation in backward does record
@@ -82,7 +82,7 @@ def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> Any:
     function, preserve_rng_state, *operands = args
     typed: list[Tag | None] | None = None
 
-    def region(*inputs: Any) -> Any:
+    def region(*inputs: object) -> object:
         nonlocal typed
         if typed is not None:
             return function(*inputs)  # the recomputation
@@ -100,7 +100,7 @@ def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> Any:
     return results
 
 
-def _detached(value: Any) -> Any:
+def _detached(value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().requires_grad_(value.requires_grad)

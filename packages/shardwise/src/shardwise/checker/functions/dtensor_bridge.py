@@ -49,7 +49,7 @@ def enter(session: CheckSession, args: Sequence[Any]) -> None:
         _refuse(session, local, axis, placement, place, want)
 
 
-def leave(session: CheckSession, args: Sequence[Any], result: Any) -> None:
+def leave(session: CheckSession, args: Sequence[Any], result: object) -> None:
     """Type the result of ``DTensor.to_local``."""
     if not isinstance(result, torch.Tensor) or tag_of(result) is not None:
         return
@@ -85,7 +85,7 @@ def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
     return spec
 
 
-def _uneven(dtensor: Any, spec: PartitionSpec) -> set[Any]:
+def _uneven(dtensor: Any, spec: PartitionSpec) -> set[object]:
     """The axes that cut a dim whose size they do not divide: DTensor's last shards are shorter, or empty."""
     cuts = zip(dtensor.shape, map(entry_axes, spec), strict=True)
     return {axis for size, axes in cuts if size % math.prod(axis.size() for axis in axes) for axis in axes}
@@ -104,7 +104,7 @@ def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
     return P if getattr(placement, "reduce_op", "") == "sum" else None
 
 
-def _refuse(session: CheckSession, local: Any, axis: Any, placement: Any, place: Any, want: Any) -> None:
+def _refuse(session: CheckSession, local: object, axis: MeshAxis, placement: object, place: Any, want: Any) -> None:
     located = LocatedCall("from_local", [("local_tensor", local)])
     name, along = located.name(0), axis_text(axis)
     message = f"from_local reads {name} as {placement!r} over {along}, but it is {placement_text(place)}"

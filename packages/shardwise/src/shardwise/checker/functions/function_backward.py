@@ -9,10 +9,9 @@ rounds or rearranges a gradient is its author's business.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from shardwise.interop.dtensors import is_dtensor
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import forward_class, tree_leaves
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -41,12 +41,12 @@ class Declared:
     outputs: tuple[TensorType, ...]
 
 
-def types_of(values: Iterable[Any]) -> tuple[TensorType, ...]:
+def types_of(values: Iterable[object]) -> tuple[TensorType, ...]:
     """The type of each value; untyped for what is no tensor."""
     return tuple(type_of(value) if isinstance(value, torch.Tensor) else UNTYPED for value in values)
 
 
-def remember(cls: type, inputs: tuple[TensorType, ...], results: Any) -> None:
+def remember(cls: type, inputs: tuple[TensorType, ...], results: object) -> None:
     """Note what a call of ``cls.apply`` was declared to be, on the node that will run its backward."""
     outputs = results if isinstance(results, tuple) else (results,)
     for output in outputs:
@@ -56,11 +56,11 @@ def remember(cls: type, inputs: tuple[TensorType, ...], results: Any) -> None:
             return
 
 
-def wrap_apply(plain: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_apply(plain: Callable[..., object]) -> Callable[..., object]:
     """What autograd calls to run the backward of a Python function."""
 
     @functools.wraps(plain)
-    def apply(self: Any, *gradients: Any) -> Any:
+    def apply(self: object, *gradients: object) -> object:
         declared, session = getattr(self, _DECLARED, None), current()
         if declared is None or not isinstance(session, CheckSession):
             return plain(self, *gradients)
@@ -72,9 +72,9 @@ def wrap_apply(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(
-    session: CheckSession, cls: type, declared: Declared, gradients: Sequence[Any], run: Callable[[], Any]
-) -> Any:
-    def body() -> Any:
+    session: CheckSession, cls: type, declared: Declared, gradients: Sequence[object], run: Callable[[], object]
+) -> object:
+    def body() -> object:
         with Unknowns():
             return run()
 
@@ -106,7 +106,13 @@ class Unknowns(TorchFunctionMode):
         super().__init__()
         self._marked: list[tuple[torch.Tensor, Tag]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, torch.Tensor) and tag_of(value) is None and not is_dtensor(value):
                 tag = Tag(UNKNOWN_TYPE)

@@ -12,7 +12,7 @@ from shardwise.interop.torch_compat import no_torch_function
 _ACCUMULATE = "AccumulateGrad"
 
 
-def leaves_of(roots: Iterable[Any], inputs: Iterable[Any] = ()) -> list[torch.Tensor]:
+def leaves_of(roots: Iterable[object], inputs: Iterable[object] = ()) -> list[torch.Tensor]:
     """The tensors whose ``.grad`` a backward pass from ``roots`` writes: all leaves, or just ``inputs`` if given.
 
     Both may hold tensors and gradient edges. The time is proportional to the number of nodes.
@@ -26,7 +26,7 @@ def leaves_of(roots: Iterable[Any], inputs: Iterable[Any] = ()) -> list[torch.Te
     return list({id(tensor): tensor for tensor in found if tensor is not None and tensor.requires_grad}.values())
 
 
-def _start(root: Any) -> list[Any]:
+def _start(root: Any) -> list[object]:
     node = root.grad_fn if isinstance(root, torch.Tensor) else root.node
     return [] if node is None else [node]
 

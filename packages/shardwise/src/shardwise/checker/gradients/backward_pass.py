@@ -28,10 +28,10 @@ from .replicas import reduced_axes
 from .sharded_gradients import type_sharded
 
 
-def wrap_engine(plain: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_engine(plain: Callable[..., Any]) -> Callable[..., object]:
     """The function through which every backward pass runs, with typed gradients on threads that check."""
 
-    def run(roots: Any, *args: Any, accumulate_grad: bool = False, **kwargs: Any) -> Any:
+    def run(roots: Any, *args: Any, accumulate_grad: bool = False, **kwargs: object) -> object:
         session = this_thread()
         if not isinstance(session, CheckSession):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
@@ -50,7 +50,7 @@ def wrap_engine(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def running(
-    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[Any] = ()
+    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[object] = ()
 ) -> Iterator[BackwardPass]:
     """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
     this = BackwardPass(roots=[root for root in roots if isinstance(root, torch.Tensor)])
@@ -78,11 +78,11 @@ def running(
             _reduce(arrival.variable, reduced[key])
 
 
-def wrap_allreduce(plain: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_allreduce(plain: Callable[..., object]) -> Callable[..., object]:
     """``ProcessGroup.allreduce``: what hooks reduce that no function mode shows has no known type afterwards."""
 
     @functools.wraps(plain)
-    def allreduce(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def allreduce(self: object, tensors: object, *args: object, **kwargs: object) -> object:
         session = current()
         if isinstance(session, CheckSession) and session.passes and not session.in_typed_code:
             session.passes[-1].reduced += [tensors] if isinstance(tensors, torch.Tensor) else tensors
@@ -101,7 +101,7 @@ def _refuse_conflicts(session: CheckSession, arrivals: Iterable[GradientArrival]
         accumulation_conflict(session, axis, [arrival.variable for arrival in conflicting])
 
 
-def _summed_before(arrival: GradientArrival) -> list[Any]:
+def _summed_before(arrival: GradientArrival) -> list[object]:
     """The axes along which the gradient is equal on every rank and a pending sum comes to it."""
     before, contribution = arrival.before, arrival.contribution
     if before is None or before.ground is not Ground.ABSENT:
@@ -109,7 +109,7 @@ def _summed_before(arrival: GradientArrival) -> list[Any]:
     return [axis for axis in contribution.axes if contribution.is_partial(axis) and before.is_equal(axis)]
 
 
-def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
+def _reduce(variable: torch.Tensor, axes: Mapping[object, Placement]) -> None:
     """What a wrapper has done to the gradient along ``axes`` while the pass ran."""
     gradient = gradient_of(variable)
     if gradient is None or is_dtensor(gradient):

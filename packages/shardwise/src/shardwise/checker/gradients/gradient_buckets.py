@@ -6,13 +6,14 @@ forward pass; here every piece keeps its meaning and is taken out again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -27,7 +28,7 @@ FLATTEN, UNFLATTEN = "flatten_dense_tensors", "unflatten_dense_tensors"
 def joining(usual: Handler) -> Handler:
     """The handler of a concatenation: by ``usual``, unless it mixes gradients that have their sums before them."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         tensors = args[0] if args else kwargs.get("tensors")
         if not isinstance(tensors, (list, tuple)) or not _is_mixed_bucket(tensors, session.local):
             return usual(session, func, args, kwargs)
@@ -39,7 +40,7 @@ def joining(usual: Handler) -> Handler:
     return handle
 
 
-def flatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def flatten(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
     """``torch._utils._flatten_dense_tensors``."""
     result = func(*args, **kwargs)
     if not is_dtensor_call(args, kwargs):
@@ -47,7 +48,7 @@ def flatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mappi
     return result
 
 
-def unflatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def unflatten(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
     """``torch._utils._unflatten_dense_tensors``: views of the bucket, which says what is in them."""
     results = func(*args, **kwargs)
     tag = tag_of(args[0])
@@ -57,7 +58,7 @@ def unflatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Map
     return results
 
 
-def _is_mixed_bucket(tensors: Sequence[Any], local: bool) -> bool:
+def _is_mixed_bucket(tensors: Sequence[object], local: bool) -> bool:
     types = []
     for tensor in tensors:
         tag = tag_of(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -71,7 +72,7 @@ def _is_mixed_bucket(tensors: Sequence[Any], local: bool) -> bool:
     )
 
 
-def _tag(bucket: Any, tensors: Sequence[Any], local: bool) -> None:
+def _tag(bucket: object, tensors: Sequence[object], local: bool) -> None:
     """Type ``bucket`` by what is in it; zeros between the gradients are any of them.
 
     With global types nothing is known along an axis that shards a gradient: the bucket is no tensor of the program.

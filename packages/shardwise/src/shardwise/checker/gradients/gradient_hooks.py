@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.session import current
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import hook_tables, no_torch_function
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -47,7 +48,7 @@ def typed_code(session: CheckSession, judged: frozenset[str] | None = None) -> I
         yield
 
 
-def register(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def register(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
     """``x.register_hook(hook)``, ``x.register_post_accumulate_grad_hook(hook)``: the hook is checked when it runs."""
     given = dict(zip(("self", "hook"), args, strict=False)) | dict(kwargs)
     wrap = _on_tensor if func is torch.Tensor.register_hook else _after_accumulation
@@ -69,7 +70,7 @@ def adopt(variables: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return foreign
 
 
-def is_torchs(hook: Any) -> bool:
+def is_torchs(hook: object) -> bool:
     hook = getattr(hook, "func", hook)
     return str(getattr(hook, "__module__", "")).startswith("torch.")
 
@@ -80,7 +81,7 @@ def running_pass() -> tuple[CheckSession, Any] | None:
     return (session, session.passes[-1]) if isinstance(session, CheckSession) and session.passes else None
 
 
-def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
+def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., Any]:
     tensor = weakref.ref(x)
 
     @functools.wraps(hook)
@@ -103,7 +104,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
     return typed
 
 
-def _after_accumulation(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[..., Any]:
+def _after_accumulation(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., Any]:
     @functools.wraps(hook)
     def typed(variable: torch.Tensor) -> Any:
         running = running_pass()
@@ -121,8 +122,8 @@ def _after_accumulation(x: torch.Tensor, hook: Callable[..., Any]) -> Callable[.
 
 def checked_call(
     session: CheckSession,
-    call: Callable[[], Any],
-    gradients: Sequence[Any],
+    call: Callable[[], object],
+    gradients: Sequence[object],
     types: Sequence[TensorType],
     owners: Sequence[Any] = (),
     judged: frozenset[str] | None = None,
@@ -149,7 +150,7 @@ def checked_call(
 
 
 def accepted(
-    session: CheckSession, hook: Any, own: TensorType, expected: TensorType, found: TensorType, *, discharges: bool
+    session: CheckSession, hook: object, own: TensorType, expected: TensorType, found: TensorType, *, discharges: bool
 ) -> TensorType:
     """The type of the gradient that ``hook`` has left for a tensor of type ``own``; SW606 where it is none of it.
 

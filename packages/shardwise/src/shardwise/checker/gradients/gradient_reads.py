@@ -5,13 +5,11 @@ Loss scaling looks at the addends, because an overflow on one rank spoils the su
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import torch
 
 from shardwise.interop.gradient_origin import gradient_origin
 from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import V
 
 from ..operators.ordinary import Handler
@@ -23,7 +21,7 @@ SEARCHES = ("isinf", "isnan", "isfinite")
 def searching(usual: Handler) -> Handler:
     """The handler of such a search, which ``usual`` handles where its operand is no pending gradient."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         x = args[0] if args else kwargs.get("input", kwargs.get("self"))
         type = type_of(x)
         if not type.partial_axes or gradient_origin(tag_of(x)) is None:

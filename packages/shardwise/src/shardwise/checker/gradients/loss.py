@@ -6,7 +6,7 @@ are summed) and of I (every rank repeats one computation), and of nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import GradientOrigin
 from shardwise.interop.located_call import LocatedCall, report
 from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
@@ -24,7 +25,7 @@ from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 
 
-def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
     """``Tensor.backward`` and ``torch.autograd.backward``."""
     given = dict(zip(("tensors", "gradient"), args, strict=False)) | dict(kwargs)
     seeds = given.get("gradient", given.get("grad_tensors"))
@@ -32,7 +33,7 @@ def backward(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapp
     return func(*args, **kwargs)
 
 
-def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
     inputs = _as_list(given.get("inputs"))
@@ -42,7 +43,7 @@ def grad(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[
     return results
 
 
-def type_gradients(inputs: Any, results: Any, varying: Collection[Any] = ()) -> None:
+def type_gradients(inputs: object, results: object, varying: Collection[object] = ()) -> None:
     """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own."""
     for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
         type = type_of(x) if isinstance(x, torch.Tensor) else None
@@ -52,18 +53,18 @@ def type_gradients(inputs: Any, results: Any, varying: Collection[Any] = ()) -> 
             set_tag(result, Tag(type.backward_type().with_placements(own), origin))
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def check_roots(
     session: CheckSession,
-    roots: Any,
-    seeds: Any,
+    roots: object,
+    seeds: object,
     *,
     lists: bool = False,
     derivative: bool = False,
-    inputs: Sequence[Any] = (),
+    inputs: Sequence[object] = (),
 ) -> None:
     """Report roots that are no losses, and gradients given for roots that are none of theirs.
 
@@ -80,7 +81,7 @@ def check_roots(
             _check_seed(session, root, seed, constants=not derivative)
 
 
-def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[Any]) -> None:
+def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object]) -> None:
     type = type_of(loss)
     mesh = current_entry()
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
@@ -100,7 +101,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             report(session, located, varying_loss(name, axis), axis)
 
 
-def _all_vary(tensors: Sequence[Any], axis: Any) -> bool:
+def _all_vary(tensors: Sequence[object], axis: object) -> bool:
     """True if each rank of ``axis`` takes the derivative of its own loss, by nothing that it shares with another."""
     return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).is_varying(axis) for x in tensors)
 

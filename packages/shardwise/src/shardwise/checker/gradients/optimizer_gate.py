@@ -30,12 +30,12 @@ def stand(find: FindSession) -> Callable[[], None]:
     """Put the gate in front of all optimizers; gives what takes it away again."""
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    def gate(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def gate(optimizer: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         session = find()
         if session is not None and not any(value is not None for value in (*args[1:], kwargs.get("closure"))):
             check_step(session, optimizer)
 
-    def behind_own_hooks(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def behind_own_hooks(optimizer: Any, args: object, kwargs: object) -> None:
         if optimizer in handles:
             handles[optimizer].remove()
         handles[optimizer] = optimizer.register_step_pre_hook(gate)
@@ -76,7 +76,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
 def _refuse(
     session: CheckSession,
     optimizer: torch.optim.Optimizer,
-    axis: Any,
+    axis: object,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,

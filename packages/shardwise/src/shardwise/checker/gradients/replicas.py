@@ -22,11 +22,11 @@ from shardwise.types.placement import UNKNOWN, Placement, R
 from ..state.session import CheckSession
 
 
-def wrap_forward(find: Callable[[], CheckSession | None], plain: Any) -> Any:
+def wrap_forward(find: Callable[[], CheckSession | None], plain: Any) -> object:
     """``DistributedDataParallel.forward``, which notes whether the reducer will run in the backward pass to come."""
 
     @functools.wraps(plain)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: object, **kwargs: object) -> object:
         session = find()
         if session is not None:
             session.replicas[self] = torch.is_grad_enabled() and self.require_backward_grad_sync
@@ -35,7 +35,7 @@ def wrap_forward(find: Callable[[], CheckSession | None], plain: Any) -> Any:
     return forward
 
 
-def reduced_axes(session: CheckSession, parameters: Mapping[int, Any]) -> dict[int, dict[Any, Placement]]:
+def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dict[int, dict[object, Placement]]:
     """For parameters (by id) whose gradients a wrapper averages in this pass: what they become along which axes."""
     reduced: dict[int, dict[Any, Placement]] = {}
     for wrapper, synchronises in list(session.replicas.items()):

@@ -27,7 +27,7 @@ DECLARED = "_shardwise_declared"
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def note(fsdp_param: Any, tag: Tag | None) -> None:
+def note(fsdp_param: object, tag: Tag | None) -> None:
     """``fsdp_param`` has been made of a parameter with this tag."""
     setattr(fsdp_param, DECLARED, tag)
     _known.add(fsdp_param)

@@ -9,6 +9,7 @@ import torch
 
 from shardwise.interop.gradients import gradient_type
 from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.types.tensor_type import UNKNOWN_TYPE, constant_type
 
 from ..operators.gradient_writes import overwritten
@@ -22,12 +23,12 @@ Args = Sequence[Any]
 Kwargs = Mapping[str, Any]
 
 
-def pass_through(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def pass_through(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """Metadata: nothing to check, nothing to type."""
     return func(*args, **kwargs)
 
 
-def copied(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def copied(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """``copy.deepcopy`` of a tensor: a parameter's copy is made through ``.data`` and would lose the tag."""
     result = func(*args, **kwargs)
     if tag_of(result) is None and (tag := tag_of(args[0])) is not None:
@@ -35,7 +36,7 @@ def copied(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
-def gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def gradient(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """``x.grad``, which has its type by the time it can be read."""
     result = func(*args, **kwargs)
     if isinstance(result, torch.Tensor):
@@ -43,7 +44,7 @@ def gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> An
     return result
 
 
-def set_gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def set_gradient(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """``x.grad = value``."""
     before = gradient_type(args[0])
     result = func(*args, **kwargs)
@@ -52,7 +53,7 @@ def set_gradient(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -
     return result
 
 
-def zero_each(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def zero_each(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """``torch._foreach_zero_``, with which optimizers clear gradients that they keep."""
     result = func(*args, **kwargs)
     for tensor in args[0]:
@@ -62,7 +63,7 @@ def zero_each(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> A
     return result
 
 
-def optimizer(session: CheckSession, func: Any, args: Args, kwargs: Kwargs) -> Any:
+def optimizer(session: CheckSession, func: TorchFunction, args: Args, kwargs: Kwargs) -> object:
     """Fused updates of many tensors at once: destinations keep their declared types, results are not judged."""
     result = func(*args, **kwargs)
     for item in result if isinstance(result, (list, tuple)) else ():

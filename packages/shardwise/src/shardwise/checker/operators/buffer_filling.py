@@ -23,7 +23,7 @@ _written: Any = WeakIdKeyDictionary()
 """The number of elements, by the buffer that owns the memory."""
 
 
-def note(op: str, destination: Any, args: Sequence[Any]) -> None:
+def note(op: str, destination: object, args: Sequence[object]) -> None:
     """``op`` is about to write into ``destination``; call it before it runs. ``args`` are those of a ``setitem``."""
     if not isinstance(destination, torch.Tensor):
         return

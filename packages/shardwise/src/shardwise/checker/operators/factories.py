@@ -6,13 +6,13 @@ of what is written into it; a typed number (``full``) gives its own type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
@@ -43,7 +43,7 @@ def factory(op: Op) -> Handler:
     """What a call that makes a constant tags it with."""
     writes = KnownWrites(op)
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
         if op.in_place or kwargs.get("out") is not None:
             key = writes.key(session, args, kwargs)
             known, result = writes.run(session, func, args, kwargs, key)
@@ -62,11 +62,11 @@ def factory(op: Op) -> Handler:
 
     def slow(
         session: CheckSession,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        key: tuple[Any, ...] | None,
-    ) -> Any:
+        func: TorchFunction,
+        args: Arguments,
+        kwargs: Keywords,
+        key: tuple[object, ...] | None,
+    ) -> object:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
@@ -105,7 +105,7 @@ def factory(op: Op) -> Handler:
     return handle
 
 
-def _is_zero_fill(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _is_zero_fill(op: Op, args: Arguments, kwargs: Keywords) -> bool:
     """``full(..., 0)``."""
     value = kwargs.get("fill_value", args[-1] if args and "full" in op.name else None)
     return isinstance(value, (int, float, complex)) and value == 0

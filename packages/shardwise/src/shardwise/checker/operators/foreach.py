@@ -6,7 +6,7 @@ passed over: optimizers keep state that nobody annotates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.gradient_origin import origin_after
 from shardwise.interop.op_names import OpName
 from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.tracing import anywhere
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
@@ -47,7 +48,7 @@ def foreach(name: str) -> Handler | None:
     verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
     text = f"written by {name} here"
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
         if op.in_place:
             key = writes.key(session, args, kwargs)
             known, result = writes.run(session, func, args, kwargs, key)
@@ -64,10 +65,10 @@ def foreach(name: str) -> Handler | None:
 
     def slow(
         session: CheckSession,
-        func: Any,
+        func: TorchFunction,
         args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        key: tuple[Any, ...] | None,
+        kwargs: Keywords,
+        key: tuple[object, ...] | None,
     ) -> Any:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
@@ -100,8 +101,8 @@ def foreach(name: str) -> Handler | None:
 def _remember(
     op: Op,
     writes: KnownWrites,
-    verdicts: dict[tuple[Any, ...], list[Outcome]],
-    key: tuple[Any, ...],
+    verdicts: dict[tuple[object, ...], list[Outcome]],
+    key: tuple[object, ...],
     outcomes: list[Outcome],
 ) -> None:
     if op.in_place:
@@ -119,7 +120,7 @@ def _count(session: CheckSession, outcomes: Sequence[Outcome]) -> None:
     session.unchecked += len(outcomes) - checked
 
 
-def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[Any], text: str) -> None:
+def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[object], text: str) -> None:
     """Give each result the type of its element; its history begins here, or with the gradient that it is made of."""
     if not results:
         return
@@ -128,16 +129,16 @@ def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[Any], t
         _tag(result, outcome, origin_after(first, site, text))
 
 
-def _element(args: Sequence[Any], kwargs: Mapping[str, Any], position: int) -> tuple[list[Any], dict[str, Any]]:
+def _element(args: Arguments, kwargs: Keywords, position: int) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of the call number ``position``."""
 
-    def pick(value: Any) -> Any:
+    def pick(value: object) -> Any:
         return value[position] if isinstance(value, (list, tuple)) else value
 
     return [pick(value) for value in args], {key: pick(value) for key, value in kwargs.items()}
 
 
-def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
+def _judge(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords) -> Outcome:
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     if any(type_of(tensor) is UNTYPED for tensor in tensors):
         return Outcome(UNKNOWN_TYPE, checked=False)
@@ -147,6 +148,6 @@ def _judge(session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[s
     return outcome
 
 
-def _tag(result: Any, outcome: Outcome, origin: Origin) -> None:
+def _tag(result: object, outcome: Outcome, origin: Origin) -> None:
     if isinstance(result, torch.Tensor) and tag_of(result) is None and outcome.type is not UNTYPED:
         set_tag(result, Tag(outcome.type, origin))

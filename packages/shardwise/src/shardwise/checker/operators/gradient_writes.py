@@ -6,8 +6,6 @@ gradients of several types side by side, nothing is known of the mixture.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from shardwise.interop.gradient_origin import beginning, gradient_origin, owner_of
@@ -53,7 +51,7 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
     return before.with_placements({axis: written.get(axis) for axis in written.axes if axis not in unclear})
 
 
-def gathers_gradients(tensor: torch.Tensor, origin: Any) -> bool:
+def gathers_gradients(tensor: torch.Tensor, origin: object) -> bool:
     """True if a gradient is being written into a part of a buffer, beside gradients of other types perhaps."""
     tag = tag_of(tensor)
     return tag is not None and tag.cell is not None and not _is_whole(tensor) and beginning(origin) is not None

@@ -60,7 +60,7 @@ class CachedVerdict:
         self.sources = sources
         self.reuse = sources[0] if sources and len(set(sources)) == 1 else None
 
-    def hand_on(self, session: CheckSession, result: Any, args: Sequence[Any], tags: Tags, is_view: bool) -> None:
+    def hand_on(self, session: CheckSession, result: object, args: Sequence[object], tags: Tags, is_view: bool) -> None:
         """Count the call and give its results their types; ``tags`` are those of the call's tensors."""
         if self.checked:
             session.checked += 1
@@ -94,7 +94,7 @@ SPLIT = CachedVerdict(UNTYPED, (), False)
 """Marks a key whose answer also depends on which operands can receive a gradient."""
 
 
-def may_be_known(op: Op, outcome: Outcome, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def may_be_known(op: Op, outcome: Outcome, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """True if the outcome depends on nothing but the key of the call."""
     guarded = outcome.blockable and op.rule.guard is not None
     return not (outcome.refusals or outcome.elsewhere or guarded or is_tracing() or has_scalar(args, kwargs))
@@ -105,10 +105,10 @@ def remember(
     key: Key,
     op: Op,
     operands: Sequence[Bound],
-    values: Sequence[Any],
+    values: Sequence[object],
     outcome: Outcome,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> None:
     """Put an outcome under its key, if it may be known."""
     if not may_be_known(op, outcome, args, kwargs):
@@ -151,7 +151,7 @@ class KnownWrites:
         self._counts: dict[Key, tuple[int, int]] = {}
 
     def key(
-        self, session: CheckSession, args: Sequence[Any], kwargs: Mapping[str, Any], context: Key = ()
+        self, session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], context: Key = ()
     ) -> Key | None:
         """The key of the call, with ``context``; None if it has to be judged."""
         if not args or kwargs.get("out") is not None:
@@ -182,8 +182,8 @@ class KnownWrites:
         return False
 
     def run(
-        self, session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], key: Key | None
-    ) -> tuple[bool, Any]:
+        self, session: CheckSession, func: Any, args: Sequence[object], kwargs: Mapping[str, object], key: Key | None
+    ) -> tuple[bool, object]:
         """True and the result, if the call is known."""
         counts = None if key is None else self._counts.get(key)
         if counts is None or anywhere.blocks:
@@ -195,7 +195,7 @@ class KnownWrites:
         session.unchecked += counts[1]
         return True, result
 
-    def keeps_types(self, outcome: Outcome, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def keeps_types(self, outcome: Outcome, args: Sequence[Any], kwargs: Mapping[str, object]) -> bool:
         """True if the write, which has been judged and not made, leaves the type of the destination as it is."""
         if outcome.results or self.op.rule.view or not may_be_known(self.op, outcome, args, kwargs):
             return False

@@ -7,7 +7,6 @@ changes the direction of the step, and makes replicate ones differ between ranks
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.utils.clip_grad
@@ -29,7 +28,7 @@ _CLIPPING = codes_of(torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grads_w
 
 
 def scaled_by_local_norm(
-    session: Session, op: str, gradient: torch.Tensor, factors: Sequence[tuple[str, Any]]
+    session: Session, op: str, gradient: torch.Tensor, factors: Sequence[tuple[str, object]]
 ) -> TensorType | None:
     """The type of ``gradient`` after SW609 has been reported; None if ``op`` does not scale by such a norm."""
     if op not in SCALING or (parameter := owner_of(gradient)) is None:

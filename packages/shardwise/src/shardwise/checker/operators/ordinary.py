@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
@@ -42,7 +43,7 @@ def ordinary(op: Op) -> Handler:
     writes = KnownWrites(op)
     is_view = op.rule.view
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
         if not session.local:
             return handle_globally(session, func, args, kwargs)
         mesh = current_entry()
@@ -101,7 +102,7 @@ def ordinary(op: Op) -> Handler:
             verdict.hand_on(session, result, args, tags, is_view)
         return result
 
-    def handle_globally(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle_globally(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
         """The same with global types, whose answer also depends on shapes and on every plain argument."""
         if kwargs and writes_by_name(kwargs):
             return handle_write(session, func, args, kwargs)
@@ -131,7 +132,7 @@ def ordinary(op: Op) -> Handler:
             verdict.hand_on(session, result, args, tags, is_view)
         return result
 
-    def handle_write(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle_write(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> Any:
         """A call that writes into its first operand."""
         key = writes.key(session, args, kwargs)
         known, result = writes.run(session, func, args, kwargs, key)
@@ -140,9 +141,9 @@ def ordinary(op: Op) -> Handler:
     def slow(
         session: CheckSession,
         func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        key: tuple[Any, ...] | None = None,
+        args: Arguments,
+        kwargs: Keywords,
+        key: tuple[object, ...] | None = None,
         *,
         writing: bool = False,
     ) -> Any:
@@ -164,7 +165,7 @@ def ordinary(op: Op) -> Handler:
 
 
 def judge(
-    session: CheckSession, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]
+    session: CheckSession, op: Op, args: Arguments, kwargs: Keywords
 ) -> tuple[list[Bound], list[Any], Outcome, str | None]:
     """The operands, their values, the outcome, and why the linear law is blocked (None: it is not)."""
     operands, values = op.bind(args, kwargs)
@@ -190,10 +191,10 @@ def judge(
 def run(
     session: CheckSession,
     op: Op,
-    func: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    values: Sequence[Any],
+    func: TorchFunction,
+    args: Arguments,
+    kwargs: Keywords,
+    values: Sequence[object],
     outcome: Outcome,
 ) -> Any:
     """Run a call that has been judged and give its results their types; the destination is checked first."""
@@ -234,12 +235,12 @@ def run(
     return result
 
 
-def writes_by_name(kwargs: Mapping[str, Any]) -> bool:
+def writes_by_name(kwargs: Keywords) -> bool:
     """True if a keyword names a destination; activations pass ``inplace=False`` on every call."""
     return kwargs.get("out") is not None or bool(kwargs.get("inplace"))
 
 
-def _destination(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _destination(op: Op, args: Arguments, kwargs: Keywords) -> Any:
     """The tensor (or tensors) that the call writes into; None if it makes a new one."""
     if kwargs.get("out") is not None:
         return kwargs["out"]

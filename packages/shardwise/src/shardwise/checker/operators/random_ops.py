@@ -6,12 +6,13 @@ that seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.interop.generators import promised
 from shardwise.interop.tagging import Tag, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.tracing import anywhere
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
@@ -34,7 +35,7 @@ def random_op(op: Op) -> Handler:
     verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
     writes = KnownWrites(op)
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs)
         # A generator is no key: what it promises is.
         plain = {name: kwargs[name] for name in kwargs if name != "generator"} if "generator" in kwargs else kwargs
@@ -56,11 +57,11 @@ def random_op(op: Op) -> Handler:
 
     def slow(
         session: CheckSession,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        key: tuple[Any, ...] | None,
-    ) -> Any:
+        func: TorchFunction,
+        args: Arguments,
+        kwargs: Keywords,
+        key: tuple[object, ...] | None,
+    ) -> object:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
@@ -97,7 +98,7 @@ class _Draws:
     meant: frozenset[Any]
 
 
-def _draws(session: CheckSession, kwargs: Mapping[str, Any]) -> _Draws:
+def _draws(session: CheckSession, kwargs: Keywords) -> _Draws:
     generator = kwargs.get("generator")
     promise = promised(generator)
     if promise is None:
@@ -153,5 +154,5 @@ def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
     return replace(outcome, type=type.with_placements(changes) if changes else type, refusals=tuple(refusals))
 
 
-def _of_place(operands: Sequence[Any], axis: Any, place: Any) -> tuple[int, ...]:
+def _of_place(operands: Sequence[Any], axis: object, place: object) -> tuple[int, ...]:
     return tuple(at for at, o in enumerate(operands) if isinstance(o.type, TensorType) and o.type.get(axis) is place)

@@ -39,7 +39,7 @@ def with_statistics(op: Op) -> Handler:
     steady: set[tuple[Any, ...]] = set()
     """Types of the batch, the result and the buffers, where the buffers keep theirs."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: object, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         result = plain(session, func, args, kwargs)
         given = dict(op.arguments(args, kwargs))
         buffers = [given[name] for name in _BUFFERS if isinstance(given.get(name), torch.Tensor)]

@@ -5,7 +5,6 @@ A pending sum has no value yet; a varying one divides the ranks, which is a hang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.tensor_type import Ground
 
@@ -32,7 +32,7 @@ _COMPARISONS = {"equal", "allclose"}
 def value_read(op: Op) -> Handler:
     """The handler for what hands a tensor's value to Python."""
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         told: set[Any] = set()
         for tensor in tensors:

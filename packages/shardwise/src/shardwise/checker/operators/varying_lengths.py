@@ -19,6 +19,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.schema import Decided
@@ -46,7 +47,7 @@ def deciding(op: Op, usual: Any) -> Any:
     decider, indexing, choosing = op.rule.lengths, op.rule.op == "getitem", op.rule.op == "torch.where"
     assert decider is not None, "only operators with a size that values decide come here"
 
-    def handle(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
         result = usual(session, func, args, kwargs)
         # These two are called for something else as a rule.
         if (indexing and args[-1].__class__ in _PLAIN_INDICES) or (choosing and len(args) > 1):
@@ -59,7 +60,7 @@ def deciding(op: Op, usual: Any) -> Any:
     return handle
 
 
-def _mark(session: CheckSession, op: str, decided: Decided, result: Any) -> None:
+def _mark(session: CheckSession, op: str, decided: Decided, result: object) -> None:
     axes = {axis for value in decided.by if isinstance(value, torch.Tensor) for axis in _varying(session, value)}
     if not axes:
         return
@@ -80,7 +81,7 @@ def _varying(session: CheckSession, value: torch.Tensor) -> list[Any]:
     return [axis for axis in type.axes if type.is_varying(axis) and axis not in followed]
 
 
-def _tensors(result: Any) -> Iterator[torch.Tensor]:
+def _tensors(result: object) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, (list, tuple)):
@@ -88,7 +89,7 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
-def lengths_of(x: Any) -> tuple[OwnLength, ...]:
+def lengths_of(x: object) -> tuple[OwnLength, ...]:
     """The dims of ``x`` that are as long as each rank has found for itself."""
     tag = tag_of(x)
     return tag.lengths if isinstance(tag, RaggedTag) else ()
@@ -101,7 +102,7 @@ def _add(x: torch.Tensor, lengths: Iterable[OwnLength]) -> None:
         set_tag(x, RaggedTag(tag.type, tag.origin, tag.cell, merged))
 
 
-def carry(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+def carry(op: Op, args: Arguments, kwargs: Keywords, result: object) -> None:
     """Mark the dims of the results of a call that are dims of such a length of its operands."""
     operands, values = op.bind(args, kwargs)
     labelling = None if op.rule.labels is None else op.rule.labels(op.labelled(args, kwargs, operands))
@@ -120,14 +121,14 @@ def carry(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -
                         _add(made, [replace(length, dim=dim)])
 
 
-def same_shape(made: Any, x: Any, without: Any = None) -> None:
+def same_shape(made: object, x: object, without: Any = None) -> None:
     """``made`` has the dims of ``x``; along the axis ``without``, all ranks have one length now."""
     lengths = lengths_of(x)
     if lengths and isinstance(made, torch.Tensor) and tag_of(made) is not None and sizes_of(made) == sizes_of(x):
         _add(made, [one for one in lengths if without is None or one.axis.isorthogonal(without)])
 
 
-def check_shapes(session: CheckSession, op: str, x: Any, axis: Any, remedy: str) -> None:
+def check_shapes(session: CheckSession, op: str, x: object, axis: Any, remedy: str) -> None:
     """Warn of a collective over ``axis`` that needs tensors of one shape and is handed ``x``."""
     met = [one for one in lengths_of(x) if not axis.isorthogonal(one.axis)]
     if not met:
@@ -154,9 +155,9 @@ def check_raw_shapes(
     session: CheckSession,
     row: RawCollective,
     op: str,
-    axis: Any,
+    axis: object,
     sent: Sequence[torch.Tensor],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
 ) -> None:
     """The same for the raw collective ``row`` that sends these tensors, which the program calls ``op``."""
     ragged = [tensor for tensor in sent if lengths_of(tensor)]

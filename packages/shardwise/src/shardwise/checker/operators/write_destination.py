@@ -28,9 +28,9 @@ from .local_norm import scaled_by_local_norm
 def settle(
     session: Session,
     op: str,
-    destination: Any,
+    destination: object,
     result: TensorType,
-    operands: Sequence[tuple[str, Any]],
+    operands: Sequence[tuple[str, object]],
     results: Sequence[TensorType] = (),
 ) -> list[tuple[torch.Tensor, TensorType]]:
     """The types that the destination's tensors will have; conflicts are reported. Call it before the op runs.
@@ -54,7 +54,7 @@ def settle(
     return settled
 
 
-def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> None:
+def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: object) -> None:
     """Give the destination's tensors their types, after the op has run."""
     for tensor, type in settled:
         if type is UNKNOWN_TYPE or gathers_gradients(tensor, origin):
@@ -63,7 +63,7 @@ def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: Any) -> No
             set_type(tensor, type, inherit(tensor, origin))
 
 
-def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[Any]]:
+def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[object]]:
     """The destination's type after a write of ``result``, and the axes on which the two contradict each other."""
     if result.ground is Ground.UNKNOWN:
         return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
@@ -100,7 +100,7 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     return (before.with_placements(changes) if changes else before), conflicts
 
 
-def _shards_differ(before: TensorType, result: TensorType, axis: Any) -> bool:
+def _shards_differ(before: TensorType, result: TensorType, axis: object) -> bool:
     """True if both say which dim is sharded, and disagree."""
     shards = [partition_spec_get_shard(type.spec, axis) for type in (before, result)]
     return None not in shards and shards[0] != shards[1]
@@ -112,8 +112,8 @@ def _refuse(
     tensor: torch.Tensor,
     before: TensorType,
     result: TensorType,
-    axis: Any,
-    operands: Sequence[tuple[str, Any]],
+    axis: object,
+    operands: Sequence[tuple[str, object]],
 ) -> None:
     located = LocatedCall(op, [("destination", tensor), *operands])
     old = partition_spec_get_shard(before.spec, axis) or before.get(axis)

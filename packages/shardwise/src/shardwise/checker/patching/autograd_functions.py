@@ -22,12 +22,12 @@ def _install(patches: Patches) -> None:
     patches.replace(RUN_FUNCTION_BACKWARD, function_backward.wrap_apply)
 
 
-def _wrap_apply(original: Any) -> Any:
+def _wrap_apply(original: Any) -> object:
     # A classmethod of Python in torch 2.13, one of C in 2.14: both bind alike.
     bind = type(original).__get__
 
     @outermost
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> object:
         plain = bind(original, None, cls)
         session = checking_session()
         if session is None or getattr(cls, INTERNAL, False):

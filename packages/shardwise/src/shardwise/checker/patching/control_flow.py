@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from shardwise.interop.torch_compat import COMPILE_AND_CALL, function_modes
@@ -16,9 +17,9 @@ def _install(patches: Patches) -> None:
     patches.replace(COMPILE_AND_CALL, _wrap)
 
 
-def _wrap(plain: Any) -> Any:
+def _wrap(plain: Any) -> object:
     @functools.wraps(plain)
-    def call(fn: Any, args: Any, kwargs: Any = None) -> Any:
+    def call(fn: Any, args: Sequence[object], kwargs: Any = None) -> object:
         interpreted = any(isinstance(mode, Interpreting) for mode in function_modes())
         if interpreted or (checking_session() is not None and operators.can_handle(args)):
             return fn(*args, **(kwargs or {}))

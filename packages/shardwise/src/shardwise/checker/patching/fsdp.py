@@ -45,9 +45,9 @@ FULLY_SHARD = Plugin("parameters of fully_shard", _install_fully_shard, tier=1, 
 FSDP1 = Plugin("parameters of FSDP1", _install_fsdp1, is_ready=USE_VIEWS.is_loaded)
 
 
-def _wrap_sharding(plain: Any) -> Any:
+def _wrap_sharding(plain: Any) -> object:
     @functools.wraps(plain)
-    def __init__(self: Any, param: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, param: object, *args: object, **kwargs: object) -> None:
         note(self, tag_of(param))
         session = checking_session()
         with contextlib.nullcontext() if session is None else paused(session):
@@ -56,7 +56,7 @@ def _wrap_sharding(plain: Any) -> Any:
     return __init__
 
 
-def _wrap_gathering(plain: Any) -> Any:
+def _wrap_gathering(plain: Any) -> object:
     @functools.wraps(plain)
     def init_unsharded_param(self: Any) -> None:
         plain(self)
@@ -67,7 +67,7 @@ def _wrap_gathering(plain: Any) -> Any:
     return init_unsharded_param
 
 
-def _wrap_views(plain: Any) -> Any:
+def _wrap_views(plain: Any) -> object:
     """Of ``FullyShardedDataParallel``, whose gathered parameters are views of a flat one."""
 
     @functools.wraps(plain)
@@ -80,7 +80,7 @@ def _wrap_views(plain: Any) -> Any:
     return _use_unsharded_views
 
 
-def _gathered(declared: Tag | None, groups: Iterable[Any]) -> Tag:
+def _gathered(declared: Tag | None, groups: Iterable[object]) -> Tag:
     """As declared, but replicate along the axes of ``groups``."""
     axes = [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1]
     type = UNTYPED if declared is None else declared.current()

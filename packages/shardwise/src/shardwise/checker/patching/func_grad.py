@@ -24,11 +24,11 @@ def _install(patches: Patches) -> None:
     patches.replace(RUN_DERIVATIVE, _wrap_derivative)
 
 
-def _wrap_wrapping(plain: Any) -> Any:
+def _wrap_wrapping(plain: Any) -> object:
     """``_wrap_tensor_for_grad`` whose result has the type of its argument."""
 
     @functools.wraps(plain)
-    def wrapped(content: Any, level: int) -> Any:
+    def wrapped(content: Any, level: int) -> object:
         made = plain(content, level)
         tag = tag_of(content) if isinstance(content, torch.Tensor) else None
         if tag is not None and made is not content and checking_session() is not None:
@@ -38,11 +38,11 @@ def _wrap_wrapping(plain: Any) -> Any:
     return wrapped
 
 
-def _wrap_unwrapping(plain: Any) -> Any:
+def _wrap_unwrapping(plain: Any) -> object:
     """``_undo_create_differentiable`` whose results have the types of its arguments."""
 
     @functools.wraps(plain)
-    def unwrapped(inner: Any, level: Any = None) -> Any:
+    def unwrapped(inner: Any, level: object = None) -> object:
         made = plain(inner, level)
         if checking_session() is not None:
             for before, after in zip(tree_leaves(inner), tree_leaves(made), strict=True):
@@ -54,11 +54,13 @@ def _wrap_unwrapping(plain: Any) -> Any:
     return unwrapped
 
 
-def _wrap_derivative(plain: Any) -> Any:
+def _wrap_derivative(plain: Any) -> object:
     """``_autograd_grad``, the one place where ``torch.func`` runs backward, with typed results."""
 
     @functools.wraps(plain)
-    def derivative(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def derivative(
+        outputs: Any, inputs: object, grad_outputs: object = None, *args: object, **kwargs: object
+    ) -> object:
         session = checking_session()
         if session is None:
             return plain(outputs, inputs, grad_outputs, *args, **kwargs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from shardwise.interop.torch_compat import REARRANGE_AFTER, REARRANGE_BEFORE
 
@@ -29,17 +28,17 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _wrappers() -> dict[Callable[..., Any], Callable[..., Any]]:
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
     module = REARRANGE_BEFORE.owner()
     known = {name: getattr(module, name) for name in _DIMS if hasattr(module, name)}
     return {function: _meaning(function, _DIMS[name]) for name, function in known.items()}
 
 
-def _meaning(plain: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+def _meaning(plain: Callable[..., object], parameter: str) -> Callable[..., object]:
     signature = inspect.signature(plain)
 
     @functools.wraps(plain)
-    def collective(*args: Any, **kwargs: Any) -> Any:
+    def collective(*args: object, **kwargs: object) -> object:
         if checking_session() is None:
             return plain(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import torch
 import torch.masked
@@ -31,14 +30,14 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _wrappers() -> dict[Callable[..., Any], Callable[..., Any]]:
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
     """Each function that has a rule, and ours."""
     functions = [getattr(torch.masked, name) for name in torch.masked.__all__]
     known = [each for each in functions if isinstance(each, FunctionType) and op_name(each).find(lookup) is not None]
     return {each: _checked(each) for each in known}
 
 
-def _checked(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(plain: Callable[..., object]) -> Callable[..., object]:
     name = op_name(plain)
     rule = name.find(lookup)
     assert rule is not None, "only functions with a rule are led here"
@@ -46,7 +45,7 @@ def _checked(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @outermost
     @functools.wraps(plain)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: object, **kwargs: object) -> object:
         session = checking_session()
         if session is None or session.paused or any(torch.masked.is_masked_tensor(value) for value in args):
             return plain(*args, **kwargs)
@@ -59,7 +58,7 @@ def _checked(plain: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _run(session: CheckSession, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _run(session: CheckSession, plain: Callable[..., object], *args: object, **kwargs: object) -> object:
     with paused(session):
         return plain(*args, **kwargs)
 

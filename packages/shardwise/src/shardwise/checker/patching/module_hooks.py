@@ -17,9 +17,9 @@ def _install(patches: Patches) -> None:
     patches.replace(APPLY_HOOK_TO_OUTPUT, functools.partial(noting, "outputs"))
 
 
-def _wrap_making(plain: Any) -> Any:
+def _wrap_making(plain: Any) -> object:
     @functools.wraps(plain)
-    def __init__(self: Any, module: Any, user_hooks: Any, user_pre_hooks: Any) -> None:
+    def __init__(self: Any, module: object, user_hooks: Any, user_pre_hooks: Any) -> None:
         session = checking_session()
         if session is not None:
             check_hooks(session, module, (*user_hooks, *user_pre_hooks))

@@ -23,11 +23,11 @@ def _install(patches: Patches, made: Callable[[], None]) -> None:
     patches.replace_attribute(torch.nn.Parameter, "__new__", functools.partial(_wrap, made))
 
 
-def _wrap(before: Callable[[], None], original: Any) -> Any:
+def _wrap(before: Callable[[], None], original: Any) -> object:
     plain = original.__func__
 
     @functools.wraps(plain)
-    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls: object, data: object = None, requires_grad: bool = True) -> object:
         before()
         made = plain(cls, data, requires_grad)
         tag = tag_of(data)

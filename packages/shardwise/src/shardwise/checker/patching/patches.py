@@ -49,13 +49,13 @@ class Patches:
         resolve(point.name)
         self.replace_attribute(point.owner(), point.attribute, wrap)
 
-    def replace_attribute(self, owner: Any, name: str, wrap: Wrap) -> None:
+    def replace_attribute(self, owner: object, name: str, wrap: Wrap) -> None:
         """Put ``wrap(original)`` in the place of a public function."""
         original = vars(owner)[name]
         setattr(owner, name, wrap(original))
         self.on_undo(functools.partial(setattr, owner, name, original))
 
-    def replace_everywhere(self, wrappers: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+    def replace_everywhere(self, wrappers: Mapping[Callable[..., object], Callable[..., object]]) -> None:
         """Put the wrapper of each function under every name that a module has for it."""
         for namespace, name, function in _held(wrappers):
             namespace[name] = wrappers[function]
@@ -86,7 +86,9 @@ _holders: dict[tuple[str, str], Callable[..., Any]] = {}
 """By module and name, the functions that are replaced everywhere."""
 
 
-def _held(functions: Mapping[Callable[..., Any], object]) -> Iterator[tuple[dict[str, Any], str, Callable[..., Any]]]:
+def _held(
+    functions: Mapping[Callable[..., object], object],
+) -> Iterator[tuple[dict[str, object], str, Callable[..., object]]]:
     """Every name under which a module has one of ``functions``. A module is searched again when it has other names."""
     wanted = {id(function): function for function in functions}
     if not wanted.keys() <= _searched:

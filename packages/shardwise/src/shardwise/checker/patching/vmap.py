@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import RUN_VMAP, UNWRAP_VMAP_OUTPUTS, WRAP_VMAP_INPUTS, tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.types.spec import PartitionSpec, entry_axes, spec_of
@@ -33,7 +34,7 @@ _local = _Local()
 
 
 @contextlib.contextmanager
-def _mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator[None]:
+def _mapped_over(in_dims: Sequence[int | None], args: Arguments) -> Iterator[None]:
     """Inside the block, axes that shard the mapped dim have local semantics: the dim that they cut cannot be seen."""
     entries = [
         type_of(arg).spec[dim] if type_of(arg).spec is not None else None  # type: ignore[index]
@@ -51,7 +52,7 @@ def _mapped_over(in_dims: Sequence[int | None], args: Sequence[Any]) -> Iterator
         set_current_entry(mesh)
 
 
-def _type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) -> None:
+def _type_inputs(in_dims: Sequence[int | None], args: Arguments, made: object) -> None:
     """Type the tensors that the mapped function sees; each shares memory with the argument it wraps."""
     for dim, arg, inner in zip(in_dims, args, tree_leaves(made), strict=True):
         tag = tag_of(arg)
@@ -63,7 +64,7 @@ def _type_inputs(in_dims: Sequence[int | None], args: Sequence[Any], made: Any) 
         alias(inner, arg, type, tag.origin)
 
 
-def _type_outputs(inner: Any, out_dims: Any, made: Any) -> None:
+def _type_outputs(inner: object, out_dims: object, made: object) -> None:
     """Type the results of vmap by the types that were computed inside."""
     inside, outside = tree_leaves(inner), tree_leaves(made)
     dims = tree_leaves(out_dims)
@@ -85,7 +86,7 @@ def _without(spec: PartitionSpec, dim: int) -> PartitionSpec | None:
     return spec_of(entries)
 
 
-def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | None:
+def _with(type: TensorType, ndim: int, dim: int, entry: object) -> PartitionSpec | None:
     """The spec with the mapped dim back at ``dim``, sharded as it was if the result still varies over those axes."""
     entries = list(type.spec or [None] * ndim)
     kept = entry if all(type.is_varying(axis) for axis in entry_axes(entry)) else None
@@ -93,9 +94,16 @@ def _with(type: TensorType, ndim: int, dim: int, entry: Any) -> PartitionSpec | 
     return spec_of(entries)
 
 
-def _wrap_vmap(plain: Any) -> Any:
+def _wrap_vmap(plain: Any) -> object:
     @functools.wraps(plain)
-    def run(func: Any, batch_size: Any, in_dims: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+    def run(
+        func: TorchFunction,
+        batch_size: object,
+        in_dims: Any,
+        args: Arguments,
+        *rest: Any,
+        **kwargs: object,
+    ) -> object:
         if checking_session() is None:
             return plain(func, batch_size, in_dims, args, *rest, **kwargs)
         with _mapped_over(in_dims, args):
@@ -104,9 +112,9 @@ def _wrap_vmap(plain: Any) -> Any:
     return run
 
 
-def _wrap_batching(plain: Any) -> Any:
+def _wrap_batching(plain: Any) -> object:
     @functools.wraps(plain)
-    def create(in_dims: Any, args: Any, *rest: Any) -> Any:
+    def create(in_dims: Any, args: Arguments, *rest: object) -> object:
         made = plain(in_dims, args, *rest)
         if checking_session() is not None:
             _type_inputs(in_dims, args, made)
@@ -115,9 +123,9 @@ def _wrap_batching(plain: Any) -> Any:
     return create
 
 
-def _wrap_unbatching(plain: Any) -> Any:
+def _wrap_unbatching(plain: Any) -> object:
     @functools.wraps(plain)
-    def unwrap(outputs: Any, out_dims: Any, *rest: Any) -> Any:
+    def unwrap(outputs: Any, out_dims: object, *rest: object) -> object:
         made = plain(outputs, out_dims, *rest)
         if checking_session() is not None:
             _type_outputs(outputs, out_dims, made)

@@ -26,7 +26,7 @@ CODE = "SW133"
 
 
 def judged_elsewhere(
-    rule: OpRule, operands: Sequence[Bound], values: Sequence[Any], strict: bool, outcome: Outcome
+    rule: OpRule, operands: Sequence[Bound], values: Sequence[object], strict: bool, outcome: Outcome
 ) -> Outcome:
     """``outcome``, or a better one if all that it refuses is a foreign mesh and the call is part of an update.
 

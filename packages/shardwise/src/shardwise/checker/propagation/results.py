@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -12,7 +11,7 @@ from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 
-def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) -> Any:
+def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) -> object:
     """The provenance of the result: per axis, that of the tensor which gave the placement."""
     if not sources:
         return None
@@ -30,19 +29,19 @@ def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) 
     )
 
 
-def _aligned(tag: Tag | None, origin: tuple[Any, ...], at: int, count: int) -> Any:
+def _aligned(tag: Tag | None, origin: tuple[object, ...], at: int, count: int) -> object:
     """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
     return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
 
 
 def tag_results(
-    result: Any,
-    args: Sequence[Any],
+    result: object,
+    args: Sequence[object],
     type: TensorType,
-    origin: Any,
+    origin: object,
     is_view: bool,
     types: Sequence[TensorType] = (),
-    origins: Sequence[Any] = (),
+    origins: Sequence[object] = (),
 ) -> None:
     """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory.
 
@@ -74,7 +73,7 @@ def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     return same_memory(tensor, base)
 
 
-def _tensors_in(result: Any) -> Iterator[torch.Tensor]:
+def _tensors_in(result: object) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, (tuple, list)):

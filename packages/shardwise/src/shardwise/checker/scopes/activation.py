@@ -83,7 +83,7 @@ def _partials(value: str | None) -> Partials:
     return "explicit" if value == "explicit" else "infer"
 
 
-def _option(name: str, value: Any, known: dict[str, Any]) -> Any:
+def _option(name: str, value: object, known: dict[str, Any]) -> Any:
     if not isinstance(value, str | None) or value not in known:
         choices = ", ".join(map(repr, known))
         raise SpmdValueError(f"typecheck got {name}={shown(value)}, expected one of {choices}")

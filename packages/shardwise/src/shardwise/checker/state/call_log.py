@@ -19,7 +19,7 @@ def typed_shape(value: Any) -> TypedShape:
     return TypedShape(str(value.dtype).removeprefix("torch."), sizes_of(value), type_of(value))
 
 
-def log_result(op: str, operands: Sequence[Any], result: Any) -> None:
+def log_result(op: str, operands: Sequence[object], result: object) -> None:
     """Log ``op`` with the types its operands had (``TypedShape``s) and those of its result."""
     first = next((leaf for leaf in _tensors(result)), None)
     shown = None if first is None else typed_shape(first)
@@ -28,7 +28,7 @@ def log_result(op: str, operands: Sequence[Any], result: Any) -> None:
     log_call(user_site(1), op, operands, shown)
 
 
-def _tensors(result: Any) -> list[torch.Tensor]:
+def _tensors(result: object) -> list[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, (list, tuple)):

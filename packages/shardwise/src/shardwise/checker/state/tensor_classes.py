@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ PLAIN: set[type] = {type(None), str, torch.dtype, torch.device, torch.Size, type
 _CONTAINERS = (list, tuple, dict, slice, set, frozenset)
 
 
-def learn(values: Iterable[Any]) -> None:
+def learn(values: Iterable[object]) -> None:
     """Put the classes of ``values`` into one of the sets, so that the next call with them is quick."""
     for value in values:
         cls = value.__class__
@@ -39,7 +38,7 @@ def learn(values: Iterable[Any]) -> None:
             PLAIN.add(cls)
 
 
-def is_dtensor_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_dtensor_call(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """True if a DTensor takes part: its placements are its own business, the call runs untouched."""
     if "torch.distributed.tensor" not in sys.modules:
         return False

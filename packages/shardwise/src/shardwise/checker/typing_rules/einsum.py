@@ -60,7 +60,7 @@ class EinsumOperand:
     grad: bool
     summable: frozenset[MeshAxis]
 
-    def entries(self) -> Sequence[Any]:
+    def entries(self) -> Sequence[object]:
         """How every dim is sharded over global axes."""
         return without_local_axes(self.type.spec) or (None,) * len(self.labels)
 
@@ -70,7 +70,7 @@ class EinsumOperand:
         return next((label for label, entry in entries if axis in entry_axes(entry)), None)
 
 
-def einsum(equation: str, *operands: Any, linear_in: Sequence[Any] = (), out: Any = None) -> Any:
+def einsum(equation: str, *operands: Any, linear_in: Sequence[object] = (), out: Any = None) -> object:
     """The type of the contraction ``equation`` of ``operands``, as a stand-in, or on ``out`` if that is given.
 
     ``linear_in``  which operands the described function is linear in: ``(0, 1)`` in each of them separately,
@@ -226,12 +226,12 @@ def _unlike(text: str, operands: Sequence[EinsumOperand]) -> str:
     return ""
 
 
-def _axes(entry: Any) -> str:
+def _axes(entry: object) -> str:
     axes = entry_axes(entry)
     return repr(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(repr, axes)) + ")"
 
 
-def _sharding(entry: Any) -> str:
+def _sharding(entry: object) -> str:
     return "not sharded" if entry is None else f"sharded over {_axes(entry)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
@@ -48,7 +47,7 @@ def without_local_axes(spec: PartitionSpec | None) -> PartitionSpec | None:
     return None if spec is None else spec.without({a for a in spec.axes_with_partition_spec() if not is_global(a)})
 
 
-def check_operand(x: Any, op: str) -> None:
+def check_operand(x: object, op: str) -> None:
     """Note that the rule has seen ``x``. Errors: TypeError if it is neither a tensor nor a stand-in for one."""
     if not isinstance(x, (torch.Tensor, NdimWithSpmdType)):
         raise SpmdArgumentError(
@@ -57,7 +56,7 @@ def check_operand(x: Any, op: str) -> None:
     see(x)
 
 
-def name_of(x: Any, fallback: str) -> str:
+def name_of(x: object, fallback: str) -> str:
     """What messages call ``x``: the argument of forward that it is, or what it came out of."""
     run = current_run()
     named = run.name_of(x) if run is not None else None
@@ -70,12 +69,12 @@ def owner() -> str:
     return f"the rule of {run.owner}" if run is not None else "this rule"
 
 
-def can_receive_gradient(x: Any) -> bool:
+def can_receive_gradient(x: torch.Tensor) -> bool:
     """Nothing is known about what a stand-in stands for, so it counts as if it could."""
     return bool(x.requires_grad) and torch.is_grad_enabled()
 
 
-def type_here(x: Any, name: str, entry: CurrentMesh | None) -> TensorType:
+def type_here(x: object, name: str, entry: CurrentMesh | None) -> TensorType:
     """The type of ``x`` as read on the current mesh. Errors: SW133 if its axes do not fit that mesh."""
     type = type_of(x)
     if entry is None or type.ground is not Ground.ABSENT or all(axis in entry.axes for axis in type.axes):

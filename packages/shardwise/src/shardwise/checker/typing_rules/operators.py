@@ -23,15 +23,15 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.transition_types import TransitionCall, resolved, spec_after, type_after
 from shardwise.op_rules.transitions import (
-    DEFAULTS,
     TRANSITIONS,
     Transition,
     find_transition,
     letter,
     transition,
 )
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
-from shardwise.types.placement import P, Shard, V, to_local_type
+from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -61,46 +61,78 @@ __all__ = [
 ]
 
 
-def all_reduce(x: Any, axis: MeshAxis, *, src: Any = DEFAULTS["all_reduce"]["src"], dst: Any, out: Any = None) -> Any:
+TypedOperand = torch.Tensor | NdimWithSpmdType
+"""What a typing rule works on: a tensor, or a stand-in that has a number of dims and a type."""
+
+
+def all_reduce(
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType = P,
+    dst: PerMeshAxisSpmdType,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after summing ``x`` over ``axis``: P or V -> R or I."""
     return _transition("all_reduce", x, axis, src, dst, out)
 
 
-def all_gather(x: Any, axis: MeshAxis, *, src: Any = DEFAULTS["all_gather"]["src"], dst: Any, out: Any = None) -> Any:
+def all_gather(
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType = V,
+    dst: PerMeshAxisSpmdType,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0."""
     return _transition("all_gather", x, axis, src, dst, out)
 
 
 def reduce_scatter(
-    x: Any,
-    axis: MeshAxis,
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = DEFAULTS["reduce_scatter"]["src"],
-    dst: Any = DEFAULTS["reduce_scatter"]["dst"],
-    out: Any = None,
-) -> Any:
+    src: PerMeshAxisSpmdType = P,
+    dst: PerMeshAxisSpmdType = V,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after summing ``x`` and keeping a piece: P or V -> V or S(i); to V, dim 0 is unbound and goes."""
     return _transition("reduce_scatter", x, axis, src, dst, out)
 
 
 def all_to_all(
-    x: Any,
-    axis: MeshAxis,
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
     *,
-    src: Any = DEFAULTS["all_to_all"]["src"],
-    dst: Any = DEFAULTS["all_to_all"]["dst"],
-    out: Any = None,
-) -> Any:
+    src: PerMeshAxisSpmdType = V,
+    dst: PerMeshAxisSpmdType = V,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after an exchange of pieces: V or S(i) -> V or S(j)."""
     return _transition("all_to_all", x, axis, src, dst, out)
 
 
-def reinterpret(x: Any, axis: MeshAxis, *, src: Any, dst: Any, out: Any = None) -> Any:
+def reinterpret(
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after reading the same local tensors as something else."""
     return _transition("reinterpret", x, axis, src, dst, out)
 
 
-def convert(x: Any, axis: MeshAxis, *, src: Any, dst: Any, out: Any = None) -> Any:
+def convert(
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
+    *,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    out: torch.Tensor | None = None,
+) -> TypedOperand:
     """The type after a change of representation that keeps the value and needs no communication."""
     return _transition("convert", x, axis, src, dst, out)
 
@@ -123,7 +155,14 @@ class RuleTransition(TransitionCall):
         return f"{self.op}({self.name}, {self.axis!r}, src={self.src!r}, dst={self.dst!r})"
 
 
-def _transition(op: str, x: Any, axis: MeshAxis, src: Any, dst: Any, out: Any) -> Any:
+def _transition(
+    op: str,
+    x: TypedOperand,
+    axis: DeviceMeshAxis,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    out: torch.Tensor | None,
+) -> TypedOperand:
     check_operand(x, op)
     row = _row(op, src, dst)
     name = name_of(x, "the operand")
@@ -134,6 +173,8 @@ def _transition(op: str, x: Any, axis: MeshAxis, src: Any, dst: Any, out: Any) -
     src, dst = _on(src, x.ndim, name), _on(dst, ndim, "the result")
     found = transition(op, src, dst, expert_mode=True)
     if isinstance(found, Diagnosis):
+        assert isinstance(src, Shard), "every other pair of the table has a row"
+        assert isinstance(dst, Shard), "every other pair of the table has a row"
         raise SpmdTypeError(
             f"{owner()}: convert cannot move shards from dim {src.dim} to dim {dst.dim}",
             code="SW202",
@@ -157,7 +198,7 @@ def _transition(op: str, x: Any, axis: MeshAxis, src: Any, dst: Any, out: Any) -
     return out
 
 
-def _row(op: str, src: Any, dst: Any) -> Transition:
+def _row(op: str, src: object, dst: object) -> Transition:
     for value in (src, dst):
         if not letter(value):
             raise SpmdArgumentError(f"rules.{op} takes R, I, V, P or S(i) as src and dst, got {value!r}", code="SW202")
@@ -170,7 +211,7 @@ def _row(op: str, src: Any, dst: Any) -> Transition:
     return row
 
 
-def _on(placement: Any, ndim: int, name: str) -> Any:
+def _on(placement: PerMeshAxisSpmdType, ndim: int, name: str) -> PerMeshAxisSpmdType:
     """``placement`` with its dim counted from the front."""
     if not isinstance(placement, Shard):
         return placement
@@ -179,7 +220,7 @@ def _on(placement: Any, ndim: int, name: str) -> Any:
     return Shard(placement.dim % ndim)
 
 
-def _resolved(x: Any, name: str, axis: MeshAxis) -> tuple[TensorType, tuple[MeshAxis, ...]]:
+def _resolved(x: object, name: str, axis: MeshAxis) -> tuple[TensorType, tuple[MeshAxis, ...]]:
     """The operand's type, and the axes of it that make up ``axis``. Errors: SW133 if it is on another mesh."""
     type, parts = resolved(axis, type_of(x), current_entry())
     if not parts:
@@ -211,7 +252,7 @@ def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
     return type
 
 
-def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis) -> bool:
+def _reads_as(x: object, type: TensorType, place: Any, wanted: Any, part: MeshAxis) -> bool:
     free = isinstance(x, torch.Tensor) and not can_receive_gradient(x)
     if free and place.is_equal and wanted.is_equal:
         return True
@@ -221,7 +262,7 @@ def _reads_as(x: Any, type: TensorType, place: Any, wanted: Any, part: MeshAxis)
     return wanted is P and place is V and part in getattr(x, "summable", ())
 
 
-def _source_help(step: RuleTransition, place: Any) -> tuple[str, ...]:
+def _source_help(step: RuleTransition, place: object) -> tuple[str, ...]:
     if place is V and step.src is P:
         call = f"rules.reinterpret({step.name}, {axis_argument(step.axis)}, src=V, dst=P)"
         return (f"{call} first, if the pieces are meant as addends",)
@@ -230,7 +271,7 @@ def _source_help(step: RuleTransition, place: Any) -> tuple[str, ...]:
     return ()
 
 
-def _with_shard(x: Any, type: TensorType, step: RuleTransition, dim: int) -> TensorType:
+def _with_shard(x: torch.Tensor, type: TensorType, step: RuleTransition, dim: int) -> TensorType:
     """``type`` with the claim that the step's axes shard ``dim``, innermost."""
     spec = type.spec or PartitionSpec(*[None] * x.ndim)
     for part in step.axes:
@@ -273,7 +314,7 @@ def _after(type: TensorType, step: RuleTransition) -> TensorType:
     raise SpmdTypeError(f"{owner()}: {step}: {refusal.message}", code=refusal.code, help=refusal.help)
 
 
-def output(out: Any, typed: Any) -> None:
+def output(out: object, typed: object) -> None:
     """Give the real result(s) the types of the stand-in(s); both are one, or tuples or lists of equal length.
 
     Errors: SW304 for another number of results or dims, SW305 where a result already has a type that contradicts.

@@ -40,7 +40,7 @@ class TypingRuleCall:
     ``strict``  operands must say something about every axis in play.
     """
 
-    def __init__(self, cls: type, args: Sequence[Any], *, local: bool = True, strict: bool = True) -> None:
+    def __init__(self, cls: type, args: Sequence[object], *, local: bool = True, strict: bool = True) -> None:
         self.rule = _typing_rule(cls)
         self.shape = hook_shape(cls)
         self.kwargs = hook_kwargs(cls, args)
@@ -55,7 +55,7 @@ class TypingRuleCall:
                 self.typed = self.rule(**self.kwargs)
             self._check_coverage()
 
-    def after(self, results: Any) -> None:
+    def after(self, results: object) -> None:
         """Put types on the results. Errors: SW304 if one has none afterwards."""
         with running(self.run):
             if self.shape == "imperative":
@@ -84,7 +84,7 @@ class TypingRuleCall:
                 ),
             )
 
-    def _check_results(self, results: Any) -> None:
+    def _check_results(self, results: object) -> None:
         for index, result in enumerate(results if isinstance(results, (tuple, list)) else (results,)):
             for leaf in tree_leaves(result):
                 if isinstance(leaf, torch.Tensor) and tag_of(leaf) is None:
@@ -110,7 +110,7 @@ class TypingRuleCall:
                 )
 
 
-def run_typecheck(cls: type, args: Sequence[Any], results: Any) -> None:
+def run_typecheck(cls: type, args: Sequence[object], results: object) -> None:
     """Run the rule of ``cls`` after a call of forward with ``args`` that gave ``results``, and type the results."""
     session = current()
     local = True if session is None else bool(getattr(session, "local", True))
@@ -135,7 +135,7 @@ def hook_shape(cls: type) -> Shape:
     return "imperative" if parameters and parameters[0].kind in _POSITIONAL else "return"
 
 
-def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
+def hook_kwargs(cls: type, args: Sequence[object]) -> dict[str, object]:
     """Those of forward's arguments that the rule asks for by name.
 
     Errors: TypeError for a name that is no parameter of forward and has no default.
@@ -157,7 +157,7 @@ def hook_kwargs(cls: type, args: Sequence[Any]) -> dict[str, Any]:
     return wanted
 
 
-def _typing_rule(cls: type) -> Callable[..., Any]:
+def _typing_rule(cls: type) -> Callable[..., object]:
     rule = getattr(cls, METHOD, None)
     if not callable(rule):
         raise SpmdArgumentError(f"{cls.__qualname__}.{METHOD} must be a static method, got {rule!r}", code="SW304")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .registry import patch_point, private
@@ -33,7 +31,7 @@ def in_backward() -> bool:
 
 
 @private("torch.autograd.function.BackwardCFunction:_forward_cls", lost="the backward of declared autograd functions")
-def forward_class(node: Any) -> type | None:
+def forward_class(node: object) -> type | None:
     """The ``autograd.Function`` that made this node of the graph; None for nodes of PyTorch's own operators."""
     found: type | None = getattr(node, "_forward_cls", None)
     return found

@@ -100,7 +100,7 @@ def groups_watched(made: Callable[[tuple[int, ...]], None]) -> Iterator[None]:
     c10d: Any = torch.distributed.distributed_c10d
     original = c10d._new_group_with_tag
 
-    def watched(ranks: Any = None, *args: Any, **options: Any) -> Any:
+    def watched(ranks: Any = None, *args: object, **options: object) -> Any:
         if not options.get("use_local_synchronization"):
             made(tuple(range(torch.distributed.get_world_size()) if ranks is None else sorted(ranks)))
         return original(ranks, *args, **options)
@@ -131,7 +131,12 @@ def default_backend_everywhere() -> Iterator[None]:
     original = c10d._new_group_with_tag
 
     def without_backend(
-        ranks: Any = None, timeout: Any = None, backend: Any = None, options: Any = None, *rest: Any, **more: Any
+        ranks: object = None,
+        timeout: object = None,
+        backend: object = None,
+        options: object = None,
+        *rest: object,
+        **more: object,
     ) -> Any:
         for own in ("backend_options", "device_id"):
             more.pop(own, None)
@@ -198,7 +203,7 @@ def ranks_by_group_name() -> dict[str, tuple[int, ...]]:
 class _WorldPerThread:
     """Stands in for c10d's table of process groups: a thread that has joined a job has a table of its own."""
 
-    def __init__(self, shared: Any) -> None:
+    def __init__(self, shared: object) -> None:
         object.__setattr__(self, "_shared", shared)
         object.__setattr__(self, "_own", threading.local())
 
@@ -208,7 +213,7 @@ class _WorldPerThread:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table(), name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(self._table(), name, value)
 
 
@@ -241,7 +246,7 @@ def groups_per_thread() -> Iterator[Callable[[Callable[[str], Any], str, Any], N
     shared, asked, logged = c10d._world, meshes.get_backend, logger.set_construction_data_and_log
     table = _WorldPerThread(shared)
 
-    def join(make: Callable[[str], Any], backend: str, store: Any) -> None:
+    def join(make: Callable[[str], Any], backend: str, store: object) -> None:
         table._own.table = _empty_group_table()
         name = c10d._process_group_name([], use_hashed_name=False)
         group = make(name)
@@ -250,7 +255,7 @@ def groups_per_thread() -> Iterator[Callable[[Callable[[str], Any], str, Any], N
         c10d._register_pg_in_world(group, backend, store, name, config, members, add_to_default_tag=True)
         table.default_pg = group
 
-    def get_backend(group: Any = None) -> str:
+    def get_backend(group: object = None) -> str:
         return "threaded" if hasattr(table._own, "table") else asked(group)
 
     internals._set_thread_isolation_mode(True)

@@ -33,7 +33,7 @@ def leaves_dtensor(function: type) -> bool:
     "torch.distributed.tensor.placement_types._StridedShard",
     lost="shards of a dim that several mesh axes cut in another order than theirs",
 )
-def is_strided_shard(placement: Any) -> bool:
+def is_strided_shard(placement: object) -> bool:
     """True for a shard whose axis cuts a dim before an axis to its left does, as ``fully_shard`` after TP has them."""
     return type(placement).__name__ == "_StridedShard"
 
@@ -43,7 +43,7 @@ def is_strided_shard(placement: Any) -> bool:
     lost="the comparison of the rules with DTensor",
     tier=2,
 )
-def without_redistribution() -> contextlib.AbstractContextManager[Any]:
+def without_redistribution() -> contextlib.AbstractContextManager[object]:
     """Inside, an operator on DTensors raises RuntimeError where it would change a placement of an operand."""
     from torch.distributed.tensor._utils import ExplicitRedistributionContext
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._python_dispatch
 
+from ..torch_call import Arguments, TorchFunction
 from .pytree import tree_map
 from .registry import private
 
@@ -60,7 +61,7 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None) -> Any:
         if func is not torch.ops.aten.lift_fresh.default:  # a constant that has just been made may keep its value
             args, kwargs = tree_map(self._fake, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))

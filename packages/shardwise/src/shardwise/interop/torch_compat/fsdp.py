@@ -28,7 +28,7 @@ USE_VIEWS = patch_point(
     "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:_unsharded_param",
     lost="types of the parameters of fully_shard",
 )
-def gathered_parameter(fsdp_param: Any) -> Any:
+def gathered_parameter(fsdp_param: object) -> Any:
     """The gathered parameter of an ``FSDPParam``; None while there is none."""
     return getattr(fsdp_param, "_unsharded_param", None)
 
@@ -50,7 +50,7 @@ def sharded_parameter(fsdp_param: Any) -> tuple[Any, Any]:
     lost="types of the parameters of FSDP1",
     tier=2,
 )
-def flat_parameters(handle: Any) -> list[tuple[Any, Any]]:
+def flat_parameters(handle: Any) -> list[tuple[object, object]]:
     """Per parameter of a ``FlatParamHandle``: the original, None where it is not kept, and the view in its module."""
     infos = handle.flat_param._param_infos
     originals = handle.flat_param._params or [None] * len(infos)

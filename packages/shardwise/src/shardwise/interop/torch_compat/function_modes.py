@@ -39,7 +39,7 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ign
     "torch.overrides._get_current_function_mode_stack",
     lost="every check",
 )
-def function_modes() -> list[Any]:
+def function_modes() -> list[object]:
     """The function modes that would see the next call; while a mode handles one, it is not among them."""
     from torch.overrides import _get_current_function_mode_stack
 
@@ -50,7 +50,7 @@ def function_modes() -> list[Any]:
     "torch._C.DisableTorchFunction",
     lost="every check",
 )
-def without_torch_function() -> contextlib.AbstractContextManager[Any]:
+def without_torch_function() -> contextlib.AbstractContextManager[object]:
     """Inside, neither function modes nor tensor subclasses see a call; the public one hides subclasses only."""
     return torch._C.DisableTorchFunction()
 

@@ -60,7 +60,7 @@ COMPILE_AND_CALL = patch_point(
     lost="cond, scan and their like under vmap",
     tier=2,
 )
-def outside_transforms() -> contextlib.AbstractContextManager[Any]:
+def outside_transforms() -> contextlib.AbstractContextManager[object]:
     """Inside, no vmap and no derivative of ``torch.func`` is at work: plain tensors are plain tensors."""
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
@@ -75,7 +75,7 @@ def outside_transforms() -> contextlib.AbstractContextManager[Any]:
     lost="cond under vmap",
     tier=2,
 )
-def is_batched(x: Any) -> bool:
+def is_batched(x: object) -> bool:
     """True if vmap computes with ``x``, at any depth of transforms: it has a value per element, and none of its own."""
     functorch = torch._C._functorch
     while isinstance(x, torch.Tensor) and functorch.is_functorch_wrapped_tensor(x):

@@ -14,7 +14,7 @@ from .registry import private
     "torch.distributed.device_mesh.DeviceMesh.__init__(_rank_map)",
     lost="verifying a program with a mesh of its own",
 )
-def mesh_of_one_rank(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def mesh_of_one_rank(args: tuple[object, ...], options: dict[str, Any]) -> tuple[tuple[object, ...], dict[str, object]]:
     """The arguments of ``DeviceMesh`` with one rank along every axis, rank 0. Meshes are given by their ranks, or, by
     ``init_device_mesh``, by a layout."""
     layout, ranks = options.get("_layout"), args[1] if len(args) > 1 else options.get("mesh")
@@ -32,6 +32,6 @@ def mesh_of_one_rank(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tu
 @private(
     "torch.distributed.device_mesh.DeviceMesh.__init__(_root_mesh)", lost="verifying a program with a mesh of its own"
 )
-def is_part_of_mesh(options: dict[str, Any]) -> bool:
+def is_part_of_mesh(options: dict[str, object]) -> bool:
     """True if ``DeviceMesh`` is called with these arguments to make a part of another mesh."""
     return options.get("_root_mesh") is not None

@@ -35,7 +35,7 @@ MAKE_BACKWARD_HOOK = patch_point(
     "torch.nn.parallel.DistributedDataParallel:_comm_hooks",
     lost="hooks of DistributedDataParallel",
 )
-def communication_hooks(wrapper: Any) -> list[tuple[Any, Any]]:
+def communication_hooks(wrapper: Any) -> list[tuple[object, object]]:
     """The communication hooks of a ``DistributedDataParallel`` with their states: the list itself, to be added to."""
     hooks: list[tuple[Any, Any]] = wrapper._comm_hooks
     return hooks

@@ -54,7 +54,7 @@ WAITS = ("wait_tensor", "_wrap_tensor_autograd")
     "torch._ops.OpOverload:_schema",
     lost="arguments by name of operators called as torch.ops",
 )
-def operator_parameters(func: Any) -> tuple[str, ...]:
+def operator_parameters(func: object) -> tuple[str, ...]:
     """The parameters of an operator of ``torch.ops``, by its schema; empty for any other callable."""
     if isinstance(func, OpOverloadPacket):
         func = getattr(func, func.overloads()[0])
@@ -63,7 +63,7 @@ def operator_parameters(func: Any) -> tuple[str, ...]:
 
 
 @private("torch._ops.OpOverloadPacket:_qualified_op_name", lost="operators called as torch.ops without an overload")
-def qualified_name(func: Any) -> str:
+def qualified_name(func: object) -> str:
     """``aten::add.Tensor`` or ``aten::add`` for an operator of ``torch.ops``."""
     return str(func.name() if isinstance(func, OpOverload) else getattr(func, "_qualified_op_name", func))
 
@@ -78,7 +78,7 @@ def schema_name(func: Any) -> str:
     "torch.utils._device._device_constructors",
     lost="programs that ask for a device that is not there",
 )
-def factories() -> frozenset[Any]:
+def factories() -> frozenset[object]:
     """The functions that make a tensor out of nothing and take a ``device``; torch has no public list."""
     from torch.utils._device import _device_constructors
 

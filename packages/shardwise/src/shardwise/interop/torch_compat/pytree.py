@@ -11,7 +11,7 @@ from .registry import private
     "torch.utils._pytree.tree_leaves",
     lost="every check",
 )
-def tree_leaves(value: Any) -> list[Any]:
+def tree_leaves(value: object) -> list[Any]:
     """The leaves of nested containers, those registered by users too; None is a leaf."""
     from torch.utils import _pytree
 
@@ -22,7 +22,7 @@ def tree_leaves(value: Any) -> list[Any]:
     "torch.utils._pytree.tree_map",
     lost="every check",
 )
-def tree_map(function: Any, value: Any) -> Any:
+def tree_map(function: Any, value: object) -> Any:
     """``value`` with every leaf replaced by ``function(leaf)``."""
     from torch.utils import _pytree
 
@@ -34,7 +34,7 @@ def tree_map(function: Any, value: Any) -> Any:
     "torch.utils._pytree.TreeSpec.flatten_up_to",
     lost="declared boundaries",
 )
-def tree_match(value: Any, other: Any) -> tuple[list[Any], list[Any]]:
+def tree_match(value: object, other: object) -> tuple[list[object], list[object]]:
     """The leaves of ``value``, and the parts of ``other`` that stand in their places.
 
     Errors: ValueError if ``other`` is not built like ``value``.
@@ -49,7 +49,7 @@ def tree_match(value: Any, other: Any) -> tuple[list[Any], list[Any]]:
     "torch.utils._pytree.tree_structure",
     lost="register_decomposition",
 )
-def tree_structure(value: Any) -> Any:
+def tree_structure(value: object) -> object:
     """How ``value`` is nested; structures compare by value and print themselves."""
     from torch.utils import _pytree
 

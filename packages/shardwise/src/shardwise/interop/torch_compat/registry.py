@@ -59,7 +59,7 @@ class PatchPoint:
 
     name: str
 
-    def owner(self) -> Any:
+    def owner(self) -> object:
         """The module or class that has it. Errors: MissingName."""
         return resolve(self.name.rpartition(".")[0])
 
@@ -102,7 +102,7 @@ def private(
     return decorate
 
 
-def constant(name: str, *, purpose: str, lost: str, since: str = TESTED[0], until: str = "") -> Any:
+def constant(name: str, *, purpose: str, lost: str, since: str = TESTED[0], until: str = "") -> object:
     """The object called ``name``, registered. Errors: MissingName, for nothing works without it."""
     declare(name, purpose=purpose, lost=lost, since=since, until=until)
     return resolve(name)
@@ -155,7 +155,7 @@ def _split(path: str) -> tuple[Any, ...]:
     raise _missing(path)
 
 
-def _attribute(owner: Any, name: str, whole: str) -> Any:
+def _attribute(owner: object, name: str, whole: str) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError:

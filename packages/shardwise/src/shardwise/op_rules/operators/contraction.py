@@ -5,8 +5,6 @@ A product is linear in each factor: one may be a pending sum. An added bias must
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..propagation.dim_labels import (
     Call,
     Dims,
@@ -114,7 +112,7 @@ def _tensordot(call: Call) -> Labelling | None:
     return stretched([left if tensor is first else right for tensor in call.tensors], call.tensors, (result,))
 
 
-def _paired(dims: Any, first: int, second: int) -> tuple[list[int], list[int]] | None:
+def _paired(dims: object, first: int, second: int) -> tuple[list[int], list[int]] | None:
     if isinstance(dims, int):
         dims = range(first - dims, first), range(dims)
     if not isinstance(dims, (tuple, list)) or len(dims) != 2 or any(isinstance(each, (int, Shape)) for each in dims):

@@ -82,7 +82,7 @@ def _touching(call: Call, weight: Shape) -> set[int]:
     return {at for at in range(spatial) if weight.shape[2 + at] == 1 and stride[at] == 1 and padding[at] == 0}
 
 
-def _each(value: Any, spatial: int) -> list[Any]:
+def _each(value: object, spatial: int) -> list[Any]:
     """A number for each of the spatial dims; padding in words is none for a kernel of size 1."""
     if isinstance(value, str):
         return [0] * spatial

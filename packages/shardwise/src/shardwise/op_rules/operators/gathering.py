@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..propagation.dim_labels import (
     Call,
@@ -220,7 +219,7 @@ def _summed(*reductions: str) -> Guard:
     """Only these reductions, and no mean of integers, which each rank rounds."""
     listed, rounded = only("reduce", *reductions, reason=_NOT_A_SUM), floating("a mean of integers is rounded")
 
-    def guard(static: Mapping[str, Any]) -> str | None:
+    def guard(static: Mapping[str, object]) -> str | None:
         return listed(static) or (rounded(static) if static.get("reduce") == "mean" else None)
 
     return guard

@@ -58,7 +58,7 @@ class _Plan:
     """The dim of the result at which the index tensors' dims are."""
 
 
-def planned(shape: Sequence[int], index: Any) -> _Plan | None:
+def planned(shape: Sequence[int], index: object) -> _Plan | None:
     """The plan for ``x[index]``, ``x`` of this shape; None if the index is of an unknown sort."""
     items = _spelled_out(list(index) if isinstance(index, tuple) else [index], len(shape))
     if items is None:
@@ -86,7 +86,7 @@ def planned(shape: Sequence[int], index: Any) -> _Plan | None:
 
 
 def _with_indices(
-    source: Dims, result: list[Label | None], advanced: list[tuple[int, Any, Dims]], why: dict[Label, str]
+    source: Dims, result: list[Label | None], advanced: list[tuple[int, object, Dims]], why: dict[Label, str]
 ) -> _Plan:
     """Put the dims of the index tensors into the result."""
     masks = any(_is_mask(item) for _, item, _ in advanced)
@@ -107,7 +107,7 @@ def _with_indices(
     return _Plan(source, (*result[:at], *inserted, *result[at:]), indices, why, frozenset(rename.values()), at)
 
 
-def _spelled_out(items: list[Any], ndim: int) -> list[Any] | None:
+def _spelled_out(items: list[object], ndim: int) -> list[object] | None:
     """The items with the ellipsis, or its absence, replaced by whole ranges; None if one is of an unknown sort."""
     if not all(_is_known(item) for item in items):
         return None
@@ -120,35 +120,35 @@ def _spelled_out(items: list[Any], ndim: int) -> list[Any] | None:
     return [*items[:at], *[_WHOLE] * missing, *items[at + 1 :]]
 
 
-def _is_known(item: Any) -> bool:
+def _is_known(item: object) -> bool:
     if isinstance(item, list):
         return all(isinstance(one, (int, list)) and _is_known(one) for one in item)
     return item is None or item is Ellipsis or isinstance(item, (int, slice)) or hasattr(item, "shape")
 
 
-def _is_number(item: Any) -> bool:
+def _is_number(item: object) -> bool:
     """A position: an int, or a tensor without dims."""
     return not _is_mask(item) and not isinstance(item, (list, slice)) and _shape(item) == ()
 
 
-def _is_mask(item: Any) -> bool:
+def _is_mask(item: object) -> bool:
     return isinstance(item, bool) or "bool" in str(getattr(item, "dtype", "")) or _holds_truth(item)
 
 
-def _holds_truth(item: Any) -> bool:
+def _holds_truth(item: object) -> bool:
     """True for a nested list of truth values."""
     while isinstance(item, list) and item:
         item = item[0]
     return isinstance(item, bool)
 
 
-def _shape(item: Any) -> tuple[int, ...]:
+def _shape(item: object) -> tuple[int, ...]:
     if isinstance(item, list):
         return (len(item), *(_shape(item[0]) if item else ()))
     return tuple(getattr(item, "shape", ()))
 
 
-def _takes(item: Any) -> int:
+def _takes(item: object) -> int:
     """How many dims of the indexed tensor the item takes."""
     if item is None:
         return 0
@@ -169,13 +169,13 @@ def _read_aten(call: Call) -> Labelling | None:
     return _reading(call, _whole_for_none(call.get("indices")))
 
 
-def _whole_for_none(indices: Any) -> tuple[Any, ...]:
+def _whole_for_none(indices: Any) -> tuple[object, ...]:
     if isinstance(indices, Shape):
         return (indices,)
     return tuple(_WHOLE if item is None else item for item in indices or ())
 
 
-def _reading(call: Call, index: Any) -> Labelling | None:
+def _reading(call: Call, index: object) -> Labelling | None:
     plan = planned(call.first.shape, index)
     if plan is None:
         return None
@@ -220,7 +220,7 @@ def _write_aten(call: Call) -> Labelling | None:
     )
 
 
-def _writing(call: Call, index: Any, value: Any, *, accumulate: bool) -> Labelling | None:
+def _writing(call: Call, index: object, value: object, *, accumulate: bool) -> Labelling | None:
     """The result is the destination; what is written has the dims of what is read, right-aligned and broadcast."""
     plan = planned(call.first.shape, index)
     if plan is None:
@@ -240,7 +240,7 @@ def _writing(call: Call, index: Any, value: Any, *, accumulate: bool) -> Labelli
     return Labelling(tuple(rows), (plan.source,), fates, why, spread=_spread(plan, rows, call))
 
 
-def _fills(plan: _Plan, value: Any) -> bool:
+def _fills(plan: _Plan, value: object) -> bool:
     """True if a mask alone says where and one value goes everywhere: then each element is written or left by itself."""
     if len(plan.indices) != 1 or not _is_mask(plan.indices[0][0]):
         return False
@@ -339,7 +339,7 @@ def _found(given: Arguments) -> Decided | None:
     return None if plan is None else Decided(masks, (plan.place,), SELECTS, KEEP)
 
 
-def _picks(item: Any) -> bool:
+def _picks(item: object) -> bool:
     return str(getattr(item, "dtype", "")) == "torch.bool"
 
 

@@ -126,7 +126,7 @@ def unshardable(tensor: Shape) -> Dims:
     return (None,) * tensor.ndim
 
 
-def argument(call: Call, *names: str, default: Any = None) -> Any:
+def argument(call: Call, *names: str, default: object = None) -> Any:
     """The argument that goes by one of ``names``."""
     return next((value for name in names if (value := call.get(name)) is not None), default)
 

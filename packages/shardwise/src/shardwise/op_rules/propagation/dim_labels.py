@@ -99,7 +99,7 @@ class Call:
     tensors: tuple[Shape, ...]
     arguments: Mapping[str, Any]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The argument called ``name``; ``default`` if it was not given."""
         return self.arguments.get(name, default)
 

@@ -43,8 +43,8 @@ class RuleCheckReport:
 
 def check_rule(
     cls: type,
-    args: Sequence[Any],
-    placements: Mapping[str, Any] | None,
+    args: Sequence[object],
+    placements: Mapping[str, object] | None,
     make_rule: RuleMaker,
     *,
     mesh: Mapping[str, int] | None = None,
@@ -90,7 +90,7 @@ def check_rule(
 
 
 def _judge(
-    subject: RuleSubject, case: Mapping[str, Any], outcomes: Sequence[RuleOutcome], rtol: float, atol: float
+    subject: RuleSubject, case: Mapping[str, object], outcomes: Sequence[RuleOutcome], rtol: float, atol: float
 ) -> None:
     """Errors: RuleCheckError where the numbers part from the claim."""
     name = subject.cls.__qualname__

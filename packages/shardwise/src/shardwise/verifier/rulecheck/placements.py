@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -48,7 +47,7 @@ def _along(tensors: Mapping[str, torch.Tensor], size: int) -> Iterator[OneAxis]:
         yield dict.fromkeys(tensors, I)
 
 
-def _divisible(tensor: torch.Tensor, places: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
+def _divisible(tensor: torch.Tensor, places: Mapping[str, object], sizes: Mapping[str, int]) -> bool:
     pieces: dict[int, int] = {}
     for axis, place in places.items():
         if isinstance(place, S):
@@ -56,7 +55,7 @@ def _divisible(tensor: torch.Tensor, places: Mapping[str, Any], sizes: Mapping[s
     return all(tensor.shape[dim] % count == 0 for dim, count in pieces.items())
 
 
-def describe(placement: Mapping[str, Any]) -> str:
+def describe(placement: Mapping[str, object]) -> str:
     """``act {tp: S(1)}, w {tp: S(0)}``."""
     return ", ".join(
         f"{name} {{{', '.join(f'{axis}: {place!r}' for axis, place in places.items())}}}"

@@ -37,7 +37,7 @@ class RuleCall(Protocol):
     def before(self) -> None:
         """Asked before the function runs; raises SpmdTypeError to reject."""
 
-    def after(self, results: Any) -> None:
+    def after(self, results: object) -> None:
         """Puts types on the results; raises SpmdTypeError to reject."""
 
 
@@ -64,7 +64,7 @@ class RuleOutcome:
 
 
 def outcomes_of(
-    subject: RuleSubject, cases: Sequence[Mapping[str, Any]], make_rule: RuleMaker, together: bool
+    subject: RuleSubject, cases: Sequence[Mapping[str, object]], make_rule: RuleMaker, together: bool
 ) -> Iterator[list[RuleOutcome]]:
     """Per case, what each rank saw. ``together``: all ranks of a world, which can communicate.
 
@@ -104,11 +104,11 @@ def _unchecked() -> Iterator[None]:
 
 def _run_case(
     subject: RuleSubject,
-    case: Mapping[str, Any],
+    case: Mapping[str, object],
     rank: int,
     make_rule: RuleMaker,
-    groups: Mapping[str, Any],
-    alone: Mapping[str, Any],
+    groups: Mapping[str, object],
+    alone: Mapping[str, object],
 ) -> RuleOutcome:
     """Run ``case`` as ``rank``: with gradients for all inputs if the rule admits that, else as the caller gave them."""
     given = {name for name, tensor in subject.tensors.items() if tensor.requires_grad}
@@ -124,11 +124,11 @@ def _run_case(
 
 def _run_once(
     subject: RuleSubject,
-    case: Mapping[str, Any],
+    case: Mapping[str, object],
     rank: int,
     make_rule: RuleMaker,
-    groups: Mapping[str, Any],
-    alone: Mapping[str, Any],
+    groups: Mapping[str, object],
+    alone: Mapping[str, object],
     differentiated: set[str],
 ) -> RuleOutcome:
     """Errors: SpmdTypeError if the rule rejects the case."""
@@ -179,7 +179,7 @@ def _run_once(
         return replace(forward, backward_failed=f"{type(error).__name__}: {error}")
 
 
-def _tensors(results: Any) -> tuple[torch.Tensor, ...]:
+def _tensors(results: object) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor))
 
 

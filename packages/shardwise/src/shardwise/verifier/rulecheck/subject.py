@@ -20,7 +20,7 @@ class RuleSubject:
     """The function under test with its global arguments, and the grid that it is tested on."""
 
     def __init__(
-        self, cls: type, args: Sequence[Any], placements: Mapping[str, Any] | None, mesh: Mapping[str, int] | None
+        self, cls: type, args: Sequence[object], placements: Mapping[str, object] | None, mesh: Mapping[str, int] | None
     ) -> None:
         self.cls = cls
         self.bound = bind_forward_args(cls, args)
@@ -39,7 +39,7 @@ class RuleSubject:
         self.grid = Grid.of(self.sizes)
         self.group_names = [name for name in strings if name in self.sizes]
 
-    def check_covered(self, placements: Mapping[str, Any]) -> None:
+    def check_covered(self, placements: Mapping[str, object]) -> None:
         """Errors: TypeError if an argument or an axis is missing, or a name is none."""
         unknown = [name for name in placements if name not in self.tensors]
         missing = [name for name in self.tensors if name not in placements]
@@ -55,10 +55,10 @@ class RuleSubject:
                     if axis.size() > 1 and axis not in type:
                         raise SpmdArgumentError(f"the placement of {name} does not cover the mesh axis {axis_name!r}")
 
-    def type_of(self, name: str, case: Mapping[str, Any]) -> TensorType:
+    def type_of(self, name: str, case: Mapping[str, object]) -> TensorType:
         return asserted_type((case[name],), self.tensors[name].ndim)
 
-    def arguments(self, leaves: Mapping[str, torch.Tensor], groups: Mapping[str, Any]) -> list[Any]:
+    def arguments(self, leaves: Mapping[str, torch.Tensor], groups: Mapping[str, object]) -> list[object]:
         """The arguments of ``apply`` with other tensors and with groups in place of axis names."""
         return positional(
             self.cls, {name: _replaced(name, value, leaves, groups) for name, value in self.bound.items()}
@@ -71,7 +71,7 @@ class RuleSubject:
         return cls.backward is not plain.backward or cls.vjp is not plain.vjp
 
 
-def _replaced(path: str, value: Any, leaves: Mapping[str, torch.Tensor], groups: Mapping[str, Any]) -> Any:
+def _replaced(path: str, value: Any, leaves: Mapping[str, torch.Tensor], groups: Mapping[str, object]) -> object:
     if path in leaves:
         return leaves[path]
     if isinstance(value, str):

@@ -73,7 +73,7 @@ class PendingWork(Work):  # type: ignore[misc]
     def _source_rank(self) -> int:
         return self.source_rank()
 
-    def get_future(self) -> Any:
+    def get_future(self) -> object:
         """A future that is complete: C++ waits for one without passing the turn on, so the waiting is done here."""
         self.wait()
         future: Any = torch.futures.Future()
@@ -100,11 +100,11 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def new_group(
         self,
         ranks: Sequence[int],
-        timeout: Any = None,
-        pg_options: Any = None,
+        timeout: object = None,
+        pg_options: object = None,
         group_name: str = "",
         group_desc: str | None = None,
-        backend: Any = None,
+        backend: object = None,
     ) -> RankGroup | None:
         """The group of these ranks of the job; None on a rank that is not among them. ``backend``: since torch 2.14."""
         if self._global_rank not in ranks:
@@ -114,11 +114,11 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     # Collectives on one tensor per rank
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> PendingWork:
+    def allreduce(self, tensors: list[Tensor], opts: object = None) -> PendingWork:
         opts = dist.AllreduceOptions() if opts is None else opts
         return self._in_place("all_reduce", tensors, op=_op(opts))
 
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> PendingWork:
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: object = None) -> PendingWork:
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> PendingWork:
@@ -127,26 +127,30 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def broadcast(self, tensors: list[Tensor], opts: Any) -> PendingWork:
         return self._in_place("broadcast", tensors, root=opts.rootRank)
 
-    def barrier(self, opts: Any = None) -> PendingWork:
+    def barrier(self, opts: object = None) -> PendingWork:
         return self._in_place("barrier", [])
 
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
         self._in_place("barrier", []).wait()
 
     # Collectives that gather and scatter: outputs, then inputs
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> PendingWork:
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: object = None) -> PendingWork:
         return self._join("all_gather", inputs, [x for gathered in outputs for x in gathered])
 
-    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> PendingWork:
+    def allgather_coalesced(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: object = None
+    ) -> PendingWork:
         return self._join("all_gather", inputs, [rank[k] for k in range(len(inputs)) for rank in outputs])
 
-    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> PendingWork:
+    def all_gather_single(self, output: Tensor, given: Tensor, opts: object = None) -> PendingWork:
         return self.all_gather_single_coalesced([output], [given], opts)
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> PendingWork:
+    def all_gather_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: object = None
+    ) -> PendingWork:
         return self._join("all_gather", inputs, outputs, output_parts=self.size())
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -160,24 +164,24 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
             filled = [memory(x) for x in outputs]
         return self._arrive(GroupCall("scatter", given, filled, "", opts.rootRank, outputs), outputs)
 
-    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> PendingWork:
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: object = None) -> PendingWork:
         opts = dist.ReduceScatterOptions() if opts is None else opts
         return self._join("reduce_scatter", [x for given in inputs for x in given], outputs, op=_op(opts))
 
-    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> PendingWork:
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: object = None) -> PendingWork:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(
-        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: object = None
     ) -> PendingWork:
         opts = dist.ReduceScatterOptions() if opts is None else opts
         return self._join("reduce_scatter", inputs, outputs, op=_op(opts), input_parts=self.size())
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> PendingWork:
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: object = None) -> PendingWork:
         return self._join("all_to_all", inputs, outputs)
 
     def all_to_all_single(
@@ -186,7 +190,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         given: Tensor,
         output_rows: list[int] | None = None,
         input_rows: list[int] | None = None,
-        opts: Any = None,
+        opts: object = None,
     ) -> PendingWork:
         n = self.size()
         with no_modes():
@@ -220,13 +224,13 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     # What a group of threads has no use for
 
-    def _start_coalescing(self, device: Any = None) -> None: ...
+    def _start_coalescing(self, device: object = None) -> None: ...
 
-    def _end_coalescing(self, device: Any = None) -> None: ...
+    def _end_coalescing(self, device: object = None) -> None: ...
 
     def _set_sequence_number_for_group(self) -> None: ...
 
-    def set_timeout(self, timeout: Any, device: Any = None) -> None: ...
+    def set_timeout(self, timeout: object, device: object = None) -> None: ...
 
     def shutdown(self) -> None: ...
 

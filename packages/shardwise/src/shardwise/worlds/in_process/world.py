@@ -52,7 +52,7 @@ class InProcessWorld:
         """All of them."""
         return tuple(range(self.size))
 
-    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+    def run(self, fn: Callable[..., Result], *args: object) -> list[Result]:
         """What ``fn(*args)`` returns on each rank, in rank order: the objects themselves.
 
         Errors: RankFailure if a rank raises; Deadlock as soon as no rank can go on; CollectiveMismatch if the calls
@@ -80,7 +80,7 @@ def raise_in_thread(thread: int | None, error: type[BaseException]) -> None:
 class _Run:
     """One run of a program in a world."""
 
-    def __init__(self, world: InProcessWorld, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, world: InProcessWorld, fn: Callable[..., object], args: tuple[object, ...]) -> None:
         self._world, self._fn = world, fn
         self._args = [copy.deepcopy(args) for _ in world.ranks]
         self._caller = RankState(dict.fromkeys(TorchrunJob(world.size).variables))
