@@ -35,7 +35,7 @@ def wrap_engine(plain: Callable[..., Any]) -> Callable[..., object]:
         session = this_thread()
         if not isinstance(session, CheckSession):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
-        inputs = args[3] if len(args) > 3 else kwargs.get("inputs") or ()
+        inputs: Any = args[3] if len(args) > 3 else kwargs.get("inputs") or ()
         reached = leaves_of(roots, inputs) if accumulate_grad else []
         if current() is None:
             result = plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
