@@ -28,8 +28,18 @@ from tracewise.tables.schema import TABLES
 Progress = Callable[[int, int], None]
 
 
-def write_report(answers: Answers, target: Path, *, overwrite: bool = False, progress: Progress | None = None) -> int:
-    """Writes the report of a run to the folder ``target``. Returns how many bytes it has."""
+def write_report(
+    answers: Answers,
+    target: Path,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    also: Callable[[OutputFolder], None] | None = None,
+) -> int:
+    """Writes the report of a run to the folder ``target``. Returns how many bytes it has.
+
+    ``also`` writes more files before the folder appears.
+    """
     with new_folder(target, overwrite=overwrite) as folder, Payloads(answers.run) as payloads:
         copy_assets(folder)
         links = Links(answers.run)
@@ -46,6 +56,8 @@ def write_report(answers: Answers, target: Path, *, overwrite: bool = False, pro
             template = environment().get_template(page.template)
             folder.write(page.name, page_bytes(template.render(common, root="", page=page, **page.values(context))))
         _write_data(answers, folder, links)
+        if also is not None:
+            also(folder)
         return folder.written_bytes
 
 

@@ -1,0 +1,1 @@
+"""Files in the layout of other tools, for scripts that read them."""
