@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "shardwise.cli.doctor",
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
+    "infer": "shardwise.cli.infer",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",
 }

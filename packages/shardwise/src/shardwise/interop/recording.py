@@ -37,6 +37,8 @@ KIND_OF = {
     "output": "output{name}",
     "input": "input {name}",
     "module": "output of {name}",
+    "buffer": "buffer {name}",
+    "computed": "gradient of {name} as backward computes it",
 }
 """The kinds of records, and what a record is called in a report."""
 LIMIT_BYTES = 1 << 29

@@ -73,14 +73,14 @@ class Alignment:
         held = {rank: values[name] for rank, values in enumerate(self._ranks) if name in values}
         if len(held) < len(self._ranks) or self._is_constant(name):
             return ()
-        return tuple(axis for axis in _varying(self._grid, tuple(held)) if _is_equal_along(held, axis))
+        return tuple(axis for axis in varying(self._grid, tuple(held)) if _is_equal_along(held, axis))
 
     def _is_constant(self, name: str) -> bool:
         return all(is_constant(held[name]) for held in self._ranks if name in held)
 
     def _explained(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
         pieces = {rank: self._ranks[rank][name] for rank in ranks}
-        axes = _varying(self._grid, ranks)
+        axes = varying(self._grid, ranks)
         for other in self._candidates(name):
             layouts = self._layouts(pieces, axes, other)
             if layouts:
@@ -122,7 +122,7 @@ class Alignment:
             if held != group.ranks or other not in self._alone:
                 return []
             pieces = {rank: self._ranks[rank][name] for rank in held}
-            layouts = self._layouts(pieces, _varying(self._grid, held), other)
+            layouts = self._layouts(pieces, varying(self._grid, held), other)
             if not layouts:
                 return []
             found.append(AlignedParameter(held, other, layouts))
@@ -153,7 +153,7 @@ def _renamed(name: str, neighbour: str, alias: str) -> str:
     return ".".join([*new, *parts[len(old) :]]) if parts[: len(old)] == old else name
 
 
-def _varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
+def varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
     """The axes along which these ranks are a whole grid of their own, outermost first; none if they are no grid."""
     having = set(ranks)
     coordinates = [at for rank, at in enumerate(grid.coordinates) if rank in having]

@@ -16,6 +16,8 @@ from torch.nn.modules.module import (
 
 NAMELESS = "parameter "
 """What the number of a parameter follows that no module has."""
+UNCALLED = (torch.nn.ModuleList, torch.nn.ModuleDict)
+"""Modules that only hold others."""
 WRAPPED = "module."
 """DDP calls what it wraps ``module``."""
 
@@ -25,7 +27,7 @@ class Names:
 
     def __init__(self) -> None:
         self._modules: dict[int, torch.nn.Module] = {}
-        self._inner: set[int] = set()
+        self._parents: dict[int, set[int]] = {}
         self._paths: dict[int, str] | None = None
 
     @contextlib.contextmanager
@@ -41,8 +43,9 @@ class Names:
                 handle.remove()
 
     def is_outermost(self, module: torch.nn.Module) -> bool:
-        """Is no other module known that has ``module``?"""
-        return id(module) not in self._inner
+        """Is no other module known that has ``module`` and can be called?"""
+        parents = [self._modules[key] for key in self._parents.get(id(module), ())]
+        return all(isinstance(parent, UNCALLED) and self.is_outermost(parent) for parent in parents)
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Every parameter of the modules built so far, by name; equal names of several models are numbered."""
@@ -73,7 +76,7 @@ class Names:
         return [known.get(id(parameter), f"{NAMELESS}{at}") for at, parameter in enumerate(parameters)]
 
     def _roots(self) -> list[torch.nn.Module]:
-        return [module for key, module in self._modules.items() if key not in self._inner]
+        return [module for key, module in self._modules.items() if key not in self._parents]
 
     def _has_parameter(self, module: torch.nn.Module, name: str, parameter: object) -> None:
         self._modules.setdefault(id(module), module)
@@ -82,4 +85,4 @@ class Names:
         self._modules.setdefault(id(module), module)
         if isinstance(child, torch.nn.Module):
             self._modules.setdefault(id(child), child)
-            self._inner.add(id(child))
+            self._parents.setdefault(id(child), set()).add(id(module))

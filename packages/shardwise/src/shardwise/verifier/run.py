@@ -55,6 +55,7 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
+    ``layouts``    record buffers too, and gradients as backward computes them.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
     """
 
@@ -67,6 +68,7 @@ class VerifyOptions:
     every: bool = False
     narrow: bool = True
     show: bool = False
+    layouts: bool = False
 
 
 def verify(
@@ -119,7 +121,7 @@ def verify_subject(
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     started_s = time.perf_counter()
     shown = _shown(mesh)
-    runs, failure = _both(subject, mesh, options, stage)
+    runs, failure = run_both(subject, mesh, options, stage)
     if failure is not None:
         types = _together([run.types for run in runs])
         return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
@@ -161,10 +163,13 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
         raise
 
 
-def _both(
+def run_both(
     subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
 ) -> tuple[list[RankRun], Failure | None]:
-    """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not."""
+    """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not.
+
+    Errors: SW903 for what is no mesh.
+    """
     runs: list[RankRun] = []
     for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
         stage(f"running {where}")
@@ -187,7 +192,7 @@ def _closer(
     """The first result that disagrees when all are looked at, with all that global types know of them; if it comes
     before everything else. And the first module whose output no layout explains.
     """
-    runs, failure = _both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
+    runs, failure = run_both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
     if failure is not None:
         return None, None
     *ranks, alone = runs
@@ -215,7 +220,7 @@ def _run_rank(
         )
         with (
             crash_caught(came, printed),
-            watching(recorder, every=options.every, alone=dist.get_world_size() == 1),
+            watching(recorder, every=options.every, alone=dist.get_world_size() == 1, layouts=options.layouts),
         ):
             outputs = run(mesh)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]

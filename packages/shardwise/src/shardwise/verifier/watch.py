@@ -30,7 +30,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .difference import scale_of
-from .naming import Names
+from .naming import WRAPPED, Names
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
@@ -39,14 +39,15 @@ UNSEEDED = 67280421310721
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder, *, every: bool = False, alone: bool = False) -> Iterator[None]:
+def watching(recorder: Recorder, *, every: bool = False, alone: bool = False, layouts: bool = False) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
     ``every``  the result of every operation that the checker gives a type is worth it.
     ``alone``  this is the run on one rank, where there are no types to be had.
+    ``layouts``  so are buffers, and gradients as backward computes them, before anything is summed over ranks.
     """
     names = Names()
-    steps = _Steps(recorder, names)
+    steps = _Steps(recorder, names, layouts)
     with names.watching(), heard_by(recorder):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
@@ -186,9 +187,10 @@ def _state(generator: torch.Generator) -> bytes:
 class _Steps:
     """Parameters and gradients as they enter the optimizer; without one, gradients as the program leaves them."""
 
-    def __init__(self, recorder: Recorder, names: Names) -> None:
+    def __init__(self, recorder: Recorder, names: Names, layouts: bool) -> None:
         self.recorder = recorder
         self.names = names
+        self.layouts = layouts
         self.optimizers: dict[int, Any] = {}
         self.inside: list[Any] = []
         """Optimizers that are taking a step, each within the one before it."""
@@ -208,6 +210,18 @@ class _Steps:
                 type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone
                 self._add("parameter", name, parameter, UNTYPED, None)
                 self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
+                if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
+                    with no_torch_function():
+                        parameter.register_hook(functools.partial(self._computed, name))  # type: ignore[no-untyped-call]
+        if self.layouts:
+            with no_torch_function():
+                for name, buffer in module.named_buffers():
+                    self._add("buffer", name.removeprefix(WRAPPED), buffer, UNTYPED, None)
+
+    def _computed(self, name: str, gradient: torch.Tensor) -> None:
+        """Backward has computed the gradient of a parameter on this rank."""
+        with no_torch_function():
+            self.recorder.add("computed", name, gradient, UNTYPED, None)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step of ``optimizer`` has been taken."""

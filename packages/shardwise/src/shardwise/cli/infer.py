@@ -1,0 +1,156 @@
+"""``shardwise infer``: which types are true of a program's tensors? Runs it on a mesh and on one rank.
+
+The report goes to stdout; progress and what rank 0 prints go to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+
+from .mesh_option import MeshParam, MeshShape
+from .progress import progress
+
+if TYPE_CHECKING:
+    from shardwise.verifier.inference import Inference, InferredType
+
+SCHEMA = "shardwise.infer/1"
+EPILOG = """\b
+Examples:
+  shardwise infer train.py --mesh dp=2,tp=2
+  shardwise infer -m mypackage.train --mesh dp=2 --format json -- --steps 1
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m runs it, instead of a script.")
+@click.option(
+    "--mesh",
+    type=MeshParam(),
+    metavar="AXES",
+    required=True,
+    help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1.0),
+    default=300.0,
+    metavar="SECONDS",
+    help="For each of the two runs (default: 300).",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
+)
+def infer(
+    words: tuple[str, ...], module: str | None, mesh: MeshShape, timeout_s: float, form: Literal["text", "json"]
+) -> ExitCode:
+    """Infer types: run a program on every rank of a mesh and on one rank, and say how its tensors lie.
+
+    Shown are the parameters and buffers of the modules that are called, and what these are called with. A type is true
+    of the values of the two runs, and is evidence, no promise. In the script's arguments {dp} is the size of axis dp,
+    and {world_size} the number of ranks; both are 1 in the run on one rank.
+
+    Exit codes: 0 every tensor has a type, 2 no types (wrong usage, a rank failed or hung, there are no modules), 3 the
+    values of some are explained by no type.
+    """
+    if module is None and not words:
+        raise click.UsageError("say what to run: shardwise infer SCRIPT --mesh dp=2,tp=2")
+    if mesh.ranks == 1:
+        raise click.UsageError(f"--mesh {mesh} has one rank: every type is true there")
+    from shardwise.verifier.inference import Inference, inferred_types
+    from shardwise.verifier.run import VerifyOptions, run_both
+    from shardwise.verifier.subject import Script, Subject, subject_named
+
+    subject: Subject
+    subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
+    options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True)
+    doing = ["starting"]
+    with progress(lambda: doing[0], plain=form == "text"):
+        runs, failure = run_both(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
+        types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], dict(mesh.axes)))
+    inference = Inference(str(subject), str(mesh), mesh.ranks, types, failure)
+    click.echo(json.dumps(_as_dict(inference), indent=2) if form == "json" else "\n".join(_lines(inference)))
+    if failure is not None or not types:
+        return ExitCode.BROKEN
+    return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
+
+
+def _lines(inference: Inference) -> Iterator[str]:
+    if inference.failure is not None:
+        yield f"the run {inference.failure.where} did not come to its end: {inference.failure.text}"
+        yield from (f"  {line}" for line in inference.failure.details.splitlines())
+        return
+    for kind in ("parameter", "buffer", "input"):
+        having = [one for one in inference.types if one.kind == kind]
+        if having:
+            yield f"{kind}s:"
+            yield from _table(having, inference.ranks)
+            yield ""
+    reasons: dict[str, dict[str, None]] = {}
+    for one in inference.types:
+        for axis, place in (one.axes or {}).items():
+            reasons.setdefault(one.known_by[axis], {})[f"{axis}: {place}"] = None
+    if reasons:
+        yield "known by:"
+        yield from (f"  {', '.join(places)}: {how}" for how, places in reasons.items())
+        yield ""
+    lost = inference.unexplained
+    said = f"; no layout explains the values of {len(lost)}" if lost else ""
+    yield f"{len(inference.types)} tensors on mesh {inference.mesh}{said}"
+    if not inference.types:
+        yield "no module with parameters was called"
+
+
+def _table(types: list[InferredType], ranks: int) -> Iterator[str]:
+    rows = [(_name(one, ranks), str(list(one.shape)), _written(one)) for one in types]
+    widths = [max(len(row[at]) for row in rows) for at in range(2)]
+    for name, shape, written in rows:
+        yield f"  {name:{widths[0]}}  {shape:{widths[1]}}  {written}"
+
+
+def _name(one: InferredType, ranks: int) -> str:
+    where = "" if len(one.ranks) == ranks else f" on rank {', '.join(map(str, one.ranks))}"
+    return f"{one.name}{where}" + ("" if one.there == one.name else f", which is {one.there}")
+
+
+def _written(one: InferredType) -> str:
+    if one.axes is None:
+        return "no layout explains the values"
+    if not one.axes:
+        return "on this rank alone"
+    return ", or ".join(_type(axes) for axes in (one.axes, *one.otherwise))
+
+
+def _type(axes: Any) -> str:
+    return "{" + ", ".join(f"{axis}: {place}" for axis, place in axes.items()) + "}"
+
+
+def _as_dict(inference: Inference) -> dict[str, Any]:
+    failure = inference.failure
+    return {
+        "schema": SCHEMA,
+        "program": inference.program,
+        "mesh": inference.mesh,
+        "failure": None if failure is None else {"where": failure.where, "text": failure.text},
+        "types": [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "ranks": list(one.ranks),
+                "name_on_one_rank": one.there,
+                "shape": list(one.shape),
+                "type": None if one.axes is None else dict(one.axes),
+                "known_by": dict(one.known_by),
+                "otherwise": [dict(axes) for axes in one.otherwise],
+            }
+            for one in inference.types
+        ],
+    }

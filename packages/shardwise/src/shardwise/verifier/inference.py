@@ -1,0 +1,185 @@
+"""Types that are true of a program's values: of every parameter, buffer and input, found by running it.
+
+The ranks of a mesh hold pieces, copies or addends of what one rank holds; which of these is what the values show. R
+and I hold equal values, and differ in the gradients that backward computes: for R addends of the gradient of one rank,
+for I equal to it.
+
+    ranks of tp=2 hold [[1, 2]] and [[3, 4]], one rank holds [[1, 2], [3, 4]]            tp: S(0)
+    all ranks hold 5, and compute gradients 1 and 2 where one rank computes 3            tp: R
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from shardwise.interop.recording import Key, Record
+from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
+from shardwise.oracle.reassemble import Grid
+
+from .alignment import Alignment, varying
+from .difference import scale_of, tolerance_of
+from .failure import Failure
+from .record import RankRun
+
+KINDS = ("parameter", "buffer", "input")
+
+
+@dataclass(frozen=True)
+class InferredType:
+    """What some ranks hold under one name.
+
+    ``kind``       parameter, buffer or input.
+    ``ranks``      which hold it.
+    ``there``      what it is called on one rank.
+    ``shape``      of the first rank's tensor.
+    ``axes``       what it is over each axis along which several ranks hold it, as types are written; None if no
+                   layout explains the values.
+    ``known_by``   for each axis how that is known.
+    ``otherwise``  other types that the values leave possible, written like ``axes``.
+    """
+
+    kind: str
+    name: str
+    ranks: tuple[int, ...]
+    there: str
+    shape: tuple[int, ...]
+    axes: Mapping[str, str] | None
+    known_by: Mapping[str, str]
+    otherwise: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The types of a program on a mesh; ``failure`` says why there are none."""
+
+    program: str
+    mesh: str
+    ranks: int
+    types: tuple[InferredType, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def unexplained(self) -> tuple[InferredType, ...]:
+        """Those whose values no layout explains."""
+        return tuple(one for one in self.types if one.axes is None)
+
+
+def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, int]) -> Iterator[InferredType]:
+    """The types of everything that was recorded first under its name, in program order.
+
+    ``ranks``  what every rank recorded, in rank order, with layouts; ``alone`` the same of one rank.
+    ``mesh``   sizes of the axes, outermost first.
+    """
+    grid = Grid.of(mesh)
+    runs = [_Values(run) for run in ranks]
+    one = _Values(alone)
+    aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
+    for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
+        pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
+        if kind == "input":
+            whole = one.of(kind).get(name)
+            layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
+            found = [(tuple(pieces), name, layouts)] if layouts else []
+        else:
+            found = [(group.ranks, group.name, group.layouts) for group in aligned[kind].of(name)]
+        shape = tuple(pieces[min(pieces)].shape)
+        if not found:
+            yield InferredType(kind, name, tuple(pieces), name, shape, None, {})
+        for having, there, layouts in found:
+            raw = {rank: value for rank in having if (value := runs[rank].of("computed").get(name)) is not None}
+            ways = _gradient_ways(raw, grid, one.of("computed").get(there), layouts[0])
+            yield _described(kind, name, having, there, shape, layouts, ways, grid)
+
+
+class _Values:
+    """The first value of every name, by kind."""
+
+    def __init__(self, run: RankRun) -> None:
+        self._values: dict[str, dict[str, torch.Tensor]] = {}
+        for entry in run.entries:
+            if isinstance(entry, Record) and entry.value is not None:
+                self._values.setdefault(entry.key.kind, {}).setdefault(entry.key.name, entry.value)
+        self._keys: list[Key] = [entry.key for entry in run.entries]
+
+    def of(self, kind: str) -> Mapping[str, torch.Tensor]:
+        return self._values.get(kind, {})
+
+    def named(self, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+        return ((key.kind, key.name) for key in self._keys if key.kind in kinds and key.name in self.of(key.kind))
+
+
+def _layouts(pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor) -> Iterator[ObservedLayout]:
+    axes = varying(grid, tuple(pieces))
+    apart = tolerance_of([whole.dtype]) * scale_of(whole, *pieces.values())
+    return observed_layouts(pieces, axes, whole, apart)
+
+
+def _gradient_ways(
+    pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor | None, layout: ObservedLayout
+) -> dict[MeshAxis, set[Way]]:
+    """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank."""
+    ways: dict[MeshAxis, set[Way]] = {}
+    own = {step.axis: step for step in layout.steps}
+    if whole is None or set(pieces) != set(range(len(grid.coordinates))):
+        return ways
+    for candidate in _layouts(pieces, grid, whole):
+        if all(step == own[step.axis] or own[step.axis].way is Way.EQUAL for step in candidate.steps):
+            for step in candidate.steps:
+                if own[step.axis].way is Way.EQUAL:
+                    ways.setdefault(step.axis, set()).add(step.way)
+    return ways
+
+
+def _described(
+    kind: str,
+    name: str,
+    ranks: tuple[int, ...],
+    there: str,
+    shape: tuple[int, ...],
+    layouts: Sequence[ObservedLayout],
+    ways: Mapping[MeshAxis, set[Way]],
+    grid: Grid,
+) -> InferredType:
+    names = {axis: called for called, axis in grid.axes.items()}
+    written: list[dict[str, str]] = []
+    known_by: dict[str, str] = {}
+    for layout in layouts:
+        one: dict[str, str] = {}
+        for step in sorted(layout.steps, key=lambda step: list(names).index(step.axis)):
+            place, how = _place(step, ways.get(step.axis, set()), kind)
+            one[names[step.axis]] = place
+            known_by.setdefault(names[step.axis], how)
+        if one not in written:
+            written.append(one)
+    first, *others = written
+    return InferredType(kind, name, ranks, there, shape, first, known_by, tuple(others))
+
+
+_PIECES = {
+    Way.SHARD: "the ranks' pieces, one after the other, are the whole",
+    Way.STRIDED: "the ranks' pieces, dealt out element by element, are the whole",
+    Way.MERGED: "the ranks' pieces, cut into parts that are joined one by one, are the whole",
+}
+
+
+def _place(step: Along, gradients: set[Way], kind: str) -> tuple[str, str]:
+    """How the type over an axis is written, and how it is known."""
+    match step.way:
+        case Way.SHARD | Way.STRIDED | Way.MERGED:
+            return f"S({step.dim})", _PIECES[step.way]
+        case Way.SUM:
+            return "P", "the ranks' tensors add up to the whole"
+        case Way.MEAN:
+            return 'P("avg")', "the mean of the ranks' tensors is the whole"
+    if kind != "parameter":
+        return "R", "equal on the ranks"
+    if gradients == {Way.EQUAL}:
+        return "I", "equal on the ranks, and so are the gradients that backward computes"
+    if gradients and Way.EQUAL not in gradients:
+        what = "addends" if Way.SUM in gradients else "terms of a mean"
+        return "R", f"equal on the ranks; the gradients that backward computes are {what}"
+    return "R or I", "equal on the ranks; no gradient tells which"
