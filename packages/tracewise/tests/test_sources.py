@@ -115,3 +115,12 @@ def test_tags_tell_ranks_apart(tmp_path):
 def test_a_path_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere: no such file or folder; give a log"):
         open_sources([tmp_path / "nowhere"])
+
+
+def test_a_report_inside_of_a_folder_of_traces_is_no_trace(tmp_path):
+    (tmp_path / "report" / "data").mkdir(parents=True)
+    (tmp_path / "report" / ".tracewise").write_text("made by tracewise\n")
+    (tmp_path / "report" / "data" / "trace.json").write_text('{"traceEvents": []}')
+    (tmp_path / "notes.json").write_text('{"traceEvents": []}')
+    with open_sources([tmp_path]) as sources:
+        assert [file.path.name for file in sources.files] == ["notes.json"]

@@ -7,8 +7,11 @@ from array import array
 import pytest
 
 from tracewise.model.collectives import COMPLETED, STARTED, Message
+from tracewise.ranks.answers import record_dumps
 from tracewise.ranks.collectives import analyse
+from tracewise.read.flight import FlightDump
 
+from .dumps import dump
 from .schedules import EXPECTED, FAULTS, planted
 
 
@@ -140,3 +143,29 @@ def test_times_of_nobody_make_nobody_late():
     for schedule in recording.schedules["0"].values():
         schedule.created = array("q", bytes(8 * 20))
     assert analyse(recording).verdicts == []
+
+
+WRONG = (None, 0, -1, 1 << 70, 1.5, "x", "[99999999999]", [], [[]], {}, {"ranks": [1 << 60]}, True)
+
+
+def recorded(values: list[dict]):
+    dumps = [
+        FlightDump(f"fr_{rank}", rank, "2.10", True, value["pg_config"], {}, value["entries"])
+        for rank, value in enumerate(values)
+    ]
+    return record_dumps(dumps)
+
+
+@pytest.mark.parametrize("name", [*dump(1, "none")["entries"][0], "pg_config"])
+def test_a_field_of_any_type_costs_at_most_its_own_entry(name):
+    for wrong in WRONG:
+        values = [dump(rank, "none") for rank in range(4)]
+        if name == "pg_config":
+            values[1]["pg_config"] = {"0": wrong, "": wrong}
+        else:
+            values[1]["entries"][-1][name] = wrong
+        recording = recorded(values)
+        answer = analyse(recording)
+        assert sum(len(s) for of_group in recording.schedules.values() for s in of_group.values()) >= 41
+        # What was lost is said, or what is wrong with the call.
+        assert answer.compared == 42 or not answer.is_whole or answer.verdicts

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tracewise.model.entities import Run
 
+MAX_RANKS = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -49,4 +51,6 @@ def find_parts(run: Run) -> list[Part]:
 
 def missing_ranks(numbers: set[int], world_size: int = 0) -> list[int]:
     """The ranks below the highest known one, or below the size of the world, that left nothing."""
-    return sorted(set(range(max(world_size, max(numbers, default=-1) + 1))) - numbers)
+    size = max(world_size, max(numbers, default=-1) + 1)
+    # A damaged number must not make a list of millions.
+    return sorted(set(range(size)) - numbers) if size <= MAX_RANKS else []

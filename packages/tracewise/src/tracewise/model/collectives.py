@@ -18,6 +18,7 @@ from tracewise.read.health import Health
 SCHEDULED, STARTED, COMPLETED = 0, 1, 2
 STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 WORLD_NAME = "default_pg"
+MAX_RANKS = 1 << 20
 # Names of one operation in the recorder, the profiler and the functional operators.
 OPERATIONS = {
     "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce", "all_reduce_coalesced": "all_reduce",
@@ -272,8 +273,9 @@ def _ranks(value: Any) -> list[int]:
     """``[0, 1]``, which the recorder writes as a text."""
     if isinstance(value, str):
         parts = value.strip("[] ").split(",")
-        return [int(part) for part in parts if part.strip().isdigit() and len(part) < 12]
-    return [rank for rank in value if type(rank) is int] if isinstance(value, list) else []
+        value = [int(part) for part in parts if part.strip().isdecimal() and len(part) < 12]
+    ranks = value if isinstance(value, list) else []
+    return [rank for rank in ranks if type(rank) is int and 0 <= rank < MAX_RANKS]
 
 
 def _user_frame(frames: Any) -> Frame | None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracewise.model.collectives import DTYPES, Kind, Recording, operation
+from tracewise.model.collectives import DTYPES, MAX_RANKS, Kind, Recording, operation
 from tracewise.read.archive import InputError
 from tracewise.read.kineto import ProfilerTrace
 
@@ -137,7 +137,7 @@ def _keep(calls: dict[str, list[_Call]], trace: ProfilerTrace, event: dict[str, 
 def _add_groups(recording: Recording, trace: ProfilerTrace) -> None:
     config = trace.distributed.get("pg_config")
     size = trace.distributed.get("world_size")
-    recording.world_size = max(recording.world_size, size if type(size) is int and size < 1 << 20 else 0)
+    recording.world_size = max(recording.world_size, size if type(size) is int and size <= MAX_RANKS else 0)
     for entry in config if isinstance(config, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("pg_name"), str):
             group = recording.group(entry["pg_name"])

@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracewise.find.inventory import missing_ranks
 from tracewise.model.collectives import COMPLETED, Group, Kind, Recording, Schedule
 from tracewise.model.entities import Frame
 from tracewise.ranks.explanation import Explanation, explain
@@ -106,7 +107,7 @@ class _Party:
 def analyse(recording: Recording) -> CollectiveAnswer:
     """All verdicts over all groups, the headline first."""
     answer = CollectiveAnswer(recording)
-    lost = sorted(set(range(recording.world_size)) - recording.ranks)
+    lost = missing_ranks(recording.ranks, recording.world_size)
     if lost:
         answer.notes.append(f"No file of {ranks_text(lost)}; the verdict is about the others.")
     answer.skews_ns = skews(recording)

@@ -21,6 +21,7 @@ from tracewise.read.health import Health
 from tracewise.read.prefix import HEAD_START, find_prefix, without_prefix
 
 SNIFF_BYTES = 1 << 20
+REPORT_MARKER = ".tracewise"
 RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,9})")
 ROTATION = re.compile(r"^(?P<stem>.+?)\.(?P<number>\d{1,4})$")
 
@@ -95,7 +96,13 @@ def _expanded(given: str, sources: Sources) -> Iterator[tuple[Path, str]]:
         return
     path = Path(given)
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size)
+        # Reports that tracewise wrote hold tables and timelines that would pass for traces.
+        reports = {marker.parent for marker in path.rglob(REPORT_MARKER)} - {path}
+        found = sorted(
+            p
+            for p in path.rglob("*")
+            if p.is_file() and not p.is_symlink() and p.stat().st_size and reports.isdisjoint(p.parents)
+        )
         yield from ((p, str(p)) for p in found)
     elif path.is_file():
         yield path, given
