@@ -17,6 +17,8 @@ from shardwise.checker import typecheck
 from shardwise.worlds.fake import fake_world
 
 PACKAGE = Path(shardwise.__file__).parent
+DEVICES = PACKAGE / "host"
+"""Left out: the imagined devices, which see every call of a script beside the checker."""
 
 
 def files_entered(call: Callable[[], object]) -> list[str]:
@@ -26,7 +28,7 @@ def files_entered(call: Callable[[], object]) -> list[str]:
     def profile(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(PACKAGE):
+            if path.is_relative_to(PACKAGE) and not path.is_relative_to(DEVICES):
                 entered.setdefault(path.relative_to(PACKAGE).as_posix())
 
     sys.setprofile(profile)
@@ -57,6 +59,13 @@ def ways() -> dict[str, list[str]]:
             }
 
 
+def table() -> str:
+    """The ways as Markdown, a line each."""
+    return "\n".join(
+        f"**{name}**: {len(files)} files\n\n" + "".join(f"    {file}\n" for file in files)
+        for name, files in ways().items()
+    )
+
+
 if __name__ == "__main__":
-    for name, files in ways().items():
-        sys.stdout.write(f"{name}: {len(files)} files\n" + "".join(f"  {file}\n" for file in files))
+    sys.stdout.write(table())
