@@ -8,6 +8,7 @@ The mode goes below the checker's, which therefore judges each call before it is
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from shardwise.interop.tagging import set_tag, tag_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     MODULE_OF_FACTORIES,
+    RUN_BACKWARD,
     factories,
     fake_tensor_mode,
     forget_fakes,
@@ -61,8 +63,23 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
         for owner, name, value in _replacements(target, local_rank, local_size):
             stack.enter_context(patched(owner, name, value))
         stack.enter_context(patched(torch.utils, "swap_tensors", _swap_fakes(redirect, torch.utils.swap_tensors)))
+        owner, name = RUN_BACKWARD.owner(), RUN_BACKWARD.attribute
+        stack.enter_context(patched(owner, name, _redirected_backward(redirect, vars(owner)[name])))
         stack.enter_context(redirect)
         yield
+
+
+def _redirected_backward(redirect: Redirect, run: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward pass with ``redirect`` on: torch takes it off for the call of ``backward``, and what the backward of
+    a Python function makes would be made where it says.
+    """
+
+    @functools.wraps(run)
+    def run_backward(*args: Any, **options: Any) -> Any:
+        with redirect:
+            return run(*args, **options)
+
+    return run_backward
 
 
 def is_accelerator(device: object) -> bool:
@@ -128,6 +145,11 @@ def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> o
     )
 
 
+def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+    """``x.type(...)``: a tensor type of an accelerator is that of the CPU."""
+    return func(*(a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args), **kwargs)
+
+
 def _parse(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
     """What ``module.to(...)`` makes of its arguments."""
     first, *rest = args or (None,)
@@ -174,7 +196,7 @@ def _stand_in(func: Any, x: torch.Tensor, args: Any) -> object:
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.to: _move,
-    torch.Tensor.type: _move,
+    torch.Tensor.type: _retype,
     torch.Tensor.cuda: _to_accelerator,
     torch.Tensor.pin_memory: _stay,
     parse_to: _parse,
@@ -199,6 +221,9 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     """Owner, name and stand-in of everything that a function mode does not see."""
     for name, value in cuda_stand_ins(local_rank, local_size).items():
         yield torch.cuda, name, value
+    for name, value in cuda_stand_ins(local_rank, local_size).items():
+        if name in vars(torch.cuda.random):
+            yield torch.cuda.random, name, value
     for name, value in accelerator_stand_ins(local_rank, local_size).items():
         yield torch.accelerator, name, value
     yield torch, "set_default_device", lambda device: None
