@@ -69,6 +69,28 @@ class TorchrunJob:
         }
 
 
+class Membership:
+    """Whether the script has joined the job: its process group may be there before."""
+
+    def __init__(self, joined: bool) -> None:
+        self.joined = joined
+
+    def joining(self, original: Callable[..., object]) -> Callable[..., object]:
+        """``original``, after which the script has joined."""
+
+        @functools.wraps(original)
+        def join(*args: object, **options: object) -> object:
+            made = original(*args, **options)
+            self.joined = True
+            return made
+
+        return join
+
+    def is_initialized(self, original: Callable[[], bool]) -> Callable[[], bool]:
+        """``dist.is_initialized`` as the script finds it."""
+        return lambda: self.joined and original()
+
+
 def init_process_group_of(
     world: TorchrunJob, original: Callable[..., None], *, backend: str, joined: bool
 ) -> Callable[..., None]:

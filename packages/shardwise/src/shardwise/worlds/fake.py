@@ -19,7 +19,7 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
+from shardwise.host.torchrun import Membership, TorchrunJob, init_device_mesh_of, init_process_group_of
 from shardwise.interop.torch_compat import (
     communication_hooks,
     default_backend_everywhere,
@@ -62,12 +62,14 @@ def fake_world(
         stack.enter_context(default_backend_everywhere())
         if joined:
             dist.init_process_group("fake", world_size=world.size, rank=world.rank)
-        init = init_process_group_of(world, dist.init_process_group, backend="fake", joined=joined)
+        membership = Membership(joined=False)
+        stack.enter_context(patched(dist, "is_initialized", membership.is_initialized(dist.is_initialized)))
+        init = membership.joining(init_process_group_of(world, dist.init_process_group, backend="fake", joined=joined))
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
         for module in (dist, device_mesh):
             mesh = init_device_mesh_of(world, module.init_device_mesh, on_mesh)
-            stack.enter_context(patched(module, "init_device_mesh", mesh))
+            stack.enter_context(patched(module, "init_device_mesh", membership.joining(mesh)))
         stack.enter_context(patched(dist, "TCPStore", _store))
         for name in ("broadcast_object_list", "scatter_object_list"):
             replacement = _object_collective(world, name, getattr(dist, name))

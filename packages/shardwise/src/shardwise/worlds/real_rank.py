@@ -19,7 +19,7 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import TorchrunJob, init_device_mesh_of, init_process_group_of
+from shardwise.host.torchrun import Membership, TorchrunJob, init_device_mesh_of, init_process_group_of
 from shardwise.interop.torch_compat import default_backend_everywhere, is_part_of_mesh, mesh_of_one_rank
 
 
@@ -39,29 +39,16 @@ def real_world(
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
         stack.enter_context(default_backend_everywhere())
-        is_initialized = dist.is_initialized
-
-        def noting(original: Callable[..., Any]) -> Callable[..., Any]:
-            """``original``, after which the script has joined."""
-
-            @functools.wraps(original)
-            def join(*args: Any, **options: Any) -> Any:
-                nonlocal joined
-                made = original(*args, **options)
-                joined = True
-                return made
-
-            return join
-
-        stack.enter_context(patched(dist, "is_initialized", lambda: joined and is_initialized()))
-        init = noting(init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True))
+        membership = Membership(joined)
+        stack.enter_context(patched(dist, "is_initialized", membership.is_initialized(dist.is_initialized)))
+        init = membership.joining(init_process_group_of(world, dist.init_process_group, backend="gloo", joined=True))
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
         for owner in (dist, device_mesh):
             mesh = owner.init_device_mesh
             if world.size > 1:
                 mesh = init_device_mesh_of(world, mesh, lambda: None)
-            stack.enter_context(patched(owner, "init_device_mesh", noting(mesh)))
+            stack.enter_context(patched(owner, "init_device_mesh", membership.joining(mesh)))
         kind = device_mesh.DeviceMesh
         stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
         stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))
