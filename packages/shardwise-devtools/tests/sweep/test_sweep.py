@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import random
 import signal
 import time
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +58,19 @@ def test_the_book_tells_no_lie(name):
     tally = tallies()[name]
     assert tally.cases > 0
     assert [str(note) for note in tally.wrong] == []
+
+
+REPORT = {op["name"]: op for op in json.loads((Path(__file__).parents[4] / "docs/coverage.json").read_text())["ops"]}
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_committed_report_has_the_figures_that_are_measured_now(name):
+    tally, reported = tallies()[name], REPORT[name]
+    assert tally.cases == reported["cases"]
+    for ruleset in ("global", "local"):
+        missing = sum(gap["count"] for gap in reported["missing"] if gap["ruleset"] == ruleset)
+        assert tally.covered[ruleset] == reported["covered"][ruleset], "run `make sweep`"
+        assert sum(note.ruleset == ruleset for note in tally.missing) == missing, "run `make sweep`"
 
 
 def test_the_book_knows_nearly_all_of_the_fast_part():
