@@ -80,23 +80,43 @@ def checking_session() -> CheckSession | None:
     return session if seen else None
 
 
+CALM = 3
+"""After so many searches in which a module had no other names than before, it is searched no more."""
+
 _lengths: dict[str, int] = {}
 """How many names a module had when it was last searched."""
+_calm: dict[str, int] = {}
+"""The modules that are still searched, with the number of searches in which they had no other names."""
+_known: set[str] = set()
+"""All modules that have been looked at."""
 _holders: dict[tuple[str, str], Callable[..., Any]] = {}
 """By module and name, the functions that are replaced everywhere."""
+_wanted: dict[int, Callable[..., Any]] = {}
 
 
 def _held(
     functions: Mapping[Callable[..., object], object],
 ) -> Iterator[tuple[dict[str, object], str, Callable[..., object]]]:
-    """Every name under which a module has one of ``functions``. A module is searched again when it has other names."""
+    """Every name under which a module has one of ``functions``.
+
+    A process has thousands of modules and starts a check often, so a module that has come to rest is left out.
+    """
     wanted = {id(function): function for function in functions}
-    if not wanted.keys() <= _searched:
-        _searched.update(wanted)
+    if not wanted.keys() <= _wanted.keys():
         _wanted.update(wanted)
+        _known.clear()
         _lengths.clear()
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and _lengths.get(name) != len(vars(module)):
+    if len(sys.modules) != len(_known):
+        _calm.update(dict.fromkeys(sys.modules.keys() - _known, 0))
+        _known.clear()
+        _known.update(sys.modules)
+    for name, calm in list(_calm.items()):
+        module = sys.modules.get(name)
+        if not isinstance(module, ModuleType) or (calm >= CALM and name != "__main__"):
+            del _calm[name]
+        elif _lengths.get(name) == len(vars(module)):
+            _calm[name] = calm + 1
+        else:
             _lengths[name] = len(vars(module))
             for key, value in list(vars(module).items()):
                 if id(value) in _wanted:
@@ -105,7 +125,3 @@ def _held(
         namespace = vars(sys.modules[name]) if name in sys.modules else {}
         if id(function) in wanted and namespace.get(key) is function:
             yield namespace, key, function
-
-
-_wanted: dict[int, Callable[..., Any]] = {}
-_searched: set[int] = set()
