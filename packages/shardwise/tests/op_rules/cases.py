@@ -6,6 +6,7 @@ order fails its case.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,3 +202,13 @@ def case(
     **kwargs: Any,
 ) -> Case:
     return Case(op, fn, args, kwargs, note, differentiable, sharded)
+
+
+def by_name(name: str) -> Callable[..., Any]:
+    """A function of ``torch.masked`` as programs call it: while a check runs, another stands under its name."""
+
+    @functools.wraps(getattr(torch.masked, name))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(torch.masked, name)(*args, **kwargs)
+
+    return call

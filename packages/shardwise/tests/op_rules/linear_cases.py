@@ -7,8 +7,8 @@ import copy
 import torch
 import torch.nn.functional as F
 
+from .cases import by_name, complexes, fixed, index, mask, positive, real, unit
 from .cases import case as c
-from .cases import complexes, fixed, index, mask, positive, real, unit
 
 Tensor = torch.Tensor
 A = real(2, 3)
@@ -147,11 +147,11 @@ REDUCTION = [
     c("diff", torch.diff, A),
     c("diff", torch.diff, A, prepend=real(2, 1)),
     c("diff", torch.diff, A, append=real(2, 1), n=2),
-    c("masked.sum", torch.masked.sum, A, 1, mask=mask(2, 3)),
-    c("masked.sum", torch.masked.sum, A, dtype=torch.int64, differentiable=False),
-    c("masked.mean", torch.masked.mean, A, 1, mask=mask(3)),
-    c("masked.mean", torch.masked.mean, A),
-    c("masked.cumsum", torch.masked.cumsum, A, 0, mask=mask(2, 3)),
+    c("masked.sum", by_name("sum"), A, 1, mask=mask(2, 3)),
+    c("masked.sum", by_name("sum"), A, dtype=torch.int64, differentiable=False),
+    c("masked.mean", by_name("mean"), A, 1, mask=mask(3)),
+    c("masked.mean", by_name("mean"), A),
+    c("masked.cumsum", by_name("cumsum"), A, 0, mask=mask(2, 3)),
     c("gradient", torch.gradient, A, dim=1),
     c("gradient", torch.gradient, A, spacing=[positive(3)], dim=1),
     c("bincount", torch.bincount, index(3, 5), real(5), 3, differentiable=False),
