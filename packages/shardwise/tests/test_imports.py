@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import shardwise
+import shardwise_devtools
 
 PACKAGE = Path(shardwise.__file__).parent
 LEVELS = (
@@ -36,6 +37,7 @@ CHECKER_ORDER = (
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
+DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 
 
@@ -232,6 +234,11 @@ def test_imports_point_left(module):
 @pytest.mark.parametrize("module", [m for m in MODULES if not f"{m}.".startswith(f"{PRIVATE_TORCH_ALLOWED}.")])
 def test_private_torch_names_stay_in_torch_compat(module):
     assert private_torch_names(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("path", sorted(DEVTOOLS.rglob("*.py")), ids=lambda path: path.relative_to(DEVTOOLS).as_posix())
+def test_the_developer_tools_use_no_private_torch_names(path):
+    assert private_torch_names(path.stem, path.read_text()) == []
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if not f"{m}.".startswith(f"{PRIVATE_TORCH_ALLOWED}.")])

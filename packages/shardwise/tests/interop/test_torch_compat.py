@@ -84,6 +84,14 @@ def test_operators_of_torch_ops():
     assert torch_compat.parse_to("cpu", torch.float16)[:2] == (torch.device("cpu"), torch.float16)
 
 
+def test_operators_of_aten_with_their_overloads():
+    adding = torch_compat.aten_overloads()["add"]
+    assert torch.ops.aten.add.Tensor in adding
+    schema = torch_compat.schema_of(torch.ops.aten.add.Tensor)
+    assert [argument.name for argument in schema.arguments] == ["self", "other", "alpha"]
+    assert schema.overload_name == "Tensor"
+
+
 def test_the_memory_of_tensors():
     x = torch.zeros(4, 4)
     assert torch_compat.base_of(x[0]) is x

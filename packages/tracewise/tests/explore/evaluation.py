@@ -103,7 +103,7 @@ def measure(rows: list[Row], wanted: Measure, weight: str = "") -> Any:
         case Aggregate.STDDEV:
             return statistics.stdev(found) if len(found) > 1 else None
         case other:
-            raise NotImplementedError(other)
+            raise AssertionError(f"no answer for the measure {other}")
 
 
 def _quantile(values: list[float], share: float) -> float:

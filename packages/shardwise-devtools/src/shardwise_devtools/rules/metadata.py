@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch.overrides import get_overridable_functions
-from torch.testing._internal.common_methods_invocations import op_db
+
+from shardwise.interop.torch_compat import aten_overloads, op_database, schema_of
 
 _PREFIXES = ("linalg", "fft", "special")
 _FACTORY = {"out", "layout", "device", "pin_memory", "generator", "requires_grad"}
@@ -72,18 +74,16 @@ def metadata() -> Metadata:
     )
 
 
-def _schemas() -> dict[str, list[torch._ops.OpOverload]]:
+def _schemas() -> dict[str, list[Any]]:
     """The overloads of every operator that takes a tensor and gives its result back."""
-    found: dict[str, list[torch._ops.OpOverload]] = defaultdict(list)
-    names = {schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::")}
-    for name in sorted(name.removeprefix("aten::") for name in names):
+    found: dict[str, list[Any]] = defaultdict(list)
+    for name, overloads in aten_overloads().items():
         if name.startswith(_UNUSED) or name.endswith(("_backward", "_out")) or not _is_called(_canonical(name)):
             continue
-        packet = getattr(torch.ops.aten, name)
-        for overload in packet.overloads():
-            operator = getattr(packet, overload)
-            arguments = operator._schema.arguments
-            if overload.endswith("out") or not any("Tensor" in str(one.type) for one in arguments):
+        for operator in overloads:
+            schema = schema_of(operator)
+            arguments = schema.arguments
+            if schema.overload_name.endswith("out") or not any("Tensor" in str(one.type) for one in arguments):
                 continue
             found[_canonical(name)].append(operator)
     # An in-place form is the plain operator, written into its operand.
@@ -102,12 +102,12 @@ def _canonical(name: str) -> str:
     return f"{head}.{tail}" if head in _PREFIXES and tail else name
 
 
-def _positional(overloads: list[torch._ops.OpOverload]) -> tuple[str, ...]:
+def _positional(overloads: list[Any]) -> tuple[str, ...]:
     """Of the overload with the most positional parameters, with those that go by keyword only behind them."""
     listed = [
-        [argument for argument in overload._schema.arguments if argument.name not in _FACTORY]
-        for overload in overloads
-        if "Dimname" not in str(overload._schema)
+        [argument for argument in schema.arguments if argument.name not in _FACTORY]
+        for schema in map(schema_of, overloads)
+        if "Dimname" not in str(schema)
     ]
     longest = max(listed, key=lambda one: (sum(not argument.kwarg_only for argument in one), len(one)), default=[])
     return _with_input(argument.name for argument in sorted(longest, key=lambda one: one.kwarg_only))
@@ -129,8 +129,8 @@ def _python(space: ModuleType) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name, _with_input(one.name for one in parameters if one.name not in _FACTORY)
 
 
-def _is_view(operator: torch._ops.OpOverload) -> bool:
-    arguments, returns = operator._schema.arguments, operator._schema.returns
+def _is_view(operator: Any) -> bool:
+    arguments, returns = schema_of(operator).arguments, schema_of(operator).returns
     if not arguments or not returns or arguments[0].alias_info is None or returns[0].alias_info is None:
         return False
     return not arguments[0].alias_info.is_write
@@ -139,8 +139,9 @@ def _is_view(operator: torch._ops.OpOverload) -> bool:
 def _aliases() -> dict[str, tuple[str, ...]]:
     """Further names of operators, as the op database lists them, by the operator's own name."""
     found: dict[str, set[str]] = defaultdict(set)
-    own = {_plain(entry.name) for entry in op_db}
-    for entry in op_db:
+    database = op_database()
+    own = {_plain(entry.name) for entry in database}
+    for entry in database:
         found[_plain(entry.name)] |= {_plain(alias.name) for alias in entry.aliases} - own
     return {name: tuple(sorted(names)) for name, names in sorted(found.items()) if names}
 

@@ -86,7 +86,10 @@ class Unpacker:
                 try:
                     with archive.open(info) as member:
                         yield from self._member(member, f"{name}/{info.filename}")
-                except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+                except (
+                    zipfile.BadZipFile,
+                    RuntimeError,
+                ) as error:  # encrypted, or packed in a way unknown here
                     self.health.note("compressed", f"{name}/{info.filename}", 0, str(error).encode())
 
     def _tar(self, path: Path, name: str) -> Iterator[tuple[str, Path]]:

@@ -72,12 +72,14 @@ from .op_names import WAITS as WAITS
 from .op_names import HigherOrderOperator as HigherOrderOperator
 from .op_names import OpOverload as OpOverload
 from .op_names import OpOverloadPacket as OpOverloadPacket
+from .op_names import aten_overloads as aten_overloads
 from .op_names import factories as factories
 from .op_names import functional_collectives as functional_collectives
 from .op_names import operator_parameters as operator_parameters
 from .op_names import parse_to as parse_to
 from .op_names import qualified_name as qualified_name
 from .op_names import schema_name as schema_name
+from .op_names import schema_of as schema_of
 from .pytree import tree_leaves as tree_leaves
 from .pytree import tree_map as tree_map
 from .pytree import tree_match as tree_match

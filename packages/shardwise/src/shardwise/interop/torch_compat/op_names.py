@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .registry import constant, declare, private
 
 OpOverload: Any = constant(
@@ -48,6 +50,24 @@ METHODS_OF_TORCH = "_VariableFunctions"
 """The class whose methods the functions in ``torch`` are that C++ makes."""
 WAITS = ("wait_tensor", "_wrap_tensor_autograd")
 """The functional operators that wait for a collective or wrap what will."""
+
+
+@private(
+    "torch._C._jit_get_all_schemas",
+    lost="the lists that op rules are made with (make rules)",
+    tier=2,
+)
+def aten_overloads() -> dict[str, list[Any]]:
+    """Every operator of ``torch.ops.aten`` with its overloads, by name."""
+    schemas = torch._C._jit_get_all_schemas()
+    names = {schema.name.removeprefix("aten::") for schema in schemas if schema.name.startswith("aten::")}
+    packets = {name: getattr(torch.ops.aten, name) for name in sorted(names)}
+    return {name: [getattr(packet, overload) for overload in packet.overloads()] for name, packet in packets.items()}
+
+
+def schema_of(overload: Any) -> Any:
+    """The schema of one overload: its arguments and results, with their types and what they share memory with."""
+    return overload._schema
 
 
 @private(
