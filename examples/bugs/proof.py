@@ -23,7 +23,7 @@ from programs import INNER, OUTER, PROGRAMS, Program
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.interop.recording import heard_by
+from shardwise.interop.running.recording import heard_by
 from shardwise.worlds.world import CollectiveMismatch, Deadlock, InProcessWorld, run_processes
 
 RANKS = OUTER * INNER

@@ -35,6 +35,12 @@ CHECKER_ORDER = (
     *("functions", "control_flow", "dispatch", "mode", "patching", "scopes"),
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
+INTEROP_ORDER = (
+    *("torch_call", "torch_compat", "tensors", "running", "calls", "autograd", "communication", "annotations"),
+    "alias",
+)
+"""Those of interop/, from what only names torch to what a program says."""
+ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER}
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent
@@ -83,8 +89,8 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
         there = room_of(name)
         if there and there != here and LEVEL_OF[there] >= LEVEL_OF[here]:
             errors.append(f"{module}:{line} imports {name}, but {there} is not left of {here}")
-        if there == here == "checker":
-            errors.extend(wrong_way_in_checker(module, line, name))
+        if there == here and here in ORDERS:
+            errors.extend(wrong_way_inside(module, line, name))
         if (
             not there
             and name != "shardwise._public_names.public_names"
@@ -95,21 +101,21 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
     return errors
 
 
-def part_of_checker(name: str) -> str:
-    """The folder or module of checker/ that a dotted name lies in; empty for its door."""
-    part = (name.split(".") + [""])[2]
-    return part if part in CHECKER_ORDER else ""
+def part_of(name: str) -> str:
+    """The folder or module, of a room that has an order inside, that a dotted name lies in; empty for its door."""
+    room, part = ([*name.split("."), "", ""])[1:3]
+    return part if part in ORDERS.get(room, ()) else ""
 
 
-def wrong_way_in_checker(module: str, line: int, name: str) -> list[str]:
-    """The import of ``name`` by ``module``, both in checker/, if it does not point left in ``CHECKER_ORDER``."""
-    here, there = part_of_checker(module), part_of_checker(name)
+def wrong_way_inside(module: str, line: int, name: str) -> list[str]:
+    """The import of ``name`` by ``module``, both of one room, if it does not point left in the order of the room."""
+    room, here, there = room_of(module), part_of(module), part_of(name)
     if not here or here == there:
         return []
     if not there:
-        return [f"{module}:{line} imports {name} from the door of checker/; import it from its own folder"]
-    if CHECKER_ORDER.index(there) > CHECKER_ORDER.index(here):
-        return [f"{module}:{line} imports {name}, but checker/{there} is not left of checker/{here}"]
+        return [f"{module}:{line} imports {name} from the door of {room}/; import it from its own folder"]
+    if ORDERS[room].index(there) > ORDERS[room].index(here):
+        return [f"{module}:{line} imports {name}, but {room}/{there} is not left of {room}/{here}"]
     return []
 
 
@@ -293,9 +299,10 @@ def test_nothing_in_the_wheel_knows_the_developer_tools():
     assert [module for module, path in MODULES.items() if "shardwise_devtools" in path.read_text()] == []
 
 
-def test_every_part_of_the_checker_has_its_place_in_the_order():
-    parts = {path.stem for path in (PACKAGE / "checker").iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert parts - {"__init__", "__pycache__"} == set(CHECKER_ORDER)
+@pytest.mark.parametrize("room", ORDERS)
+def test_every_part_of_an_ordered_room_has_its_place(room):
+    parts = {path.stem for path in (PACKAGE / room).iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - {"__init__", "__pycache__"} == set(ORDERS[room])
 
 
 def test_every_module_lies_in_a_room():
@@ -335,7 +342,7 @@ def test_torch_free_rooms_load_without_torch():
     [
         ("shardwise.types.planted", "from shardwise.mesh.axis import MeshAxis"),
         ("shardwise.types.planted", "def f():\n    from ..mesh import axis"),
-        ("shardwise.op_rules.planted", "import shardwise.interop.tagging"),
+        ("shardwise.op_rules.planted", "import shardwise.interop.tensors.tagging"),
         ("shardwise.checker.planted", "from shardwise.worlds import fake"),
         ("shardwise.mesh.planted", "if TYPE_CHECKING:\n    from shardwise.checker.mode import Mode"),
         ("shardwise.collectives.planted", "from shardwise import R"),
@@ -345,6 +352,8 @@ def test_torch_free_rooms_load_without_torch():
         ("shardwise.checker.mode", "from .scopes.activation import typecheck"),
         ("shardwise.checker.patching.planted", "from shardwise.checker.scopes import regions"),
         ("shardwise.checker.functions.planted", "from shardwise.checker import typecheck"),
+        ("shardwise.interop.tensors.planted", "from ..calls.tracing import trace"),
+        ("shardwise.interop.torch_compat.planted", "from shardwise.interop.tensors.tagging import type_of"),
     ],
 )
 def test_a_planted_import_against_the_arrows_is_found(module, source):

@@ -1,5 +1,7 @@
 """The public names of ``shardwise.rules``, typed; the module reads this file to know where each is defined."""
 
+from shardwise.interop.autograd.forward_args import bind_forward_args as bind_forward_args
+
 from .checker.typing_rules.ndim import NdimWithSpmdType as NdimWithSpmdType
 from .checker.typing_rules.operators import all_gather as all_gather
 from .checker.typing_rules.operators import all_reduce as all_reduce
@@ -13,5 +15,4 @@ from .checker.typing_rules.operators import reinterpret as reinterpret
 from .checker.typing_rules.protocol import hook_kwargs as hook_kwargs
 from .checker.typing_rules.protocol import hook_shape as hook_shape
 from .checker.typing_rules.protocol import run_typecheck as run_typecheck
-from .interop.forward_args import bind_forward_args as bind_forward_args
 from .op_rules.custom_rules import register_rule as register_rule

@@ -1,5 +1,11 @@
 """The public names of ``shardwise.runtime``, typed; the module reads this file to know where each is defined."""
 
+from shardwise.interop.annotations.scalar import Scalar as Scalar
+from shardwise.interop.calls.tracebacks import traceback_filtering as traceback_filtering
+from shardwise.interop.calls.tracing import trace as trace
+from shardwise.interop.running.session import TYPE_CHECKING as TYPE_CHECKING
+from shardwise.interop.running.session import is_type_checking as is_type_checking
+
 from .collectives.annotate import assert_local_type as assert_local_type
 from .collectives.annotate import assert_local_type_like as assert_local_type_like
 from .collectives.annotate import assert_type as assert_type
@@ -15,8 +21,3 @@ from .collectives.queries import maybe_get_axis_local_type as maybe_get_axis_loc
 from .collectives.queries import reveal_type as reveal_type
 from .collectives.queries import typeof as typeof
 from .collectives.remesh import reinterpret_mesh as reinterpret_mesh
-from .interop.scalar import Scalar as Scalar
-from .interop.session import TYPE_CHECKING as TYPE_CHECKING
-from .interop.session import is_type_checking as is_type_checking
-from .interop.tracebacks import traceback_filtering as traceback_filtering
-from .interop.tracing import trace as trace

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, V, rules
-from shardwise.interop.typing_rule_run import TypingRuleRun, running
+from shardwise.interop.running.typing_rule_run import TypingRuleRun, running
 
 LETTERS = {"R": R, "I": I, "V": V, "P": P}
 

@@ -12,7 +12,7 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
-from shardwise.interop.gradients import gradient_type, undischarged
+from shardwise.interop.autograd.gradients import gradient_type, undischarged
 
 from .helpers import make, place, refused
 

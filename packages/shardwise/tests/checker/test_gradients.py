@@ -16,7 +16,7 @@ from shardwise.checker import typecheck
 from shardwise.checker.gradients.gradient_types import dual
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.interop.gradients import gradient_type, undischarged
+from shardwise.interop.autograd.gradients import gradient_type, undischarged
 from shardwise.worlds.world import run_processes
 
 from .helpers import make, place, refused

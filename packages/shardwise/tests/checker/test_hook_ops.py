@@ -10,7 +10,7 @@ import torch
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, SpmdTypeError, V, rules
 from shardwise.checker import typecheck
-from shardwise.interop.typing_rule_run import TypingRuleRun, running
+from shardwise.interop.running.typing_rule_run import TypingRuleRun, running
 
 from .helpers import make, place, refused
 from .hook_helpers import LETTERS, declared, in_mode, stand_in

@@ -15,7 +15,7 @@ from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.interop.gradients import undischarged
+from shardwise.interop.autograd.gradients import undischarged
 
 from .helpers import make, place, refused
 

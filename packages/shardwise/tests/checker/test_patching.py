@@ -14,7 +14,7 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.text import render_result
-from shardwise.interop.session import SpmdTypeWarning
+from shardwise.interop.running.session import SpmdTypeWarning
 from shardwise.interop.torch_compat import MissingName, PatchPoint
 
 GONE = PatchPoint("torch._functorch.vmap._gone")

@@ -13,8 +13,8 @@ from shardwise.collectives.annotate import (
     reinterpret_no_grad,
 )
 from shardwise.collectives.queries import get_local_type, has_local_type
-from shardwise.interop import session
-from shardwise.interop.tagging import set_type, type_of
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError, SpmdValueError

@@ -13,9 +13,9 @@ from shardwise.collectives.queries import (
     reveal_type,
     typeof,
 )
-from shardwise.interop import session
-from shardwise.interop.scalar import Scalar
-from shardwise.interop.tagging import set_type
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError

@@ -6,8 +6,8 @@ import torch
 from shardwise.collectives.annotate import assert_type
 from shardwise.collectives.queries import has_local_type, typeof
 from shardwise.collectives.remesh import reinterpret_mesh
-from shardwise.interop import session
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError

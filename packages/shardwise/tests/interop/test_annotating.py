@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.interop import annotating
-from shardwise.interop.annotating import asserted_type, overrule, refine
+from shardwise.interop.annotations import annotating
+from shardwise.interop.annotations.annotating import asserted_type, overrule, refine
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.errors import SpmdTypeError

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise import MeshAxis, P, R, S, SpmdTypeError, V, all_gather, all_reduce, convert, set_current_mesh, set_dist
-from shardwise.interop import backend, process_groups
-from shardwise.interop.process_groups import communicator, resolve_group
+from shardwise.interop.communication import backend, process_groups
+from shardwise.interop.communication.process_groups import communicator, resolve_group
 from shardwise.interop.torch_compat import fake_world
 
 

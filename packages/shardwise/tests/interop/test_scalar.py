@@ -7,9 +7,9 @@ import pickle
 import pytest
 import torch
 
-from shardwise.interop import session
-from shardwise.interop.scalar import Scalar
-from shardwise.interop.tagging import type_of
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import I, P, R, S, V

@@ -11,8 +11,8 @@ import torch
 from shardwise.collectives.annotate import assert_type, mutate_type, reinterpret_no_grad
 from shardwise.collectives.queries import reveal_type
 from shardwise.collectives.remesh import reinterpret_mesh
-from shardwise.interop import session
-from shardwise.interop.session import TYPE_CHECKING, is_type_checking
+from shardwise.interop.running import session
+from shardwise.interop.running.session import TYPE_CHECKING, is_type_checking
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import I, P, R, S, V
 
@@ -107,7 +107,7 @@ def test_compiling_while_checking_is_like_not_checking(check):
 PROGRAM = """
 import torch, shardwise
 from shardwise import MeshAxis, P, R
-from shardwise.interop import session
+from shardwise.interop.running import session
 x = torch.zeros(2)
 assert shardwise.assert_type(x, {"anything": P}) is x
 shardwise.reveal_type(x)

@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from shardwise.interop.tagging import ATTRIBUTE, Origin, Tag, alias, set_tag, set_type, tag_of, type_of, typed_shape
+from shardwise.interop.tensors.tagging import (
+    ATTRIBUTE,
+    Origin,
+    Tag,
+    alias,
+    set_tag,
+    set_type,
+    tag_of,
+    type_of,
+    typed_shape,
+)
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec

@@ -99,6 +99,8 @@ def test_the_memory_of_tensors():
     assert torch_compat.same_memory(x, x.detach())
     assert not torch_compat.same_memory(x, x.clone())
     assert torch_compat.storage_key(x[1]) == torch_compat.storage_key(x)
+    assert torch_compat.storage_of(x).data_ptr() == x.data_ptr()
+    assert torch_compat.storage_of(torch.eye(2).to_sparse()) is None
 
 
 def test_hooks_on_tensors():

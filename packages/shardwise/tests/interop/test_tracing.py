@@ -12,7 +12,7 @@ import torch
 from shardwise.collectives.annotate import assert_type, mutate_type
 from shardwise.collectives.remesh import reinterpret_mesh
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tracing import is_tracing, log_call, trace
+from shardwise.interop.calls.tracing import is_tracing, log_call, trace
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.notation import TypedShape
@@ -128,7 +128,7 @@ def run(arguments, variables):
 )
 def test_the_environment_switches_every_thread(variables, traced):
     program = (
-        "import threading; from shardwise.interop.tracing import is_tracing; "
+        "import threading; from shardwise.interop.calls.tracing import is_tracing; "
         "thread = threading.Thread(target=lambda: print(is_tracing())); thread.start(); thread.join()"
     )
     assert run(["-c", program], variables).stdout == f"{traced}\n"

@@ -9,7 +9,7 @@ import torch
 
 from shardwise import SpmdTypeError
 from shardwise.checker import typecheck
-from shardwise.interop.tagging import set_type, type_of
+from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.global_types import Report, check_claims

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardwise.interop.op_names import op_name
+from shardwise.interop.calls.op_names import op_name
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.overrides import get_overridable_functions, get_testing_overrides
 
-from shardwise.interop.op_names import op_name
+from shardwise.interop.calls.op_names import op_name
 from shardwise.op_rules.registry import all_rules, assemble, lookup
 from shardwise.op_rules.schema import Kind, OpRule
 

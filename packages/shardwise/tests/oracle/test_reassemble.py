@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shardwise import I, P, R, S, V, set_current_mesh
-from shardwise.interop.annotating import asserted_type
+from shardwise.interop.annotations.annotating import asserted_type
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, reassemble
 from shardwise.types import PartitionSpec
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, fold
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V

@@ -175,7 +175,7 @@ def test_one_collective_is_issued_per_axis_over_which_something_is_split(monkeyp
             calls.append((tensor.numel(), dist.get_process_group_ranks(group)[1]))
         plain(tensor, op=op, group=group)
 
-    monkeypatch.setattr("shardwise.interop.backend.current.all_reduce", noted)
+    monkeypatch.setattr("shardwise.interop.communication.backend.current.all_reduce", noted)
     alone(body, (2, 2, 2), ("pp", "dp", "tp"))
     assert calls == [(2, 1), (1, 2)]  # over tp what is split over it and over both, then over dp
 

@@ -10,8 +10,8 @@ import torch
 
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.annotating import asserted_type
-from shardwise.interop.recording import Draw, Key, Record
+from shardwise.interop.annotations.annotating import asserted_type
+from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec

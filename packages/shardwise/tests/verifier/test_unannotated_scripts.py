@@ -10,7 +10,7 @@ import torch
 
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
-from shardwise.interop.recording import Key, Record
+from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.micro_batches import MicroBatches
 from shardwise.verifier.run import VerifyOptions, verify_subject

@@ -16,7 +16,7 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.host.program import Program
-from shardwise.interop.recording import Draw, Record
+from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.crash import crash_among, lost

@@ -11,7 +11,7 @@ import torch
 
 from shardwise.checker.scopes.activation import typecheck
 from shardwise.host.attribute_patch import patched
-from shardwise.interop.tagging import set_type, type_of
+from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.op_rules.propagation import placer as globally_module

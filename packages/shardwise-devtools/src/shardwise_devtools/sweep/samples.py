@@ -25,7 +25,7 @@ import torch
 import torch.masked
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from shardwise.interop.op_names import op_name
+from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule

@@ -1,13 +1,13 @@
 """How a program is checked. Importing this room loads the engine; ``import shardwise`` does not."""
 
 from shardwise.collectives.regions import local, local_map, no_typecheck, register_no_typecheck
-from shardwise.interop.function_declarations import (
+from shardwise.interop.autograd.function_declarations import (
     register_autograd_function,
     register_decomposition,
     register_local_autograd_function,
     register_local_backward_hook,
 )
-from shardwise.interop.session import is_type_checking
+from shardwise.interop.running.session import is_type_checking
 
 from .mode import CheckMode
 from .scopes.activation import SpmdTypeMode, checking, typecheck

@@ -8,10 +8,10 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
-from shardwise.interop import recording
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.op_names import OpName, op_name
-from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.calls.op_names import OpName, op_name
+from shardwise.interop.running import recording
+from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
 from shardwise.op_rules import custom_rules as custom

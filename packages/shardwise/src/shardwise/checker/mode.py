@@ -11,8 +11,8 @@ from typing import Any
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
-from shardwise.interop.boundary import finish, outermost
-from shardwise.interop.silence import is_silenced, silent_code
+from shardwise.interop.calls.boundary import finish, outermost
+from shardwise.interop.running.silence import is_silenced, silent_code
 from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.types.errors import SpmdTypeError
 

@@ -23,8 +23,8 @@ from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import Program
-from shardwise.interop.session import Partials
-from shardwise.interop.tracing import trace
+from shardwise.interop.calls.tracing import trace
+from shardwise.interop.running.session import Partials
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
 from shardwise.worlds.fake import fake_world

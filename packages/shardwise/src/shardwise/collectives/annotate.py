@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import torch
 
-from shardwise.interop import session
-from shardwise.interop.annotating import merge
-from shardwise.interop.asserting import annotate, leaves
-from shardwise.interop.boundary import boundary
-from shardwise.interop.retyping import mutate, reread
-from shardwise.interop.tagging import set_type, tag_of, type_of
+from shardwise.interop.annotations.annotating import merge
+from shardwise.interop.annotations.asserting import annotate, leaves
+from shardwise.interop.annotations.retyping import mutate, reread
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
 from shardwise.types.errors import SpmdArgumentError

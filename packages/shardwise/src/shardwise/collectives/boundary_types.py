@@ -16,12 +16,12 @@ import torch
 
 from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.source import user_location, user_site
-from shardwise.interop.annotating import asserted_type, is_spec, overrule, refine
-from shardwise.interop.asserting import commit
-from shardwise.interop.located_call import LocatedCall
-from shardwise.interop.recording import declared
-from shardwise.interop.session import Session
-from shardwise.interop.tagging import Origin, set_type, type_of
+from shardwise.interop.annotations.annotating import asserted_type, is_spec, overrule, refine
+from shardwise.interop.annotations.asserting import commit
+from shardwise.interop.calls.located_call import LocatedCall
+from shardwise.interop.running.recording import declared
+from shardwise.interop.running.session import Session
+from shardwise.interop.tensors.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_match
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.infer_marker import Infer

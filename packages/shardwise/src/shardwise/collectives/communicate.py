@@ -15,8 +15,8 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from shardwise.interop.dispatch import typed_call
-from shardwise.interop.process_groups import communicator
+from shardwise.interop.calls.dispatch import typed_call
+from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V

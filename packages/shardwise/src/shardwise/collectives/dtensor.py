@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor import Shard as DTensorShard
 
-from shardwise.interop.boundary import boundary
+from shardwise.interop.calls.boundary import boundary
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from shardwise.interop import wire
-from shardwise.interop.process_groups import Communicator
+from shardwise.interop.communication import wire
+from shardwise.interop.communication.process_groups import Communicator
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from shardwise.interop import wire
-from shardwise.interop.process_groups import Communicator
+from shardwise.interop.communication import wire
+from shardwise.interop.communication.process_groups import Communicator
 
 
 class Plan(Protocol):

@@ -18,8 +18,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from shardwise.interop.dispatch import typed_call
-from shardwise.interop.scalar import Scalar
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.calls.dispatch import typed_call
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.types.aliases import DeviceMeshAxes

@@ -10,9 +10,10 @@ import torch
 
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import user_frame, user_site
-from shardwise.interop import session, tracing
-from shardwise.interop.boundary import boundary
-from shardwise.interop.tagging import tag_of, type_of, typed_shape
+from shardwise.interop.calls import tracing
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import tag_of, type_of, typed_shape
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import Axis, DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.boundary import boundary
-from shardwise.interop.session import current
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.running.session import current
 from shardwise.mesh.normalize import normalize_axis
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.compiler import is_compiling
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop import wire
+from shardwise.interop.communication import wire
 from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdArgumentError, SpmdValueError
@@ -32,7 +32,7 @@ class Recipe:
 
     ``dim``, ``other_dim``   as the kernel reads them, counted from the front.
     ``given``                the operand's dtype; ``op_dtype`` the one the kernel runs in; ``out_dtype`` the result's.
-    ``way``                  how the collective is issued, see interop/wire.py.
+    ``way``                  how the collective is issued, see interop/communication/wire.py.
     ``narrow``               the dtype that would be summed in unasked in backward, or None.
     ``partner``              the recipe that the gradient goes through.
     """

@@ -12,7 +12,7 @@ from typing import Unpack
 from torch import Tensor
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.boundary import boundary
+from shardwise.interop.calls.boundary import boundary
 from shardwise.op_rules.transitions import ROUTES, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.errors import SpmdValueError

@@ -11,12 +11,12 @@ from typing import TypeGuard, cast
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop import session
-from shardwise.interop.asserting import ndim_of, settle
-from shardwise.interop.boundary import boundary
-from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, typed_shape
+from shardwise.interop.annotations.asserting import ndim_of, settle
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.calls.tracing import is_tracing, log_call
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, typed_shape
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.interop.tracing import is_tracing, log_call
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import mesh_of
 from shardwise.mesh.entry import current_entry

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shardwise.interop.process_groups import Communicator
+from shardwise.interop.communication.process_groups import Communicator
 from shardwise.types.errors import SpmdValueError
 
 from . import kernels

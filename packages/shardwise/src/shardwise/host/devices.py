@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop import session
-from shardwise.interop.tagging import set_tag, tag_of
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import set_tag, tag_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     MODULE_OF_FACTORIES,

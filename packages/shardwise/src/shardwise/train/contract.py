@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop import session
-from shardwise.interop.boundary import boundary
-from shardwise.interop.dtensors import local_part
-from shardwise.interop.gradient_origin import gradient_now
-from shardwise.interop.gradients import gradient_type, waive
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Origin, set_type
+from shardwise.interop.autograd.gradient_origin import gradient_now
+from shardwise.interop.autograd.gradients import gradient_type, waive
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.running import session
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.dtensors import local_part
+from shardwise.interop.tensors.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.normalize import axis_argument

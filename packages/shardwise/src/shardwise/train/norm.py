@@ -21,11 +21,12 @@ from torch import Tensor
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop import backend, session
-from shardwise.interop.boundary import boundary
-from shardwise.interop.gradients import undischarged, waive
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Origin, set_type
+from shardwise.interop.autograd.gradients import undischarged, waive
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.communication import backend
+from shardwise.interop.running import session
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Origin, set_type
 from shardwise.interop.torch_compat import foreach_norm, foreach_scale_
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry

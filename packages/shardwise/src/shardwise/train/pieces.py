@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.process_groups import communicator
-from shardwise.interop.tagging import type_of
+from shardwise.interop.communication.process_groups import communicator
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_strided_shard
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry

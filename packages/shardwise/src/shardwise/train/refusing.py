@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.located_call import LocatedCall, gradients_as_operands, report
-from shardwise.interop.parameter_names import listed, names_of
-from shardwise.interop.session import current
+from shardwise.interop.autograd.parameter_names import listed, names_of
+from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.running.session import current
 from shardwise.types.errors import SpmdTypeError
 
 

@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from shardwise.interop.boundary import boundary
-from shardwise.interop.generators import Agreement, default_promise, promise
-from shardwise.interop.process_groups import communicator
+from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.communication.process_groups import communicator
+from shardwise.interop.tensors.generators import Agreement, default_promise, promise
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import format_axis, normalize_axis

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardwise.interop import backend
-from shardwise.interop.dtensors import is_dtensor
+from shardwise.interop.communication import backend
+from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.mesh.axis import MeshAxis
 
 from .pieces import group_along, local_gradient, outermost_first

@@ -19,7 +19,7 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
-from shardwise.interop.tagging import sizes_of, type_of
+from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.interop.torch_compat import (
     DispatchMode,
     fake_work,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.limits import counted
-from shardwise.interop.recording import Draw, Key, Record
+from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType

@@ -11,7 +11,7 @@ import math
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.recording import Key
+from shardwise.interop.running.recording import Key
 
 from .difference import Difference
 from .numbers import ValueDisagreement

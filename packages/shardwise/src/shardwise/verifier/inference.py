@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shardwise.interop.recording import Key, Record
+from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid

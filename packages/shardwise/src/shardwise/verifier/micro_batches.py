@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from shardwise.interop.recording import Draw, Key, Record
+from shardwise.interop.running.recording import Draw, Key, Record
 
 Entries = Mapping[Key, Record | Draw]
 LARGEST = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from shardwise.interop.recording import Key
+from shardwise.interop.running.recording import Key
 
 from .difference import Difference
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from shardwise.interop.recording import Draw, Key, Record
+from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, fits, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unreadable, offset

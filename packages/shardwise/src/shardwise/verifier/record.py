@@ -8,7 +8,7 @@ import torch
 
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.recording import Draw, Record
+from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.aliases import Axis
 
 

@@ -22,9 +22,9 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram, output_to_stderr
-from shardwise.interop.local_form import local_form
-from shardwise.interop.recording import Recorder
-from shardwise.interop.session import Partials
+from shardwise.interop.running.recording import Recorder
+from shardwise.interop.running.session import Partials
+from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry

@@ -19,7 +19,7 @@ from shardwise.diagnostics.paint import Line, paint
 from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.recording import Key
+from shardwise.interop.running.recording import Key
 
 from .difference import Difference
 from .failure import Failure

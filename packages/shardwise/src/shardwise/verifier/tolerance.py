@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from shardwise.interop.recording import Key, Record
+from shardwise.interop.running.recording import Key, Record
 
 from .difference import scale_of, tolerance_of
 from .record import RankRun

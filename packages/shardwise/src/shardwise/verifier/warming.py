@@ -9,7 +9,7 @@ from shardwise.interop.torch_compat import preload
 from shardwise.op_rules.registry import lookup
 
 PUBLIC = (
-    "shardwise.interop.function_declarations",
+    "shardwise.interop.autograd.function_declarations",
     "shardwise.collectives.regions",
     "shardwise.collectives.annotate",
     "shardwise.collectives.coerce",
@@ -18,7 +18,7 @@ PUBLIC = (
     "shardwise.collectives.queries",
     "shardwise.collectives.redistribute",
     "shardwise.collectives.remesh",
-    "shardwise.interop.scalar",
+    "shardwise.interop.annotations.scalar",
 )
 """Where the names live that programs import."""
 

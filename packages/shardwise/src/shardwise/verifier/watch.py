@@ -19,11 +19,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.dtensors import is_dtensor, is_pending
-from shardwise.interop.local_form import local_form, local_tensor
-from shardwise.interop.op_names import op_name
-from shardwise.interop.recording import Recorder, has_values, heard_by
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.running.recording import Recorder, has_values, heard_by
+from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
+from shardwise.interop.tensors.local_form import local_form, local_tensor
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.op_names import OpName
-from shardwise.interop.scalar import Scalar
-from shardwise.interop.tagging import sizes_of, type_of
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound

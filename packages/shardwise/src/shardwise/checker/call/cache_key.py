@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, Tag
+from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag
 from shardwise.interop.torch_compat import count_function_modes, no_torch_function
 from shardwise.mesh.entry import current_entry
 from shardwise.types.tensor_type import UNTYPED

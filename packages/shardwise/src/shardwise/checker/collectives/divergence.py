@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.tagging import type_of
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import Ground
 

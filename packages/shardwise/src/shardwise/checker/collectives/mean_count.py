@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.tagging import type_of
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.types.placement import UNKNOWN, Placement

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.op_names import OpName
-from shardwise.interop.scalar import Scalar
-from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.gradient_origin import gradient_origin, origin_after
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
-from shardwise.interop.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.tensors.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
@@ -27,7 +28,6 @@ from shardwise.interop.torch_compat import (
     group_named,
     qualified_name,
 )
-from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.tagging import type_of
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, R

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.located_call import axis_text
+from shardwise.interop.calls.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import without_torch_function
 
 from ..state.session import CheckSession

@@ -14,10 +14,10 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
-from shardwise.interop.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.tracing import is_tracing
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis

@@ -10,8 +10,8 @@ from typing import Any
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_internal
 from shardwise.diagnostics.source_location import Operand, SourceLocation
-from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, provenance, report
-from shardwise.interop.tagging import type_of
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, provenance, report
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.planner.repairs import local_repairs

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     fake_mode_of,
     fake_tensor_mode,

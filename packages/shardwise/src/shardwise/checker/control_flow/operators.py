@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_location
-from shardwise.interop.op_names import OpName
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import is_batched, is_fake, tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup

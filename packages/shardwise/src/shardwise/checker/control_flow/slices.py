@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.located_call import LocatedCall, axis_text, report
-from shardwise.interop.tagging import Tag, tag_of, type_of
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.tagging import Tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.normalize import axis_argument

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.located_call import axis_text, placement_text
+from shardwise.interop.calls.located_call import axis_text, placement_text
 from shardwise.mesh.normalize import axis_argument
 
 from .sharding_refusals import assert_even

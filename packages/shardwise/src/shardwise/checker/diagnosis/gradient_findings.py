@@ -10,8 +10,9 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import Operand, SourceLocation
-from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import (
+from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
+from shardwise.interop.autograd.parameter_names import listed, names_of
+from shardwise.interop.calls.located_call import (
     LocatedCall,
     axis_text,
     gradients_as_operands,
@@ -19,9 +20,8 @@ from shardwise.interop.located_call import (
     placement_text,
     report,
 )
-from shardwise.interop.parameter_names import listed, names_of
-from shardwise.interop.session import Session
-from shardwise.interop.tagging import forget_memory, tag_of, type_of
+from shardwise.interop.running.session import Session
+from shardwise.interop.tensors.tagging import forget_memory, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import Ground, TensorType

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.interop.located_call import LocatedCall, axis_text
+from shardwise.interop.calls.located_call import LocatedCall, axis_text
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call

@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.located_call import LocatedCall, axis_text, describe_value, group_text, report
-from shardwise.interop.session import Session
-from shardwise.interop.silence import codes_of, is_running
-from shardwise.interop.tagging import tag_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.running.session import Session
+from shardwise.interop.running.silence import codes_of, is_running
+from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import tag_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim

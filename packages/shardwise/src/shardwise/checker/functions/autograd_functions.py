@@ -15,12 +15,12 @@ import torch
 
 from shardwise.diagnostics.errors import attach
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.forward_args import bind_forward_args, named_tensors
-from shardwise.interop.function_declarations import METHOD, has_typed_forward, is_local
-from shardwise.interop.located_call import LocatedCall
-from shardwise.interop.recording import declared
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Origin, Tag, set_tag, type_of
+from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
+from shardwise.interop.autograd.function_declarations import METHOD, has_typed_forward, is_local
+from shardwise.interop.calls.located_call import LocatedCall
+from shardwise.interop.running.recording import declared
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import enters_dtensor, leaves_dtensor, tree_leaves
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import propagate

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.function_declarations import MARK
-from shardwise.interop.located_call import LocatedCall, report
+from shardwise.interop.autograd.function_declarations import MARK
+from shardwise.interop.calls.located_call import LocatedCall, report
 
 from ..gradients.gradient_hooks import accepted, checked_call, is_torchs, running_pass, telling
 from ..gradients.gradient_types import dual

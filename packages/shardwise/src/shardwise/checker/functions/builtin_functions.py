@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Tag, alias, set_tag, tag_of
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     BACKWARD_HOOK_FUNCTION,
     FUNCTIONAL_COLLECTIVES,

@@ -14,10 +14,10 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.dtensors import local_part
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.located_call import LocatedCall, axis_text, placement_text, report
-from shardwise.interop.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.tensors.dtensors import local_part
+from shardwise.interop.tensors.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument

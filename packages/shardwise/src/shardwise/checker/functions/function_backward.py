@@ -16,9 +16,9 @@ from types import TracebackType
 import torch
 from torch.overrides import TorchFunctionMode
 
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.session import current
-from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.running.session import current
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import forward_class, tree_leaves
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType

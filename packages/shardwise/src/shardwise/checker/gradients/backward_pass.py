@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.gradients import gradient_of, waive
-from shardwise.interop.session import current, this_thread
-from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.autograd.gradient_origin import GradientOrigin
+from shardwise.interop.autograd.gradients import gradient_of, waive
+from shardwise.interop.running.session import current, this_thread
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import same_memory
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType

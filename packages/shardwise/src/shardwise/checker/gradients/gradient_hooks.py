@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.session import current
-from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import GradientOrigin
+from shardwise.interop.running.session import current
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import hook_tables, no_torch_function
 from shardwise.types.placement import UNKNOWN, Placement

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import V
 

@@ -5,7 +5,7 @@ leaf's type: P for a replicate parameter, R for a partial one, V and I for V and
 gradient is typed by the ordinary rules, so a raw all-reduce turns P into R. A gradient that arrived while nobody was
 checking, or that belongs to a leaf without a type, is unknown: compatible with anything and never reported.
 
-What it has become since, ``interop/gradients.py`` reads.
+What it has become since, ``interop/autograd/gradients.py`` reads.
 Source: docs/semantics.md sections 2 and 6.
 """
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.gradient_origin import GradientOrigin, gradient_now, gradient_origin
-from shardwise.interop.gradients import gradient_of
-from shardwise.interop.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import GradientOrigin, gradient_now, gradient_origin
+from shardwise.interop.autograd.gradients import gradient_of
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.autograd.gradient_origin import GradientOrigin
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V

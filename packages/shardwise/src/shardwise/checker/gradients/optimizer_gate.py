@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.interop.gradients import gradient_of, undischarged, varying, waive
-from shardwise.interop.located_call import LocatedCall, gradients_as_operands, report
-from shardwise.interop.parameter_names import names_of
-from shardwise.interop.tagging import type_of
+from shardwise.interop.autograd.gradients import gradient_of, undischarged, varying, waive
+from shardwise.interop.autograd.parameter_names import names_of
+from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.tensors.tagging import type_of
 
 from ..diagnosis.gradient_findings import gradient_not_summed
 from ..state.session import CheckSession

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import communication_hooks
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of

@@ -11,9 +11,9 @@ from collections.abc import Container
 from typing import Any
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.dtensors import is_dtensor, local_part
-from shardwise.interop.gradient_origin import GradientOrigin
-from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.autograd.gradient_origin import GradientOrigin
+from shardwise.interop.tensors.dtensors import is_dtensor, local_part
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import gathered_parameter, sharded_parameter
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V

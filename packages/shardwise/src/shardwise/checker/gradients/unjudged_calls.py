@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.gradients import gradient_type
-from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.autograd.gradients import gradient_type
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.types.tensor_type import UNKNOWN_TYPE, constant_type
 

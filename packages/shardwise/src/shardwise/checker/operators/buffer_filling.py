@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from shardwise.interop.tagging import type_of
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import base_of, no_torch_function
 from shardwise.types.tensor_type import Ground
 

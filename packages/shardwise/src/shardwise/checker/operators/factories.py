@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import Tag, set_tag, type_of
+from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome

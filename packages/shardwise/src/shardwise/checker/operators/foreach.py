@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.gradient_origin import origin_after
-from shardwise.interop.op_names import OpName
-from shardwise.interop.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import origin_after
+from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.calls.tracing import anywhere
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.tracing import anywhere
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind

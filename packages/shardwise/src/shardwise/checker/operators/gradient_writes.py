@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from shardwise.interop.gradient_origin import beginning, gradient_origin, owner_of
-from shardwise.interop.storage import storage_of
-from shardwise.interop.tagging import tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, owner_of
+from shardwise.interop.tensors.tagging import tag_of, type_of
+from shardwise.interop.torch_compat import no_torch_function, storage_of
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 

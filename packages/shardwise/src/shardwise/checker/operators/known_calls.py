@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import Cell, Tag, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.tracing import anywhere, is_tracing
+from shardwise.interop.tensors.tagging import Cell, Tag, type_of
 from shardwise.interop.torch_compat import base_of
-from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType

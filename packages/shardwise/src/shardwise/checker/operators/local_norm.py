@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import torch
 import torch.nn.utils.clip_grad
 
-from shardwise.interop.gradient_origin import gradient_origin, owner_of
-from shardwise.interop.located_call import LocatedCall, report
-from shardwise.interop.parameter_names import names_of
-from shardwise.interop.session import Session
-from shardwise.interop.silence import codes_of, is_running
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
+from shardwise.interop.autograd.parameter_names import names_of
+from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.running.session import Session
+from shardwise.interop.running.silence import codes_of, is_running
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
 

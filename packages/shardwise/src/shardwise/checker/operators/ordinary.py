@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
+from shardwise.interop.calls.tracing import anywhere, is_tracing
+from shardwise.interop.tensors.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.tracing import anywhere, is_tracing
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound

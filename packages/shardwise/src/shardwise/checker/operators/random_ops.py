@@ -1,7 +1,7 @@
 """The handler of calls that draw random numbers: values that must be equal on all ranks need equal numbers.
 
 That the generators give them, only somebody's word says: a declaration (``collectives/randomness.py``), or a stream
-that seeded them so (``train/streams.py``, by way of ``interop/generators.py``).
+that seeded them so (``train/streams.py``, by way of ``interop/tensors/generators.py``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise.interop.generators import promised
-from shardwise.interop.tagging import Tag, type_of
+from shardwise.interop.calls.tracing import anywhere
+from shardwise.interop.tensors.generators import promised
+from shardwise.interop.tensors.tagging import Tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.tracing import anywhere
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import Origin, type_of
+from shardwise.interop.tensors.tagging import Origin, type_of
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import TensorType

@@ -12,8 +12,8 @@ import torch
 from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
-from shardwise.interop.located_call import LocatedCall, axis_text, report
-from shardwise.interop.tagging import type_of
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.tensor_type import Ground

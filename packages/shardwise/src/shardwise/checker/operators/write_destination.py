@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.gradient_origin import inherit
-from shardwise.interop.located_call import LocatedCall, axis_text, report
-from shardwise.interop.session import Session
-from shardwise.interop.tagging import forget_memory, set_type, type_of
+from shardwise.interop.autograd.gradient_origin import inherit
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.running.session import Session
+from shardwise.interop.tensors.tagging import forget_memory, set_type, type_of
 from shardwise.types.placement import Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.boundary import finish, outermost
-from shardwise.interop.function_declarations import INTERNAL
+from shardwise.interop.autograd.function_declarations import INTERNAL
+from shardwise.interop.calls.boundary import finish, outermost
 from shardwise.interop.torch_compat import RUN_FUNCTION_BACKWARD
 from shardwise.types.errors import SpmdTypeError
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Tag, set_tag, tag_of
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     GATHER_PARAMETER,
     MAKE_PARAMETER,

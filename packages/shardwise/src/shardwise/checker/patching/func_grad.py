@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.session import paused
-from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.running.session import paused
+from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import RUN_DERIVATIVE, UNWRAP_DERIVATIVE, WRAP_FOR_DERIVATIVE, tree_leaves
 
 from ..gradients.loss import check_roots, type_gradients

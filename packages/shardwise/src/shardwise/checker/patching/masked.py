@@ -14,9 +14,9 @@ from types import FunctionType
 import torch
 import torch.masked
 
-from shardwise.interop.boundary import finish, outermost
-from shardwise.interop.op_names import op_name
-from shardwise.interop.session import paused
+from shardwise.interop.calls.boundary import finish, outermost
+from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.running.session import paused
 from shardwise.op_rules.registry import lookup
 from shardwise.types.errors import SpmdTypeError
 

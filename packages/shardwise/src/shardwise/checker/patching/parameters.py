@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import alias, tag_of
+from shardwise.interop.tensors.tagging import alias, tag_of
 from shardwise.types.tensor_type import Ground
 
 from .patches import Patches, Plugin, checking_session

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from shardwise.interop.session import current
+from shardwise.interop.running.session import current
 from shardwise.interop.torch_compat import PatchPoint, function_modes, in_backward, resolve
 
 from ..mode import CheckMode

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import RUN_VMAP, UNWRAP_VMAP_OUTPUTS, WRAP_VMAP_INPUTS, tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry

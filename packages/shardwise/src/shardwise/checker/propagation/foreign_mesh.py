@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.gradient_origin import gradient_origin
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from shardwise.interop.tagging import ATTRIBUTE, Tag, alias, set_tag
+from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, alias, set_tag
 from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardwise.diagnostics.result import Collector
-from shardwise.interop import session as sessions
-from shardwise.interop.session import Partials
+from shardwise.interop.running import session as sessions
+from shardwise.interop.running.session import Partials
 from shardwise.types.errors import SpmdValueError, shown
 
 from ..mode import CheckMode

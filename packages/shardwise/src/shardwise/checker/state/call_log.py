@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import sizes_of, type_of
-from shardwise.interop.tracing import log_call
+from shardwise.interop.calls.tracing import log_call
+from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.types.notation import TypedShape
 from shardwise.types.tensor_type import UNTYPED
 

@@ -1,4 +1,4 @@
-"""What the checker remembers of one check, beside what everybody may know of it (``interop/session.py``)."""
+"""What the checker remembers of one check, beside what everybody may know of it (``interop/running/session.py``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardwise.diagnostics.result import Collector
-from shardwise.interop.session import Partials, Session
+from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.op_rules.propagation.placer import Scope
 

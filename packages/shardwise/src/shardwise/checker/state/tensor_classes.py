@@ -8,8 +8,8 @@ from numbers import Number
 
 import torch
 
-from shardwise.interop.dtensors import is_dtensor
-from shardwise.interop.scalar import Scalar
+from shardwise.interop.annotations.scalar import Scalar
+from shardwise.interop.tensors.dtensors import is_dtensor
 
 TENSORS: set[type] = {torch.Tensor, torch.nn.Parameter}
 """Exact classes that carry a tag and go the hot path."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tagging import Origin, set_type
+from shardwise.interop.tensors.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import axis_argument

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import torch
 
-from shardwise.interop.session import current
-from shardwise.interop.tagging import type_of
-from shardwise.interop.typing_rule_run import current_run, see
+from shardwise.interop.running.session import current
+from shardwise.interop.running.typing_rule_run import current_run, see
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type

@@ -14,10 +14,10 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.annotating import asserted_type, refine
-from shardwise.interop.tagging import Origin, set_type, type_of
+from shardwise.interop.annotations.annotating import asserted_type, refine
+from shardwise.interop.running.typing_rule_run import see
+from shardwise.interop.tensors.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.interop.typing_rule_run import see
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import torch
 
-from shardwise.interop.forward_args import bind_forward_args, named_tensors
-from shardwise.interop.function_declarations import METHOD
-from shardwise.interop.session import current
-from shardwise.interop.tagging import tag_of, type_of
+from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
+from shardwise.interop.autograd.function_declarations import METHOD
+from shardwise.interop.running.session import current
+from shardwise.interop.running.typing_rule_run import TypingRuleRun, running
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.interop.typing_rule_run import TypingRuleRun, running
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError

@@ -8,8 +8,15 @@ from typing import Any
 
 import torch
 
-from ..storage import storage_of
 from .registry import private
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The memory of ``tensor``; None for sparse and wrapper tensors."""
+    try:
+        return tensor.untyped_storage()
+    except RuntimeError:  # what torch raises for them, NotImplementedError among it
+        return None
 
 
 @private(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Labeller, Labelling, broadcast, pointwise, singles
 from ..schema import LEFT_OUT, TORCHS, OpRule
-from .guards import always_casts, casts
+from ..vocabulary.guards import always_casts, casts
 
 _ROUNDING = "linear up to rounding"
 _WRAPS = "a sum of integers, modulo the target's range; a cast from a floating dtype rounds and is refused"

@@ -20,7 +20,7 @@ from ..propagation.dim_labels import (
 )
 from ..propagation.einsum_equation import parse
 from ..schema import OpRule
-from .labellers import because, by_role, stretched, tensor_at
+from ..vocabulary.labellers import because, by_role, stretched, tensor_at
 
 _BILINEAR = "bilinear: one factor may be a pending sum"
 _AFFINE = "a product plus a term: the term must be pending when the product is, or it is added once per rank"

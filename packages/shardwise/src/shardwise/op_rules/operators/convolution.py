@@ -10,8 +10,8 @@ from typing import Any
 
 from ..propagation.dim_labels import Call, Dims, Fate, Label, Labeller, Labelling, Shape, numbered, signature
 from ..schema import TORCHS, Guard, Kind, OpRule, opaque
-from .guards import floating
-from .labellers import because, by_role, kept, moved, tensor_at
+from ..vocabulary.guards import floating
+from ..vocabulary.labellers import because, by_role, kept, moved, tensor_at
 
 _WINDOWS = "windows reach into the next shard: the halo of the neighbours' elements must be exchanged first"
 _KERNEL = "every window needs the whole kernel"

@@ -11,7 +11,7 @@ from collections.abc import Container
 from .. import derived
 from ..propagation.dim_labels import Call, Fate, Labelling, numbered, pointwise
 from ..schema import TORCHS, Arguments, Decided, OpRule, opaque
-from .guards import only
+from ..vocabulary.guards import only
 from .indexing import KEEP
 
 _DIFFERENCE = "a difference of sums is the sum of the differences"

@@ -7,7 +7,7 @@ the result then has. There are no labels: what is made has one rank's shape.
 from __future__ import annotations
 
 from ..schema import LEFT_OUT, Kind, OpRule
-from .guards import casts
+from ..vocabulary.guards import casts
 
 
 def _made(kind: Kind, law: str, names: str, params: str = "") -> tuple[OpRule, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Labeller, Labelling, dims_given
 from ..schema import TORCHS, OpRule
-from .labellers import because, by_role, kept
+from ..vocabulary.labellers import because, by_role, kept
 
 _WHY = "every frequency is a sum over all elements of the dim"
 _SHIFTED = "elements move from one shard into the next"

@@ -23,9 +23,9 @@ from ..propagation.dim_labels import (
     singles,
 )
 from ..schema import TORCHS, Arguments, Decided, Guard, OpRule
-from .guards import floating, only
+from ..vocabulary.guards import floating, only
+from ..vocabulary.labellers import tensor_at
 from .indexing import KEEP, READS, SELECTS, WRITES, writes
-from .labellers import tensor_at
 
 _PICKED = "positions are global, and every shard starts counting at 0: another rank may have the elements meant"
 _OVERWRITTEN = "each rank would write its own positions only: gather them first, or add into zeros"

@@ -31,7 +31,7 @@ from ..propagation.dim_labels import (
     singles,
 )
 from ..schema import TORCHS, Arguments, Decided, OpRule, opaque
-from .guards import casts
+from ..vocabulary.guards import casts
 
 READS = "reads elements at positions that are equal on every rank"
 WRITES = "writes into a pending sum must be pending too, or each rank's copy is counted"

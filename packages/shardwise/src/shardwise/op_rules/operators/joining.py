@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, Shape, dim_index, pointwise
 from ..schema import Each, OpRule
-from .labellers import argument, moved, unshardable
+from ..vocabulary.labellers import argument, moved, unshardable
 
 _JOINED = "each rank joins its own parts, so the shards of the parts would interleave"
 _BLOCKS = "each part gets rows and columns of its own, and the shards of the parts would interleave"

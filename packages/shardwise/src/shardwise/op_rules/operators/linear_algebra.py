@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Fate, Labeller, Labelling, Shape, numbered, signature
 from ..schema import Arguments, Guard, OpRule, Result, opaque
-from .labellers import because, by_role, tensor_at
+from ..vocabulary.labellers import because, by_role, tensor_at
 from .reduction import norm_of, reduces
 
 _WHY = "rows and columns of a matrix are mixed"

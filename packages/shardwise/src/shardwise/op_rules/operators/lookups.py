@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, numbered
 from ..schema import Arguments, Decided, OpRule, opaque
+from ..vocabulary.guards import first_of, not_given, only
+from ..vocabulary.labellers import by_role, tensor_at
 from .gathering import by_parameter
-from .guards import first_of, not_given, only
 from .indexing import KEEP
-from .labellers import by_role, tensor_at
 
 _VOCABULARY = (
     "another rank may have the row: the vocab-parallel way is to mask the ids outside this rank's rows, look up, put"

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..propagation.dim_labels import Call, Dims, Fate, Label, Labeller, Labelling, broadcast, singles
 from ..schema import TORCHS, OpRule, opaque
-from .guards import first_of, floating, not_given, only, pending
+from ..vocabulary.guards import first_of, floating, not_given, only, pending
 
 _WHY_MEAN = (
     "the mean is over this rank's samples only: divide the summed loss (reduction='sum') by the global count of samples"

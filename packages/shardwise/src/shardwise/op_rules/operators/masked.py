@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from ..propagation.dim_labels import Call, Fate, Labeller, Labelling, pointwise, singles
 from ..schema import OpRule
+from ..vocabulary.guards import casts
 from . import reduction, scans
-from .guards import casts
 from .reduction import norm_of, reduces
 from .scans import along
 

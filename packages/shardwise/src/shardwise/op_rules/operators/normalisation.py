@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..propagation.dim_labels import Call, Dims, Fate, Label, Labeller, Labelling, numbered
 from ..schema import TORCHS, Guard, OpRule, Result, opaque
-from .guards import first_of, needs, only, pending
+from ..vocabulary.guards import first_of, needs, only, pending
 from .scans import along
 
 _OWN = "the statistics are taken over this rank's elements only"

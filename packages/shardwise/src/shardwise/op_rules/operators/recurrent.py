@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, numbered
 from ..schema import Arguments, Kind, OpRule, opaque
-from .guards import only
-from .labellers import tensor_at
+from ..vocabulary.guards import only
+from ..vocabulary.labellers import tensor_at
 
 _WHY = "gates mix all features"
 _TIME = "each step needs the one before it"

@@ -24,7 +24,7 @@ from ..propagation.dim_labels import (
     singles,
 )
 from ..schema import Arguments, Decided, OpRule, opaque
-from .guards import casts
+from ..vocabulary.guards import casts
 
 _POSITION = "the position is counted from the start of the shard"
 _DEVIATION = "the deviation is from the mean of this rank's elements only"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..propagation.dim_labels import Call, Labelling, Shape
 from ..propagation.reshaped_dims import INTERLEAVES
 from ..schema import Arguments, Decided, OpRule
-from .guards import given
-from .labellers import kept, listed, moved, wrapped
+from ..vocabulary.guards import given
+from ..vocabulary.labellers import kept, listed, moved, wrapped
 from .views import MOVES, moves
 
 _COPIES = "each rank would lay the copies of its own shard side by side"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Dims, Fate, Labeller, Labelling, dims_given, numbered
 from ..schema import OpRule, opaque
-from .guards import casts
+from ..vocabulary.guards import casts
 
 _RUNNING = "every element needs all that come before it, also those on other ranks"
 _SORTED = "the elements of all ranks are sorted together"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..propagation.dim_labels import Call, Fate, Labelling, Shape
 from ..schema import OpRule
-from .labellers import argument, dims_of, kept, moved, wrapped
+from ..vocabulary.labellers import argument, dims_of, kept, moved, wrapped
 from .views import MOVES, moves
 
 _CUT = "positions are counted from the start of each shard, so a cut takes a piece of every shard"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ..propagation.dim_labels import Call, Labeller, Labelling, Shape, dim_index
 from ..propagation.reshaped_dims import Reshaped, reshape
 from ..schema import TORCHS, OpRule
-from .guards import no_dtype
-from .labellers import argument, dims_of, kept, listed, moved, wrapped
+from ..vocabulary.guards import no_dtype
+from ..vocabulary.labellers import argument, dims_of, kept, listed, moved, wrapped
 
 MOVES = "moves elements without mixing them"
 

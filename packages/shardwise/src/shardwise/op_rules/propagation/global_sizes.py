@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from math import prod
 
-from ..operators.labellers import listed, wrapped
+from ..vocabulary.labellers import listed, wrapped
 from .dim_labels import Call
 
 

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.interop.session import this_thread
-from shardwise.interop.tagging import set_type, type_of
+from shardwise.interop.running.session import this_thread
+from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.reassemble import deal

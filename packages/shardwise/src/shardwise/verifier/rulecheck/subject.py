@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.annotating import asserted_type
-from shardwise.interop.forward_args import bind_forward_args, named_tensors, positional
+from shardwise.interop.annotations.annotating import asserted_type
+from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors, positional
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.reassemble import Grid

@@ -13,9 +13,9 @@ import torch
 
 from shardwise.diagnostics.source import Site
 
-from .dtensors import local_part
-from .tagging import Origin, Tag, tag_of
-from .torch_compat import no_torch_function, same_memory
+from ..tensors.dtensors import local_part
+from ..tensors.tagging import Origin, Tag, tag_of
+from ..torch_compat import no_torch_function, same_memory
 
 
 class GradientOrigin(Origin):

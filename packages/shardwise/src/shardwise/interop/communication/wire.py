@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..torch_compat import async_tensor, functional_collectives
 from . import backend
 from .process_groups import Communicator
-from .torch_compat import async_tensor, functional_collectives
 
 EAGER, TRACED, DEFERRED = 0, 1, 2
 """How a collective is issued: at once, into a graph that torch.compile traces, or to be waited for at first use."""

@@ -17,7 +17,7 @@ from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from .torch_compat import no_torch_function
+from ..torch_compat import no_torch_function
 
 ATTRIBUTE = "_shardwise"
 

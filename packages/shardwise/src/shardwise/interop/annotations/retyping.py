@@ -17,9 +17,9 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.spmd_type import check_placement
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..tensors.tagging import type_of
 from .annotating import asserted_type, overrule, refine
 from .asserting import commit, ndim_of, requires_grad, settle
-from .tagging import type_of
 
 
 def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> None:

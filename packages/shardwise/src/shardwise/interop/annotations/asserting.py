@@ -16,15 +16,15 @@ from shardwise.diagnostics.source import Site, user_site
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
+from ..calls.located_call import LocatedCall
+from ..calls.tracing import is_tracing, log_call
+from ..running.recording import declared
+from ..running.session import current
+from ..running.typing_rule_run import see
+from ..tensors.dtensors import is_dtensor
+from ..tensors.tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
+from ..torch_compat import no_torch_function
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
-from .dtensors import is_dtensor
-from .located_call import LocatedCall
-from .recording import declared
-from .session import current
-from .tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
-from .torch_compat import no_torch_function
-from .tracing import is_tracing, log_call
-from .typing_rule_run import see
 
 
 def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, even: bool | None = None) -> None:

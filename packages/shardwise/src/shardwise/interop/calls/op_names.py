@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .torch_compat import METHODS_OF_TORCH, OpOverload, OpOverloadPacket, qualified_name
+from ..torch_compat import METHODS_OF_TORCH, OpOverload, OpOverloadPacket, qualified_name
 
 Found = TypeVar("Found")
 

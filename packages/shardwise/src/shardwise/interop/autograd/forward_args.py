@@ -11,7 +11,7 @@ import torch
 
 from shardwise.types.errors import SpmdArgumentError
 
-from .torch_compat import tree_leaves
+from ..torch_compat import tree_leaves
 
 
 def forward_parameters(cls: type) -> list[inspect.Parameter]:

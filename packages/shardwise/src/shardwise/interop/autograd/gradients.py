@@ -13,9 +13,9 @@ import torch
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
-from .dtensors import local_part
-from .tagging import Tag, set_tag, type_of
-from .torch_compat import no_torch_function
+from ..tensors.dtensors import local_part
+from ..tensors.tagging import Tag, set_tag, type_of
+from ..torch_compat import no_torch_function
 
 
 def gradient_type(parameter: torch.Tensor) -> TensorType:

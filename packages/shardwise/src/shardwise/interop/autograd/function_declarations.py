@@ -10,9 +10,9 @@ import torch
 
 from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 
-from .session import paused, this_thread
-from .tagging import set_tag, set_type, tag_of
-from .torch_compat import tree_leaves, tree_map, tree_structure
+from ..running.session import paused, this_thread
+from ..tensors.tagging import set_tag, set_type, tag_of
+from ..torch_compat import tree_leaves, tree_map, tree_structure
 
 METHOD = "spmd_typecheck"
 """The static method that is a rule of its class."""

@@ -17,8 +17,8 @@ from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.errors import SpmdTypeError
 
+from ..torch_compat import constant_when_compiled
 from . import backend
-from .torch_compat import constant_when_compiled
 
 
 class Communicator:

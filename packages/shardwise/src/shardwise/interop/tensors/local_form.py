@@ -11,9 +11,9 @@ from shardwise.types.placement import P, R, V
 from shardwise.types.spec import PartitionSpec, make_entry
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
+from ..torch_compat import is_strided_shard, no_torch_function
 from .dtensors import is_dtensor
 from .tagging import type_of
-from .torch_compat import is_strided_shard, no_torch_function
 
 
 def local_form(x: torch.Tensor) -> tuple[torch.Tensor, TensorType]:

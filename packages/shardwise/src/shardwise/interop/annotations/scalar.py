@@ -19,11 +19,11 @@ from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
+from ..calls.boundary import boundary
+from ..running.session import is_type_checking
+from ..tensors.tagging import Origin, Tag, set_tag, type_of
+from ..torch_call import Arguments, TorchFunction
 from .asserting import settle
-from .boundary import boundary
-from .session import is_type_checking
-from .tagging import Origin, Tag, set_tag, type_of
-from .torch_call import Arguments, TorchFunction
 
 Number = int | float | complex
 

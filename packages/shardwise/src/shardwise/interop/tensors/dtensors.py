@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from .torch_compat import local_tensor_of
+from ..torch_compat import local_tensor_of
 
 
 def is_dtensor(value: object) -> bool:

@@ -15,10 +15,10 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 
-from .dtensors import local_part
-from .session import Session
-from .tagging import sizes_of, tag_of, type_of
-from .torch_compat import no_torch_function
+from ..running.session import Session
+from ..tensors.dtensors import local_part
+from ..tensors.tagging import sizes_of, tag_of, type_of
+from ..torch_compat import no_torch_function
 
 _OPERANDS = 3
 

@@ -24,8 +24,8 @@ from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.mesh.axis import MeshAxis
 
+from ..torch_compat import in_backward
 from .silence import is_silenced, silent_code
-from .torch_compat import in_backward
 
 # Call sites are looked for in the user's program; torch's own frames are not it.
 add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)

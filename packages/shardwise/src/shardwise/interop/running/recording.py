@@ -20,9 +20,9 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
 from shardwise.types.tensor_type import TensorType
 
-from .local_form import local_form
-from .tagging import typed_shape
-from .torch_compat import is_fake, is_transformed, no_torch_function
+from ..tensors.local_form import local_form
+from ..tensors.tagging import typed_shape
+from ..torch_compat import is_fake, is_transformed, no_torch_function
 
 T = TypeVar("T")
 KIND_OF = {

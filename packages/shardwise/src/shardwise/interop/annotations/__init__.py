@@ -1,0 +1,1 @@
+"""What a program says of its tensors and numbers, and whether it agrees with what is known."""

@@ -1,0 +1,1 @@
+"""Gradients and autograd functions, as a check and a training job both know them."""

@@ -1,0 +1,1 @@
+"""Groups of ranks, and the collectives that move bytes between them."""

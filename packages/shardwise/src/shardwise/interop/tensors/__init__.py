@@ -1,0 +1,1 @@
+"""What a tensor carries: its tag, what it holds of a DTensor, its memory, what its generator promises."""

@@ -1,0 +1,1 @@
+"""What op rules are written with: labellers of dims, and guards of laws."""
