@@ -28,18 +28,18 @@ MODULES = ("shardwise", "shardwise.types", "shardwise.mesh", "shardwise.checker"
 """The modules with public names. A name is described under the first that has it."""
 
 PAGES = {
-    "types": ("Types", ("types",)),
+    "types": ("Types", ("types", "diagnostics.errors")),
     "meshes": ("Meshes and axes", ("mesh",)),
     "annotations": (
         "Annotations and questions",
-        ("collectives.annotate", "collectives.queries", "collectives.remesh", "interop.scalar", "interop.recording"),
+        ("collectives.annotate", "collectives.queries", "collectives.remesh", "interop.annotations", "interop.running.recording"),
     ),
-    "collectives": ("Collectives and coercions", ("collectives", "interop.backend")),
+    "collectives": ("Collectives and coercions", ("collectives", "interop.communication")),
     "checking": ("Checking", ("checker.scopes", "collectives.regions", "collectives.randomness", "interop", "checker")),
     "typing-rules": (
         "Typing rules",
         ("rules", "checker.typing_rules", "op_rules", "verifier.rulecheck", "rulecheck", "checker.functions",
-         "interop.function_declarations", "interop.forward_args"),
+         "interop.autograd"),
     ),
     "training": ("The training step", ("train",)),
     "verifying": ("Verifying", ("verifier",)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise_devtools.mutate.explained import Explained, read_explained, reason_for
 from shardwise_devtools.mutate.judge import Fate, Judged, Measured, Numbers, Said, Tally
 from shardwise_devtools.mutate.operators import Mutant

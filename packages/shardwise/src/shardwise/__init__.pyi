@@ -41,6 +41,7 @@ from .collectives.regions import local_map as local_map
 from .collectives.regions import no_typecheck as no_typecheck
 from .collectives.regions import register_no_typecheck as register_no_typecheck
 from .collectives.remesh import reinterpret_mesh as reinterpret_mesh
+from .diagnostics.errors import SpmdTypeError as SpmdTypeError
 from .interop.annotations.scalar import Scalar as Scalar
 from .interop.autograd.function_declarations import register_autograd_function as register_autograd_function
 from .interop.autograd.function_declarations import register_decomposition as register_decomposition
@@ -67,7 +68,6 @@ from .train.streams import rng as rng
 from .types.aliases import DimSharding as DimSharding
 from .types.aliases import LocalSpmdType as LocalSpmdType
 from .types.aliases import PerMeshAxisSpmdTypes as PerMeshAxisSpmdTypes
-from .types.errors import SpmdTypeError as SpmdTypeError
 from .types.infer_marker import Infer as Infer
 from .types.placement import I as I
 from .types.placement import Invariant as Invariant

@@ -11,8 +11,8 @@ import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, V
 from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import Collector
-from shardwise.types.errors import SpmdValueError
 
 from .helpers import make, operand, place, refused
 

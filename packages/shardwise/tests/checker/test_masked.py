@@ -12,8 +12,8 @@ from torch.masked import mean as average
 import shardwise as spmd
 from shardwise import P, R, S, V
 from shardwise.checker import typecheck
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdTypeError
 
 
 @pytest.fixture

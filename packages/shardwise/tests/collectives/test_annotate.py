@@ -12,13 +12,13 @@ from torch.overrides import TorchFunctionMode
 
 from shardwise.collectives.annotate import assert_local_type, assert_type, mutate_type
 from shardwise.collectives.queries import get_local_type, get_partition_spec, has_local_type, typeof
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_type, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type

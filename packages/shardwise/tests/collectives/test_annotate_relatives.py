@@ -13,11 +13,11 @@ from shardwise.collectives.annotate import (
     reinterpret_no_grad,
 )
 from shardwise.collectives.queries import get_local_type, has_local_type
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType

@@ -13,12 +13,12 @@ from shardwise.collectives.queries import (
     reveal_type,
     typeof,
 )
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import UNKNOWN, I, P, R, S, V
 from shardwise.types.spec import PartitionSpec

@@ -6,11 +6,11 @@ import torch
 from shardwise.collectives.annotate import assert_type
 from shardwise.collectives.queries import has_local_type, typeof
 from shardwise.collectives.remesh import reinterpret_mesh
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import P, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType

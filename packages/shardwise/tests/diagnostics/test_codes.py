@@ -15,7 +15,7 @@ import shardwise
 from shardwise.cli.main import main
 from shardwise.diagnostics import explain
 from shardwise.diagnostics.codes import CODES, Severity
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 
 SOURCE = Path(shardwise.__file__).parent
 PAGES = SOURCE / "diagnostics" / "explain"

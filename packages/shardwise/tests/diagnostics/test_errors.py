@@ -2,10 +2,9 @@ import inspect
 
 import pytest
 
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, attach
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
 
 
 def test_the_finding_takes_code_message_and_help_from_the_error():

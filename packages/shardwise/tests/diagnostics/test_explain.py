@@ -4,7 +4,7 @@ import pytest
 
 from shardwise.diagnostics import explain
 from shardwise.diagnostics.codes import CODES
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 
 
 @pytest.mark.parametrize("query", ["SW112", "sw112", "112", " SW112 ", "partial-sum-in-nonlinear-op"])

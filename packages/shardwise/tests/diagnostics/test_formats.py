@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
 from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
-from shardwise.types.errors import SpmdTypeError
 
 PLACE = SourceLocation("model.py", 7, 7, 8, 17, "forward")
 FULL = RunResult(

@@ -11,8 +11,8 @@ import pytest
 import shardwise
 import shardwise.checker
 import shardwise.runtime
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop import alias
-from shardwise.types.errors import SpmdTypeError
 
 NAME = "a_package_that_is_not_installed"
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.annotations import annotating
 from shardwise.interop.annotations.annotating import asserted_type, overrule, refine
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType

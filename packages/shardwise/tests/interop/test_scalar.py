@@ -7,11 +7,11 @@ import pickle
 import pytest
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import I, P, R, S, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 

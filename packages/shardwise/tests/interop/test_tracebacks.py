@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from shardwise.collectives.annotate import assert_type
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.interop.calls import boundary as boundary_module
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.calls.tracebacks import MODES, NOTE, UnfilteredStackTrace, traceback_filtering
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, R
 
 TP = MeshAxis.of(4, 1)

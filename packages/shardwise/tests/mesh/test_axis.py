@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis, _axis_of, flatten_axes, register_axis_source
 from shardwise.mesh.layout import Layout
 from shardwise.mesh.sources import _sources
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 of = MeshAxis.of
 

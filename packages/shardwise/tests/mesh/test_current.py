@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 import pytest
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import (
     current_entry,
@@ -13,7 +14,6 @@ from shardwise.mesh.current import (
     current_mesh_names,
     set_current_mesh,
 )
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType, constant_type
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.mesh.layout import Layout, layout_of_ranks
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 
 @st.composite

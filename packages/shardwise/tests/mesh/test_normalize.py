@@ -2,10 +2,10 @@
 
 import pytest
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.mesh import normalize as n
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import I, P, R, S, V
 from shardwise.types.spec import PartitionSpec
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.current import set_current_mesh
 from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import Ground, TensorType

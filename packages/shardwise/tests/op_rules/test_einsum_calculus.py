@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.op_rules.propagation.einsum_calculus import Einsum, EinsumVerdict, Placing
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import I, P, R, V
 
 

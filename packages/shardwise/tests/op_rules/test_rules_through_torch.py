@@ -14,9 +14,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise.checker import typecheck
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.torch_compat import fake_world
 from shardwise.op_rules.propagation.local import Refusal, Weak, local_rules
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import I, R
 
 from .all_cases import CASES, Placements, combinations

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, fold
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType

@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.running import session
 from shardwise.train import TrainingContract, clip_grad_norm_, grad_norm
-from shardwise.types.errors import SpmdTypeError
 from shardwise.worlds.world import InProcessWorld, ProcessWorld
 
 

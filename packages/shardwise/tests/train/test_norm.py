@@ -18,9 +18,9 @@ import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.result import Collector
 from shardwise.train.norm import clip_grad_norm_, grad_norm
-from shardwise.types.errors import SpmdTypeError
 from shardwise.worlds.world import InProcessWorld, ProcessWorld
 
 RANKS = 8

@@ -12,9 +12,9 @@ from torch.distributed.device_mesh import init_device_mesh
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.result import Collector
 from shardwise.train.normalise import auxiliary, token_count, token_mean
-from shardwise.types.errors import SpmdTypeError
 from shardwise.worlds.world import InProcessWorld, run_processes
 
 BATCH, LENGTH, CLASSES, IGNORED = 4, 6, 5, -100

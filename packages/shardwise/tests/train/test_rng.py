@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.train.streams import mixed
-from shardwise.types.errors import SpmdTypeError
 from shardwise.worlds.world import InProcessWorld
 
 AXES = ("dp", "cp", "tp")

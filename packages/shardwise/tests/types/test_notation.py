@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.notation import _ABBREVIATIONS, TypedShape, abbreviate, format_type, parse
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec, make_entry

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.types import placement as p
-from shardwise.types.errors import SpmdTypeError
 
 
 @pytest.mark.parametrize(("place", "dual"), [(p.R, p.P), (p.P, p.R), (p.I, p.I), (p.V, p.V), (p.S(1), p.S(1))])

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import shardwise.types
-from shardwise.types.errors import DTensorPropagationError, RedistributeError, SpmdTypeError
+from shardwise.diagnostics.errors import DTensorPropagationError, RedistributeError, SpmdTypeError
 from shardwise.types.infer_marker import Infer
 
 OFFERED = [

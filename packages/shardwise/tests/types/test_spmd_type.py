@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, S, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType

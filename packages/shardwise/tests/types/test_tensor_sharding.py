@@ -6,7 +6,7 @@ import pickle
 import pytest
 from torch.utils import _pytree as pytree
 
-from shardwise.types.errors import SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
 
 SHARDING = TensorSharding("a", None, ("b", "c"))

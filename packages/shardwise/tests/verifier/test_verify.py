@@ -27,11 +27,11 @@ from shardwise import (
     verify,
 )
 from shardwise.checker import mode
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.verifier.numbers import Against
 from shardwise.verifier.verdict import Verdict
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.worlds.fake import TorchrunJob, fake_world
 
 EVERY_KIND = pytest.mark.parametrize("kind", [{}, {"fake": True}, {"device": "meta"}], ids=["cpu", "fake", "meta"])

@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import init_device_mesh
 import shardwise as spmd
 from shardwise import I, P, R
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import Collector
-from shardwise.types.errors import SpmdValueError
 from shardwise.worlds.in_process.turns import Abandoned, Turns
 from shardwise.worlds.waiting import listed
 from shardwise.worlds.world import (

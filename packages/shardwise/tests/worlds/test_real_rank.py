@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.worlds.failures import RankFailure
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world

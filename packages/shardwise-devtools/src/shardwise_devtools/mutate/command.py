@@ -12,9 +12,9 @@ import click
 
 from shardwise.cli.mesh_option import MeshParam, MeshShape
 from shardwise.cli.progress import progress
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
-from shardwise.types.errors import SpmdValueError
 
 EPILOG = """\b
 Examples:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shardwise.checker.scopes.activation import typecheck
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -20,7 +21,6 @@ from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.oracle.local_types import leaf_of, tensors_in
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType

@@ -11,10 +11,10 @@ from typing import Any
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.calls.boundary import finish, outermost
 from shardwise.interop.running.silence import is_silenced, silent_code
 from shardwise.interop.torch_call import Arguments, TorchFunction
-from shardwise.types.errors import SpmdTypeError
 
 from .dispatch import handler_for
 from .operators.ordinary import Handler

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
-from shardwise.types.errors import SpmdValueError
 
 if TYPE_CHECKING:
     from shardwise.op_rules.propagation.einsum_calculus import Einsum, EinsumVerdict, Line, Placing

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 import click
 
 from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, syntax_location
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram
-from shardwise.types.errors import SpmdTypeError
 from shardwise.uniformity.calls import CutOff
 
 

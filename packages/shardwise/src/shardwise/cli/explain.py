@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 
 WIDEST = 100
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.interop.annotations.annotating import merge
 from shardwise.interop.annotations.asserting import annotate, leaves
 from shardwise.interop.annotations.retyping import mutate, reread
@@ -20,7 +21,6 @@ from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_type, tag_of, type_of
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType, TypeClaim

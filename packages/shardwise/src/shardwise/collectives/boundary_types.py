@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotations.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.annotations.asserting import commit
@@ -23,7 +23,6 @@ from shardwise.interop.running.recording import declared
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_match
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.infer_marker import Infer
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType

@@ -13,10 +13,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.calls.dispatch import typed_call
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import I, PerMeshAxisSpmdType, R, Shard
 
 from .dtypes import freeze_options

@@ -9,8 +9,8 @@ from __future__ import annotations
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor import Shard as DTensorShard
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.interop.calls.boundary import boundary
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
 

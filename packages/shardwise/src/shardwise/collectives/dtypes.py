@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 BACKWARD_KEYS = ("op_dtype", "out_dtype", "async_op", "backward_options")
 

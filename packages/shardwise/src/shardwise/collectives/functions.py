@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.interop.communication import wire
 from shardwise.interop.communication.process_groups import Communicator
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 
 from .dtypes import demand_reduction_dtype
 from .recipe import Recipe, make_recipe

@@ -18,12 +18,12 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.calls.dispatch import typed_call
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.types.aliases import DeviceMeshAxes
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard
 
 Dims = int | tuple[int, ...] | list[int]

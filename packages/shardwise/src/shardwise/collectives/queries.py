@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import user_frame, user_site
 from shardwise.interop.calls import tracing
@@ -16,7 +17,6 @@ from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import tag_of, type_of, typed_shape
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import Axis, DeviceMeshAxis
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import PerMeshAxisLocalSpmdType
 from shardwise.types.spec import PartitionSpec

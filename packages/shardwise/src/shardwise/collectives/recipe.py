@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.communication import wire
 from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard
 
 from .dtypes import Options, is_narrow, resolve_dtypes

@@ -11,11 +11,11 @@ from typing import Unpack
 
 from torch import Tensor
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.boundary import boundary
 from shardwise.op_rules.transitions import ROUTES, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import PerMeshAxisSpmdType
 
 from .coerce import convert

@@ -10,10 +10,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.running.session import current, paused
 from shardwise.interop.running.silence import code_of, silent_code
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.infer_marker import Infer
 
 from .boundary_types import Contract

@@ -10,6 +10,7 @@ from typing import TypeGuard, cast
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.annotations.asserting import ndim_of, settle
 from shardwise.interop.calls.boundary import boundary
@@ -23,7 +24,6 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_local_type
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.aliases import AxisLike, MeshArgument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import format_type
 from shardwise.types.placement import PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType

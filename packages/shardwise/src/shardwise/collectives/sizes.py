@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.communication.process_groups import Communicator
-from shardwise.types.errors import SpmdValueError
 
 from . import kernels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from shardwise.diagnostics.error_text import steps
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 
 from .program import StartsProcesses
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 
 RANKS_PER_HOST = 8
 

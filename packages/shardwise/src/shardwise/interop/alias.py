@@ -14,7 +14,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 
 _HOME = __name__.partition(".")[0]
 

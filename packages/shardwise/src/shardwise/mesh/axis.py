@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from . import names
 from .layout import Layout, layout_of_ranks

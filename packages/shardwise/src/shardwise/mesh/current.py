@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.aliases import DeviceMeshAxis, MeshArgument
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.tensor_type import constant_type
 
 from .axis import MeshAxis

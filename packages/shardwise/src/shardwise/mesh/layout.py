@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 Atom = tuple[int, int]
 """One (size, stride)."""

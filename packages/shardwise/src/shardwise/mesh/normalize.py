@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types import spec as spec_module
 from shardwise.types.aliases import DeviceMeshAxis, PartitionSpecEntry, PerMeshAxisSpmdTypesArg
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, set_spec_normalizer
 from shardwise.types.spmd_type import check_placement, empty_entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 
 from .axis import MeshAxis
 

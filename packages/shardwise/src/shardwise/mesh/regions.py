@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import TensorType

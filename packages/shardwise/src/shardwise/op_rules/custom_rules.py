@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.types.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
 
 from . import registry as table
 from .schema import OpRule

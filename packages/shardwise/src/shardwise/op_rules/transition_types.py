@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Placement, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.diagnostics.errors import shown
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.types.errors import shown
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, Shard, V
 
 MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})

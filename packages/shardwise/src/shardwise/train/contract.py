@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import gradient_now
@@ -28,7 +29,6 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.aliases import MeshArgument, PerMeshAxisSpmdTypesArg
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, R, Shard, to_local_type
 from shardwise.types.tensor_type import Ground
 

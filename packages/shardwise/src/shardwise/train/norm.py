@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradients import undischarged, waive
@@ -32,7 +33,6 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from shardwise.collectives.coerce import convert, reinterpret
 from shardwise.collectives.communicate import all_reduce
 from shardwise.collectives.partial import sum as partial_sum
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import DeviceMeshAxes, DeviceMeshAxis
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, V
 
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.interop.torch_compat import hook_tables
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.mesh.regions import axes_inside
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import Placement, R, V
 
 from .pieces import ParameterPieces, outermost_first, pieces_of

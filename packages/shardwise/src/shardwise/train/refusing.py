@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.parameter_names import listed, names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.running.session import current
-from shardwise.types.errors import SpmdTypeError
 
 
 def refuse(

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.tensors.generators import Agreement, default_promise, promise
@@ -26,7 +27,6 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import format_axis, normalize_axis
 from shardwise.types.aliases import DeviceMeshAxes
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")

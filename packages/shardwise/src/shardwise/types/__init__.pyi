@@ -1,5 +1,10 @@
 """The public names of ``shardwise.types``, typed; the module reads this file to know where each is defined."""
 
+from shardwise.diagnostics.errors import DTensorPropagationError as DTensorPropagationError
+from shardwise.diagnostics.errors import RedistributeError as RedistributeError
+from shardwise.diagnostics.errors import SpmdArgumentError as SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdTypeError as SpmdTypeError
+from shardwise.diagnostics.errors import SpmdValueError as SpmdValueError
 from shardwise.mesh.normalize import format_axis as format_axis
 from shardwise.mesh.normalize import normalize_axis as normalize_axis
 from shardwise.mesh.normalize import normalize_local_type as normalize_local_type
@@ -15,11 +20,6 @@ from .aliases import LocalSpmdType as LocalSpmdType
 from .aliases import PartitionSpecEntry as PartitionSpecEntry
 from .aliases import PerMeshAxisSpmdTypes as PerMeshAxisSpmdTypes
 from .aliases import PerMeshAxisSpmdTypesArg as PerMeshAxisSpmdTypesArg
-from .errors import DTensorPropagationError as DTensorPropagationError
-from .errors import RedistributeError as RedistributeError
-from .errors import SpmdArgumentError as SpmdArgumentError
-from .errors import SpmdTypeError as SpmdTypeError
-from .errors import SpmdValueError as SpmdValueError
 from .infer_marker import Infer as Infer
 from .notation import TypedShape as TypedShape
 from .notation import abbreviate as abbreviate

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError
+
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from .spec import entry_axes, make_entry, spec_of
 from .tensor_type import Ground, TensorType

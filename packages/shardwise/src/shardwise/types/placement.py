@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from .errors import SpmdTypeError, SpmdValueError, shown
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

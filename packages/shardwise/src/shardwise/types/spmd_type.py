@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
+
 from .aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
-from .errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
 from .spec import PartitionSpec, entry_axes
 

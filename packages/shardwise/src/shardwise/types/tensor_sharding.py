@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdArgumentError
+
 from .aliases import DimSharding
-from .errors import SpmdArgumentError
 
 
 class TensorSharding(Sequence[DimSharding]):

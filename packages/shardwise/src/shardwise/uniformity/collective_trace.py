@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tensors.tagging import sizes_of, type_of
@@ -35,7 +36,6 @@ from shardwise.interop.torch_compat import (
 )
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 from shardwise.worlds.receive_source import sent_by
 

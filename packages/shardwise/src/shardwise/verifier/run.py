@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram, output_to_stderr
@@ -29,7 +30,6 @@ from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
 from shardwise.types.aliases import Axis
-from shardwise.types.errors import SpmdArgumentError, SpmdValueError
 from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world

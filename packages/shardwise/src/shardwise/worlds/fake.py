@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
 from shardwise.host.torchrun import Membership, TorchrunJob, init_device_mesh_of, init_process_group_of
@@ -26,7 +27,6 @@ from shardwise.interop.torch_compat import (
     default_group_exists,
     forget_groups,
 )
-from shardwise.types.errors import SpmdTypeError
 
 from .receive_source import sources_assumed
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
-from shardwise.types.errors import SpmdValueError
 from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
 from shardwise.types.tensor_type import TensorType
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
@@ -33,7 +34,6 @@ from shardwise.op_rules.transitions import (
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.types.placement import UNKNOWN, P, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
@@ -24,7 +25,6 @@ from shardwise.interop.torch_compat import (
     tree_map,
     without_data,
 )
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession

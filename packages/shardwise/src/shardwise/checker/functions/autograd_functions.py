@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import METHOD, has_typed_forward, is_local
@@ -26,7 +26,6 @@ from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..diagnosis.reporter import refuse

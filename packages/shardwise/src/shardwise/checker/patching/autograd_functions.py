@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.autograd.function_declarations import INTERNAL
 from shardwise.interop.calls.boundary import finish, outermost
 from shardwise.interop.torch_compat import RUN_FUNCTION_BACKWARD
-from shardwise.types.errors import SpmdTypeError
 
 from ..functions import function_backward
 from ..functions.autograd_functions import checked_apply

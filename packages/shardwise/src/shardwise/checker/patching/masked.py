@@ -14,11 +14,11 @@ from types import FunctionType
 import torch
 import torch.masked
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.calls.boundary import finish, outermost
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.session import paused
 from shardwise.op_rules.registry import lookup
-from shardwise.types.errors import SpmdTypeError
 
 from ..dispatch import handler_of_rule
 from ..state.session import CheckSession

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 CODE = "SW133"

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdValueError, shown
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.running import session as sessions
 from shardwise.interop.running.session import Partials
-from shardwise.types.errors import SpmdValueError, shown
 
 from ..mode import CheckMode
 from ..patching import installation as patches

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.tagging import Origin, set_type
 from shardwise.mesh.axis import MeshAxis
@@ -27,7 +28,6 @@ from shardwise.op_rules.propagation.local import Given, Refusal, local_rule
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType

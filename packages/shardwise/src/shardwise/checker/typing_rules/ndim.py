@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.interop.running.session import current
 from shardwise.interop.running.typing_rule_run import current_run, see
 from shardwise.interop.tensors.tagging import type_of
@@ -13,7 +14,6 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type
 from shardwise.types.aliases import Axis
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import Ground, TensorType

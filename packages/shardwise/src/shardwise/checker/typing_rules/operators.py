@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.annotations.annotating import asserted_type, refine
@@ -30,7 +31,6 @@ from shardwise.op_rules.transitions import (
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import Ground, TensorType

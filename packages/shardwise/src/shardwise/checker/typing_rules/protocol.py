@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import METHOD
 from shardwise.interop.running.session import current
@@ -21,7 +22,6 @@ from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType

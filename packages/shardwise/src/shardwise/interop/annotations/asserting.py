@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.errors import attach
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
 from shardwise.diagnostics.source import Site, user_site
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..calls.located_call import LocatedCall

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.spmd_type import check_placement

@@ -12,10 +12,10 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.source import user_site
 from shardwise.mesh.normalize import normalize_local_type
 from shardwise.types.aliases import PerMeshAxisSpmdTypesArg
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 

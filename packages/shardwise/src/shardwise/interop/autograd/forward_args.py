@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shardwise.types.errors import SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdArgumentError
 
 from ..torch_compat import tree_leaves
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from shardwise.types.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 
 from ..running.session import paused, this_thread
 from ..tensors.tagging import set_tag, set_type, tag_of

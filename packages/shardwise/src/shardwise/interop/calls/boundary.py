@@ -14,8 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from shardwise.diagnostics.errors import attach
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError, attach
 
 from .tracebacks import filter_frames
 

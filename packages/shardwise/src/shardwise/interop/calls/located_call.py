@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.notation import TypedShape
 
 from ..running.session import Session

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.diagnostics.source import is_internal
-from shardwise.types.errors import SpmdTypeError, SpmdValueError, shown
 
 MODES = ("off", "tracebackhide", "quiet_remove_frames", "remove_frames", "auto")
 VARIABLE = "SHARDWISE_TRACEBACK_FILTERING"

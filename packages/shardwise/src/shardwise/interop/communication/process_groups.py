@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
-from shardwise.types.errors import SpmdTypeError
 
 from ..torch_compat import constant_when_compiled
 from . import backend

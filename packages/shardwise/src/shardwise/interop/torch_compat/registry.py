@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from shardwise.types.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError
 
 Accessor = TypeVar("Accessor", bound=Callable[..., Any])
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, I, Placement, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.errors import SpmdTypeError, SpmdValueError
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.spec import partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import TensorType

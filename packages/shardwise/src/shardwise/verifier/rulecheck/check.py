@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.reassemble import Grid, Unreadable, reassemble
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_type import TensorType
 from shardwise.worlds.world import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.running.session import this_thread
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.reassemble import deal
-from shardwise.types.errors import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 from shardwise.worlds.world import InProcessWorld
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdArgumentError
 from shardwise.interop.annotations.annotating import asserted_type
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors, positional
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.reassemble import Grid
-from shardwise.types.errors import SpmdArgumentError
 from shardwise.types.tensor_type import TensorType
 
 
