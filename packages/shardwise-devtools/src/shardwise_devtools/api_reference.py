@@ -32,7 +32,8 @@ PAGES = {
     "meshes": ("Meshes and axes", ("mesh",)),
     "annotations": (
         "Annotations and questions",
-        ("collectives.annotate", "collectives.queries", "collectives.remesh", "interop.annotations", "interop.running.recording"),
+        ("collectives.annotate", "collectives.queries", "collectives.remesh", "interop.annotations",
+         "interop.running.recording"),
     ),
     "collectives": ("Collectives and coercions", ("collectives", "interop.communication")),
     "checking": ("Checking", ("checker.scopes", "collectives.regions", "collectives.randomness", "interop", "checker")),

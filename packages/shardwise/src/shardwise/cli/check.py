@@ -18,7 +18,7 @@ from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import RankChoice, RanksParam
-from .type_options import color_option, type_options
+from .shared_options import color_option, type_options
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace

@@ -16,6 +16,7 @@ from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
+from .shared_options import timeout_option
 
 if TYPE_CHECKING:
     from shardwise.verifier.inference import Inference, InferredType
@@ -38,14 +39,7 @@ Examples:
     required=True,
     help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1.0),
-    default=300.0,
-    metavar="SECONDS",
-    help="For each of the two runs (default: 300).",
-)
+@timeout_option
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )

@@ -17,7 +17,7 @@ from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
-from .type_options import color_option, type_options
+from .shared_options import color_option, timeout_option, type_options
 
 EPILOG = """\b
 Examples:
@@ -50,14 +50,7 @@ Examples:
     help="How far values may be apart, relative to the largest of the tensor "
     "(default: by dtype, 1e-9 for float64, 1e-4 for float32, 2e-2 for bfloat16).",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1.0),
-    default=300.0,
-    metavar="SECONDS",
-    help="For each of the two runs (default: 300).",
-)
+@timeout_option
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )

@@ -1,4 +1,4 @@
-"""Which options say how types are checked, and how a report is shown? The same ones for every command that does."""
+"""Options that several commands share: how types are checked, how a report is shown, how long two runs may take."""
 
 from __future__ import annotations
 
@@ -43,4 +43,13 @@ color_option = click.option(
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     help="Colour in the text form (auto: on a terminal, unless NO_COLOR is set).",
+)
+
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1.0),
+    default=300.0,
+    metavar="SECONDS",
+    help="For each of the two runs (default: 300).",
 )
