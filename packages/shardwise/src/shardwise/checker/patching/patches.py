@@ -84,11 +84,9 @@ CALM = 3
 """After so many searches in which a module had no other names than before, it is searched no more."""
 
 _lengths: dict[str, int] = {}
-"""How many names a module had when it was last searched."""
+"""How many names each module had when it was last searched; -1 before that."""
 _calm: dict[str, int] = {}
 """The modules that are still searched, with the number of searches in which they had no other names."""
-_known: set[str] = set()
-"""All modules that have been looked at."""
 _holders: dict[tuple[str, str], Callable[..., Any]] = {}
 """By module and name, the functions that are replaced everywhere."""
 _wanted: dict[int, Callable[..., Any]] = {}
@@ -104,17 +102,18 @@ def _held(
     wanted = {id(function): function for function in functions}
     if not wanted.keys() <= _wanted.keys():
         _wanted.update(wanted)
-        _known.clear()
         _lengths.clear()
-    if len(sys.modules) != len(_known):
-        _calm.update(dict.fromkeys(sys.modules.keys() - _known, 0))
-        _known.clear()
-        _known.update(sys.modules)
+    if len(sys.modules) != len(_lengths):
+        for name in _lengths.keys() - sys.modules.keys():
+            del _lengths[name]
+        new = dict.fromkeys(sys.modules.keys() - _lengths.keys(), -1)
+        _lengths.update(new)
+        _calm.update(dict.fromkeys(new, 0))
     for name, calm in list(_calm.items()):
         module = sys.modules.get(name)
         if not isinstance(module, ModuleType) or (calm >= CALM and name != "__main__"):
             del _calm[name]
-        elif _lengths.get(name) == len(vars(module)):
+        elif _lengths[name] == len(vars(module)):
             _calm[name] = calm + 1
         else:
             _lengths[name] = len(vars(module))
