@@ -2,6 +2,4 @@
 
 from shardwise._public_names import public_names
 
-from . import normalize as _normalize  # noqa: F401  teaches partition specs what axis names mean
-
 __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwise.types.axis_names import set_name_scopes
 from shardwise.types.tensor_type import TensorType
 
 from .axis import MeshAxis
-from .names import set_current_names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,4 +55,8 @@ def current_entry() -> CurrentMesh | None:
 def set_current_entry(entry: CurrentMesh | None) -> None:
     """Make ``entry`` the innermost mesh of this thread; ``current.py`` alone calls this."""
     _local.entry = entry
-    set_current_names({} if entry is None else entry.names)
+    scopes = []
+    while entry is not None:
+        scopes.append(entry.all_names)
+        entry = entry.outer
+    set_name_scopes(tuple(scopes))

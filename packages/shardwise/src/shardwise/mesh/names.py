@@ -8,13 +8,14 @@ they are what the program at hand says.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from shardwise.types.axis_names import current_names
 
 from .layout import Layout
 
 
+@runtime_checkable
 class NamedAxis(Protocol):
     """An axis, as far as its names go; ``axis.MeshAxis`` is one."""
 
@@ -26,11 +27,6 @@ class NamedAxis(Protocol):
     def __hash__(self) -> int: ...
 
 
-class _Local(threading.local):
-    named: Mapping[str, NamedAxis] = {}
-
-
-_local = _Local()
 DEFAULT_GROUP = "default_pg"
 
 _names_of: dict[NamedAxis, set[str]] = {}
@@ -42,11 +38,6 @@ def _debug_from_environment() -> bool:
 
 
 _debug = _debug_from_environment()
-
-
-def set_current_names(named: Mapping[str, NamedAxis]) -> None:
-    """The names that the current mesh of this thread gives its axes; ``entry.set_current_entry`` alone calls this."""
-    _local.named = named
 
 
 def register_name(axis: NamedAxis, name: str) -> None:
@@ -93,7 +84,7 @@ def _distinct(name: str, axis: NamedAxis) -> str:
 
 
 def _short_name(axis: NamedAxis) -> str | None:
-    here = [name for name, named in _local.named.items() if named is axis]
+    here = [name for name, named in current_names().items() if named is axis and axis.size() > 1]
     if here:
         return min(here)
     names = _names_of.get(axis)
@@ -104,8 +95,8 @@ def _short_name(axis: NamedAxis) -> str | None:
 
 def _flattened(axis: NamedAxis) -> str | None:
     """``{outer,inner}`` if named axes multiply to this one."""
-    named = {other for other in tuple(_names_of) if other.size() > 1} | set(_local.named.values())
-    named.discard(axis)
+    here = (named for named in current_names().values() if isinstance(named, NamedAxis))
+    named = {other for other in (*tuple(_names_of), *here) if other.size() > 1} - {axis}
     factors = _factors(axis.layout, _by_inner_stride(named), {})
     if factors is None:
         return None

@@ -5,18 +5,18 @@ Names become axes, axes of one rank disappear (nothing can differ along them), a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types import spec as spec_module
 from shardwise.types.aliases import DeviceMeshAxis, PartitionSpecEntry, PerMeshAxisSpmdTypesArg
+from shardwise.types.axis_names import axis_named
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, set_spec_normalizer
+from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.spmd_type import check_placement, empty_entry
 
 from .axis import MeshAxis
-from .entry import CurrentMesh, current_entry
+from .entry import current_entry
 from .orthogonal import check_orthogonal
 
 
@@ -25,44 +25,16 @@ def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
 
     Errors: SW904 for a name without a current mesh, SW902 for an unknown name, TypeError for no axis at all.
     """
+    if isinstance(axis, str):
+        axis = axis_named(axis)
     if isinstance(axis, MeshAxis):
         return axis
-    if isinstance(axis, str):
-        return _axis_named(axis)
     if isinstance(axis, int):
         raise SpmdArgumentError(
             f"a mesh axis is given by its name, as a MeshAxis or as a process group, got {shown(axis)} of type "
             f"{type(axis).__name__}"
         )
     return MeshAxis.of(axis)
-
-
-def _axis_named(name: str) -> MeshAxis:
-    entry = current_entry()
-    if entry is None:
-        raise SpmdTypeError(
-            f"the axis name {name!r} means nothing without a current mesh",
-            code="SW904",
-            help=("with set_current_mesh(device_mesh): ...",),
-        )
-    axis = entry.all_names.get(name)
-    if axis is None:
-        raise _unknown_name(name, entry)
-    return axis
-
-
-def _unknown_name(name: str, entry: CurrentMesh) -> SpmdTypeError:
-    known = sorted(entry.all_names)
-    listed = f"its axes are {', '.join(map(repr, known))}" if known else "its axes have no names"
-    outer = entry.outer
-    while outer is not None and name not in outer.all_names:
-        outer = outer.outer
-    note = "" if outer is None else f"; note: an outer mesh has {name!r}, but the current mesh hides it"
-    return SpmdTypeError(
-        f"the current mesh has no axis named {name!r}; {listed}{note}",
-        code="SW902",
-        help=tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1)),
-    )
 
 
 def format_axis(axis: object) -> str:
@@ -199,6 +171,3 @@ def partition_spec_get_shard(spec: Sequence[PartitionSpecEntry] | None, axis: De
     if spec is None:
         return None
     return spec_module.partition_spec_get_shard(normalize_partition_spec(spec), normalize_axis(axis))
-
-
-set_spec_normalizer(normalize_partition_spec)

@@ -6,20 +6,12 @@ dim 0 is first cut over dp and every piece then over tp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from .aliases import Axis, DeviceMeshAxis, PartitionSpecEntry
+from .axis_names import axis_named
 from .placement import Shard
-
-_normalize: Callable[[PartitionSpec], PartitionSpec] | None = None
-
-
-def set_spec_normalizer(normalize: Callable[[PartitionSpec], PartitionSpec]) -> None:
-    """Called once by the mesh room, which knows what axis names mean."""
-    global _normalize
-    _normalize = normalize
-
 
 class PartitionSpec(tuple[Any, ...]):
     """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple."""
@@ -36,9 +28,14 @@ class PartitionSpec(tuple[Any, ...]):
         return f"PartitionSpec({', '.join(_format_entry(entry) for entry in self)})"
 
     def axes_with_partition_spec(self) -> set[Axis]:
-        """The mesh axes that shard some dim, normalised: names resolved, axes of one rank dropped."""
-        spec = self if _normalize is None else _normalize(self)
-        return {axis for entry in spec for axis in entry_axes(entry)}
+        """The mesh axes that shard some dim, names resolved under the current mesh, axes of one rank left out.
+
+        Errors: SW904 for a name without a current mesh, SW902 for an unknown name. A process group is no axis yet:
+        ``normalize_partition_spec`` makes one of it.
+        """
+        named = (axis for entry in self for axis in entry_axes(entry))
+        axes = (axis_named(axis) if isinstance(axis, str) else axis for axis in named)
+        return {axis for axis in axes if axis.size() > 1}
 
     def without(self, axes: Collection[DeviceMeshAxis]) -> PartitionSpec | None:
         """This (normalised) spec with some axes taken out; None when nothing is sharded any more."""

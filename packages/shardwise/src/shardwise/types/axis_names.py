@@ -1,0 +1,61 @@
+"""The names that axes have on this thread: one thread-local slot, which the mesh that is current fills.
+
+Names of a mesh hide those of the meshes around it. What a name means is asked here by everything that takes names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Mapping
+
+from shardwise.diagnostics.errors import SpmdTypeError
+
+from .aliases import Axis
+
+Scopes = tuple[Mapping[str, Axis], ...]
+"""The names of the current meshes, the innermost mesh first; no mesh is current if there are none."""
+
+
+class _Local(threading.local):
+    scopes: Scopes = ()
+
+
+_local = _Local()
+
+
+def set_name_scopes(scopes: Scopes) -> None:
+    """The names from now on; ``mesh.entry`` alone calls this, when another mesh becomes current."""
+    _local.scopes = scopes
+
+
+def current_names() -> Mapping[str, Axis]:
+    """The axes of the current mesh by their names, those of one rank included; empty without a mesh."""
+    return _local.scopes[0] if _local.scopes else {}
+
+
+def axis_named(name: str) -> Axis:
+    """The axis that ``name`` stands for. Errors: SW904 without a current mesh, SW902 for an unknown name."""
+    scopes = _local.scopes
+    if not scopes:
+        raise SpmdTypeError(
+            f"the axis name {name!r} means nothing without a current mesh",
+            code="SW904",
+            help=("with set_current_mesh(device_mesh): ...",),
+        )
+    axis = scopes[0].get(name)
+    if axis is None:
+        raise _unknown_name(name, scopes)
+    return axis
+
+
+def _unknown_name(name: str, scopes: Scopes) -> SpmdTypeError:
+    known = sorted(scopes[0])
+    listed = f"its axes are {', '.join(map(repr, known))}" if known else "its axes have no names"
+    hidden = any(name in outer for outer in scopes[1:])
+    note = f"; note: an outer mesh has {name!r}, but the current mesh hides it" if hidden else ""
+    return SpmdTypeError(
+        f"the current mesh has no axis named {name!r}; {listed}{note}",
+        code="SW902",
+        help=tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1)),
+    )
