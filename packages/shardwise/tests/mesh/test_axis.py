@@ -9,25 +9,24 @@ from types import SimpleNamespace
 import pytest
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
-from shardwise.mesh.axis import MeshAxis, _axis_of, flatten_axes, register_axis_source
+from shardwise.mesh.axis import MeshAxis, _axis_of, flatten_axes
 from shardwise.mesh.layout import Layout
-from shardwise.mesh.sources import _sources
 
 of = MeshAxis.of
 
 
 class Group:
-    """A stand-in for a process group, known through a registered source."""
+    """A stand-in for a process group, known to the fixture below."""
 
     def __init__(self, ranks, name=None):
         self.ranks, self.name = ranks, name
 
 
 @pytest.fixture(autouse=True)
-def _groups_are_known():
-    source = register_axis_source(lambda obj: (obj.ranks, obj.name) if isinstance(obj, Group) else None)
-    yield
-    _sources.remove(source)
+def _groups_are_known(monkeypatch):
+    monkeypatch.setattr(
+        "shardwise.mesh.axis.ranks_of_group", lambda obj: (obj.ranks, obj.name) if isinstance(obj, Group) else None
+    )
 
 
 def test_equal_layouts_are_one_axis():

@@ -2,7 +2,6 @@
 
 from .axis import MeshAxis as MeshAxis
 from .axis import flatten_axes as flatten_axes
-from .axis import register_axis_source as register_axis_source
 from .axis import set_printoptions as set_printoptions
 from .current import CurrentMesh as CurrentMesh
 from .current import current_entry as current_entry

@@ -7,8 +7,9 @@ groups may stand for one axis.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
@@ -16,9 +17,8 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, show
 from . import names
 from .layout import Layout, layout_of_ranks
 from .names import set_printoptions
-from .sources import AxisSource, ranks_behind, register_axis_source
 
-__all__ = ["AxisSource", "MeshAxis", "flatten_axes", "register_axis_source", "set_printoptions"]
+__all__ = ["MeshAxis", "flatten_axes", "set_printoptions"]
 
 
 class MeshAxis:
@@ -169,7 +169,7 @@ def _axis_of_object(source: object) -> MeshAxis:
         if not isinstance(axis, MeshAxis):
             raise SpmdArgumentError(f"__mesh_axis__ of {_describe(source)} returned {_describe(axis)}, not a MeshAxis")
         return axis
-    found = ranks_behind(source)
+    found = ranks_of_group(source)
     if found is None:
         raise SpmdArgumentError(
             f"a mesh axis is a MeshAxis, a process group, or a size with a stride, got {_describe(source)}",
@@ -190,6 +190,18 @@ def _axis_of_object(source: object) -> MeshAxis:
     if name and name != "undefined":
         names.register_name(axis, name)
     return axis
+
+
+def ranks_of_group(obj: object) -> tuple[Sequence[int], str | None] | None:
+    """The ranks of a process group and its name; None if ``obj`` is none.
+
+    The mesh loads without torch. A group can only exist where ``torch.distributed`` is loaded already.
+    """
+    dist = sys.modules.get("torch.distributed")
+    group_class = getattr(dist, "ProcessGroup", None)
+    if dist is None or group_class is None or not isinstance(obj, group_class):
+        return None
+    return dist.get_process_group_ranks(obj), getattr(obj, "group_desc", None)
 
 
 def _remembered(source: object) -> MeshAxis | None:

@@ -13,6 +13,7 @@ from .aliases import Axis, DeviceMeshAxis, PartitionSpecEntry
 from .axis_names import axis_named
 from .placement import Shard
 
+
 class PartitionSpec(tuple[Any, ...]):
     """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple."""
 
