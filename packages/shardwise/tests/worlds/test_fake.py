@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 
@@ -253,3 +254,76 @@ def test_what_comes_from_anybody_comes_from_the_first_of_the_others(rank, source
         assert dist.recv(torch.zeros(2)) == source
         pair = dist.new_group([rank, (rank + 2) % 4])
         assert dist.recv(torch.zeros(2), group=pair) == (rank + 2) % 4
+
+
+NOT_COVERED = {
+    "caching_allocator_disabled",
+    "current_blas_handle",
+    "current_solver_handle",
+    "get_gencode_flags",
+    "get_per_process_memory_fraction",
+    "host_memory_stats_as_nested_dict",
+    "memory_stats_as_nested_dict",
+}
+
+
+@pytest.mark.parametrize("module", ["", "random", "memory", "graphs", "nvtx", "profiler"])
+def test_what_needs_no_arguments_answers_in_every_module_of_cuda(world, module):
+    owner = getattr(torch.cuda, module) if module else torch.cuda
+    called = 0
+    for name in set(owner.__all__) - NOT_COVERED:
+        function = getattr(owner, name)
+        if isinstance(function, type) or not callable(function) or required_parameters(function):
+            continue
+        function()
+        called += 1
+    assert called
+
+
+def required_parameters(function):
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return True
+    return any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
+
+
+@pytest.mark.parametrize("spelling", ["call", "range", "profile"])
+def test_marks_for_profilers_do_nothing(world, spelling):
+    if spelling == "call":
+        torch.cuda.nvtx.range_push("forward")
+        torch.cuda.nvtx.mark("here")
+        torch.cuda.nvtx.range_pop()
+    with torch.cuda.nvtx.range("step") if spelling == "range" else torch.cuda.profiler.profile():
+        assert torch.cuda.cudart().cudaProfilerStart() == 0
+
+
+def test_a_tensor_says_the_type_that_it_would_have_on_a_gpu_or_here(world):
+    name = torch.ones(2, device="cuda").type()
+    assert name == "torch.cuda.FloatTensor" == name
+    assert name == "torch.FloatTensor"
+    assert name in ["torch.cuda.HalfTensor", "torch.cuda.FloatTensor"]
+    assert name != "torch.cuda.HalfTensor"
+    assert len({name, torch.zeros(1).type()}) == 1
+    assert isinstance(torch.ones(2), torch.cuda.FloatTensor)
+    assert torch.cuda.LongTensor([1, 2]).device.type == "cpu"
+    assert torch.ones(2).type("torch.cuda.LongTensor").dtype is torch.int64
+
+
+def test_code_that_is_captured_in_a_graph_runs_as_it_stands(world):
+    x = torch.ones(2, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()), torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        y = x * 2
+    graph.replay()
+    assert y.tolist() == [2, 2]
+    assert torch.cuda.make_graphed_callables(abs, (x,)) is abs
+
+
+def test_flex_attention_has_its_backward(world):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q = torch.randn(1, 2, 16, 4, device="cuda", requires_grad=True)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cuda")
+    torch.compile(flex_attention)(q, q, q, block_mask=mask).sum().backward()
+    assert q.grad is not None

@@ -25,6 +25,7 @@ from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_tag, tag_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
+    FLEX_DEVICE,
     MODULE_OF_FACTORIES,
     RUN_BACKWARD,
     factories,
@@ -35,7 +36,13 @@ from shardwise.interop.torch_compat import (
 )
 
 from .attribute_patch import patched
-from .cuda_stand_ins import Generator, accelerator_stand_ins, cuda_stand_ins
+from .cuda_stand_ins import (
+    Generator,
+    TensorTypeName,
+    accelerator_stand_ins,
+    cuda_module_stand_ins,
+    cuda_stand_ins,
+)
 
 HERE = {"cpu", "meta"}
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
@@ -146,8 +153,9 @@ def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> o
 
 
 def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
-    """``x.type(...)``: a tensor type of an accelerator is that of the CPU."""
-    return func(*(a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args), **kwargs)
+    """``x.type(...)``: a tensor type of an accelerator is that of the CPU, also where the name is asked for."""
+    answer = func(*(a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args), **kwargs)
+    return TensorTypeName(answer) if isinstance(answer, str) else answer
 
 
 def _parse(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
@@ -221,9 +229,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     """Owner, name and stand-in of everything that a function mode does not see."""
     for name, value in cuda_stand_ins(local_rank, local_size).items():
         yield torch.cuda, name, value
-    for name, value in cuda_stand_ins(local_rank, local_size).items():
-        if name in vars(torch.cuda.random):
-            yield torch.cuda.random, name, value
+    yield from cuda_module_stand_ins(local_rank, local_size)
     for name, value in accelerator_stand_ins(local_rank, local_size).items():
         yield torch.accelerator, name, value
     yield torch, "set_default_device", lambda device: None
@@ -231,6 +237,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     yield torch.Tensor, "record_stream", lambda tensor, stream: None
     yield torch, "Generator", Generator
     yield torch, "load", _loading(torch.load, target)
+    yield FLEX_DEVICE.owner(), FLEX_DEVICE.attribute, lambda query, key, value: None
     yield torch, "compile", _no_compilation
     yield torch.nn.Module, "compile", lambda module, *args, **options: None
     for owner in (torch.autocast, DeviceMesh):
