@@ -7,8 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
+from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, layout_said, observed_layouts
 from shardwise.oracle.reassemble import Grid
+from shardwise.types.placement import P, R, V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
 
 GRID = Grid.of({"dp": 2, "tp": 2})
 DP, TP = GRID.axes["dp"], GRID.axes["tp"]
@@ -100,3 +103,21 @@ def test_any_shard_of_distinct_values_is_observed_exactly(dims, seed):
     }
     plain = [one for one in observed(by_coordinates(piece), whole) if all(way is not Way.MERGED for _, way, _ in one)]
     assert plain == [wanted]
+
+
+def test_what_a_type_says_leaves_out_other_layouts():
+    pieces = {2 * dp + tp: WHOLE.chunk(2, 0)[tp] for dp in range(2) for tp in range(2)}
+    said = TensorType.of({DP: R, TP: V})
+    (layout,) = observed_layouts(pieces, (DP, TP), WHOLE, 0.0, said)
+    assert layout.steps == (Along(DP, Way.EQUAL), Along(TP, Way.SHARD, 0))
+    assert layout.says(layout_said(TensorType.of({DP: R, TP: V}, PartitionSpec(TP, None))).steps)
+    assert not list(observed_layouts(pieces, (DP, TP), WHOLE, 0.0, TensorType.of({DP: P, TP: V})))
+    assert not list(
+        observed_layouts(pieces, (DP, TP), WHOLE, 0.0, TensorType.of({DP: R, TP: V}, PartitionSpec(None, TP)))
+    )
+
+
+def test_marks_say_which_rank_holds_an_element():
+    pieces = {rank: torch.full((2, 4), rank) for rank in range(4)}
+    placed = layout_said(TensorType.of({DP: R, TP: V}, PartitionSpec(TP, None))).placed(pieces)
+    assert placed[:, 0].tolist() == [0, 0, 1, 1]

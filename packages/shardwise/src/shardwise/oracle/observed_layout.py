@@ -16,12 +16,14 @@ import enum
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.spec import entry_axes
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from .reassemble import Unreadable, collapse, differences
 
@@ -61,6 +63,8 @@ class Along:
         return f"{_WORDS[self.way].format(dim=self.dim)} over {over}"
 
 
+WHOLE = (Way.EQUAL, Way.SUM, Way.MEAN)
+"""Along an axis of these every rank's tensor is as large as the result."""
 _WORDS = {
     Way.EQUAL: "equal",
     Way.SHARD: "pieces along dim {dim}",
@@ -86,34 +90,80 @@ class ObservedLayout:
         """In words: ``equal over dp, pieces along dim 0 over tp``."""
         return ", ".join(step.described(names.get(step.axis, repr(step.axis))) for step in self.steps)
 
+    @property
+    def cut_dims(self) -> set[int]:
+        """The dims along which pieces lie."""
+        return {step.dim for step in self.steps if step.way not in WHOLE}
+
+    def placed(self, marks: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """Where the elements come from: marks of every rank's elements as they lie in the one tensor, the marks of the
+        first rank where several hold one element or its addends."""
+        values = self._collapsed(marks, first=WHOLE)
+        return self._without_padding(values[min(values)])
+
     def combined(self, pieces: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """The one tensor, without padding. Errors: Unreadable if the tensors do not fit together."""
-        values = dict(pieces)
-        for step in self.steps:
-            values = collapse(values, step.axis, functools.partial(_combine, step))
+        values = self._collapsed(pieces)
         if len(values) != 1:
             raise Unreadable(f"{len(values)} tensors are left: an axis of the mesh has no step")
-        (whole,) = values.values()
+        return self._without_padding(*values.values())
+
+    def says(self, known: Collection[Along]) -> bool:
+        """True if every step of ``known`` is one of this layout's, those along one dim in the same order."""
+        return set(known) <= set(self.steps) and _along_dims(known) == _along_dims(
+            [step for step in self.steps if step in known]
+        )
+
+    def _collapsed(self, pieces: Mapping[int, torch.Tensor], first: Collection[Way] = ()) -> dict[int, torch.Tensor]:
+        values = dict(pieces)
+        for step in self.steps:
+            combine = _first if step.way in first else functools.partial(_combine, step)
+            values = collapse(values, step.axis, combine)
+        return values
+
+    def _without_padding(self, whole: torch.Tensor) -> torch.Tensor:
         for dim, length in self.padding.items():
             whole = whole.narrow(dim, 0, whole.shape[dim] - length)
         return whole
 
 
 def observed_layouts(
-    pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor, apart: float
+    pieces: Mapping[int, torch.Tensor],
+    axes: Sequence[MeshAxis],
+    whole: torch.Tensor,
+    apart: float,
+    said: TensorType = UNTYPED,
 ) -> Iterator[ObservedLayout]:
     """The layouts under which ``pieces``, by rank, are ``whole``, the plainest first.
 
     ``axes``   all axes of the mesh with more than one rank, outermost first.
     ``apart``  how far two elements may be apart; what is claimed equal is compared bit by bit all the same.
+    ``said``   what is known of the tensor: layouts that contradict it are left out.
     """
+    known = layout_said(said).steps
     for layout in _of_fitting_shape(pieces, axes, whole):
+        if not layout.says(known):
+            continue
         try:
             value = layout.combined(pieces)
         except Unreadable:
             continue
         if value.shape == whole.shape and not bool((differences(value, whole) > apart).any()):
             yield layout
+
+
+def _along_dims(steps: Iterable[Along]) -> list[Along]:
+    return sorted((step for step in steps if step.way not in WHOLE), key=lambda step: step.dim)
+
+
+def layout_said(type: TensorType) -> ObservedLayout:
+    """The layout that ``type`` says, without the axes along which it says no more than that the tensor varies."""
+    equal = [Along(axis, Way.EQUAL) for axis in type.equal_axes]
+    sums = [Along(axis, Way.SUM) for axis in type.axes if type.is_pending_sum(axis, "the oracle")]
+    cut = [
+        Along(axis, Way.SHARD, dim) for dim, entry in enumerate(type.spec or ()) for axis in reversed(entry_axes(entry))
+    ]
+    return ObservedLayout((*equal, *sums, *cut))
 
 
 def fits(pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor) -> bool:
@@ -191,6 +241,10 @@ def _merged(length: int) -> Iterator[tuple[int, ...]]:
         if length and length % (groups + 2) == 0:
             share = length // (groups + 2)
             yield (groups * share, share, share)
+
+
+def _first(along: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    return next(iter(along.values()))
 
 
 def _combine(step: Along, along: Mapping[int, torch.Tensor]) -> torch.Tensor:

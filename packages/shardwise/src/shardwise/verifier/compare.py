@@ -15,13 +15,13 @@ import torch
 
 from shardwise.diagnostics.limits import counted
 from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.oracle.observed_layout import ObservedLayout, Way, layout_said, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
-from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground, TensorType
 
 from .difference import difference
 from .hints import hint_for
-from .layouts import Layouts, loose_axes
+from .layouts import KnownLayouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
 from .record import RankRun
@@ -54,7 +54,7 @@ class _Comparison:
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
         dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.tolerance = Tolerance(alone, dtypes, rtol)
-        self.layouts = Layouts()
+        self.layouts = KnownLayouts()
         self.observed = (
             None if mesh is None else ObservedComparison(Grid.of(mesh), self.ranks, self.alone, self.axes, self._apart)
         )
@@ -187,9 +187,11 @@ class _Comparison:
         key = first.key
         pieces = {rank: record.value for rank, record in enumerate(records) if record.value is not None}
         expected, reason = self._expected(key)
-        type = self.layouts.known(key, type)
+        layout = self.layouts.of(key, type)
         try:
             values = fold(pieces, type)
+            if layout is not None:
+                values = {0: layout.combined(pieces)}
         except Unequal as error:
             return self._unequal(first, pieces, error, _place_on(type, error.axis, self.axes))
         except Unreadable as error:
@@ -217,7 +219,7 @@ class _Comparison:
             checked = "replicas"
         if expected is None:
             return checked or NotCompared(key, first.claim, reason)
-        return self._against(first, pieces, type, values[min(values)], expected)
+        return self._against(first, pieces, layout or layout_said(type), values[min(values)], expected)
 
     def _grows(self, pieces: Mapping[int, torch.Tensor], expected: torch.Tensor) -> bool:
         """True if every rank has drawn the numbers that one rank alone draws, by accident: the program's size is its
@@ -249,7 +251,7 @@ class _Comparison:
         self,
         first: Record,
         pieces: Mapping[int, torch.Tensor],
-        type: TensorType,
+        layout: ObservedLayout,
         whole: torch.Tensor,
         expected: torch.Tensor,
     ) -> ValueDisagreement | NotCompared | str:
@@ -258,17 +260,15 @@ class _Comparison:
             return self._shapes(first, pieces, whole, expected)
         found = difference(whole, expected, self._apart(key, (whole, expected, *pieces.values())))
         if found is None:
-            self.layouts.learn(key, type, expected)
+            self.layouts.learn(key, first.type, layout, expected)
             return "equal"
-        addends = bool(type.partial_axes)
-        unsummed = TensorType.of({axis: R if place.is_partial else place for axis, place in _items(type)}, type.spec)
         positions = {rank: torch.arange(piece.numel()).view(piece.shape) for rank, piece in pieces.items()}
         owners = {rank: torch.full(piece.shape, rank) for rank, piece in pieces.items()}
         at = found.index
-        rank = int(_only(fold(owners, unsummed, check=False))[at])
-        flat = _only(fold(positions, unsummed, check=False))[at]
+        rank = int(layout.placed(owners)[at])
+        flat = layout.placed(positions)[at]
         index = tuple(int(i) for i in torch.unravel_index(flat, pieces[rank].shape))
-        ranks = _summed_with(rank, type) if addends else (rank,)
+        ranks = _summed_with(rank, layout)
         hint = hint_for(found.factor, found.total, self.axes)
         said = "differs from the run on one rank"
         return ValueDisagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
@@ -319,11 +319,10 @@ class _Comparison:
     ) -> NotCompared | str:
         """Without a word on how pieces combine, a way that gives the right value is believed; none is no mistake."""
         key = first.key
-        for candidate in self.layouts.candidates(type, pieces, expected):
-            whole = _only(fold(pieces, candidate))
-            if difference(whole, expected, self._apart(key, (whole, expected, *pieces.values()))) is None:
-                self.layouts.learn(key, candidate, expected)
-                return "equal"
+        apart = self._apart(key, (expected, *pieces.values()))
+        for layout in observed_layouts(pieces, type.axes, expected, apart, said=type):
+            self.layouts.learn(key, type, layout, expected)
+            return "equal"
         return checked or self._unsaid(first, loose_axes(type))
 
     def _unsaid(self, first: Record, loose: Sequence[object]) -> NotCompared:
@@ -346,22 +345,14 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and difference(one, other, 0.0) is None
 
 
-def _only(values: Mapping[int, torch.Tensor]) -> torch.Tensor:
-    return values[min(values)]
-
-
-def _items(type: TensorType) -> list[tuple[Any, Any]]:
-    return list(zip(type.axes, type.placements, strict=True))
-
-
 def _place_on(type: TensorType, axis: object, names: Mapping[object, str]) -> str:
     return f"{type.get(axis)!r} over {names.get(axis, repr(axis))}"
 
 
-def _summed_with(rank: int, type: TensorType) -> tuple[int, ...]:
-    """The ranks whose addends make the element that ``rank`` holds one of."""
+def _summed_with(rank: int, layout: ObservedLayout) -> tuple[int, ...]:
+    """The ranks whose addends make the element that ``rank`` holds one of; that rank alone if none are added."""
     ranks = [rank]
-    for axis, place in _items(type):
-        if place.is_partial:
-            ranks = [base + step for base in ranks for step in axis.layout.ranks()]
+    for step in layout.steps:
+        if step.way in (Way.SUM, Way.MEAN):
+            ranks = [base + moved for base in ranks for moved in step.axis.layout.ranks()]
     return tuple(sorted(ranks))

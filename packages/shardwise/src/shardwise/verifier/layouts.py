@@ -1,17 +1,16 @@
-"""How do the pieces of a tensor lie that is said to vary, and no more? As its parameter's initial values show.
+"""The layouts of parameters whose type says that they vary, and no more: as their initial values have shown.
 
-``V`` on a weight does not say which dim is split. If putting the initial pieces together along a dim gives the weight
-of the run on one rank, its gradients are split the same way.
+``V`` on a weight does not say which dim is split. A layout under which the initial pieces are the weight of the run on
+one rank (``oracle/observed_layout.py``) is that of its gradients too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 import torch
 
 from shardwise.interop.running.recording import Key
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.oracle.observed_layout import ObservedLayout
+from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
 
@@ -21,50 +20,24 @@ def loose_axes(type: TensorType) -> tuple[object, ...]:
     return tuple(axis for axis in type.axes if type.is_varying(axis) and axis not in placed)
 
 
-class Layouts:
+class KnownLayouts:
     """The layouts of parameters that have been found out, by name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, TensorType] = {}
+        self._known: dict[str, tuple[dict[object, object], ObservedLayout]] = {}
 
-    def known(self, key: Key, type: TensorType) -> TensorType:
-        """``type``, or what has been found out about this parameter if it says less."""
-        found = self._known.get(key.name) if key.kind in ("gradient", "left", "trained") else None
-        same = found is not None and dict(found.local) == dict(type.local)
-        return found if found is not None and same and loose_axes(type) else type
+    def of(self, key: Key, type: TensorType) -> ObservedLayout | None:
+        """What has been found out about this parameter, if ``type`` says less."""
+        if key.kind not in ("gradient", "left", "trained") or not loose_axes(type):
+            return None
+        local, layout = self._known.get(key.name, ({}, None))
+        return layout if local == dict(type.local) else None
 
-    def learn(self, key: Key, type: TensorType, value: torch.Tensor) -> None:
-        """The parameter ``key`` with initial value ``value`` has been put together as ``type``."""
-        if key.kind == "parameter" and type.spec is not None and all(_tells(value, dim) for dim in _cut(type)):
-            self._known[key.name] = type
-
-    def candidates(
-        self, type: TensorType, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
-    ) -> Iterator[TensorType]:
-        """Types that put the pieces together to the shape of ``whole``, where one axis alone is loose."""
-        axes = loose_axes(type)
-        piece = pieces[min(pieces)]
-        if len(axes) != 1 or piece.ndim != whole.ndim:
-            return
-        spec = type.spec or PartitionSpec(*(None for _ in piece.shape))
-        for dim in range(whole.ndim):
-            entries = list(spec)
-            entries[dim] = make_entry([*entry_axes(spec[dim]), axes[0]])
-            candidate = type.with_spec(PartitionSpec(*entries))
-            if _shape(candidate, piece) == tuple(whole.shape):
-                yield candidate
-
-
-def _shape(type: TensorType, piece: torch.Tensor) -> tuple[int, ...]:
-    shape = list(piece.shape)
-    for dim, entry in enumerate(type.spec or ()):
-        for axis in entry_axes(entry):
-            shape[dim] *= axis.size()
-    return tuple(shape)
-
-
-def _cut(type: TensorType) -> list[int]:
-    return [dim for dim, entry in enumerate(type.spec or ()) if entry is not None]
+    def learn(self, key: Key, type: TensorType, layout: ObservedLayout, value: torch.Tensor) -> None:
+        """The parameter ``key`` of type ``type`` with initial value ``value`` has been put together by ``layout``."""
+        dims = layout.cut_dims
+        if key.kind == "parameter" and dims and all(_tells(value, dim) for dim in dims):
+            self._known[key.name] = (dict(type.local), layout)
 
 
 def _tells(value: torch.Tensor, dim: int) -> bool:
