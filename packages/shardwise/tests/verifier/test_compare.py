@@ -210,6 +210,12 @@ def test_varying_pieces_that_make_the_whole_in_some_way_are_equal():
     assert compared(rows(), WHOLE, {"dp": V, "tp": R}).equal == 1
 
 
+def test_pieces_that_vary_over_two_axes_or_are_merged_are_put_together_too():
+    assert compared(list(WHOLE.chunk(4, 0)), WHOLE, {"dp": V, "tp": V}).equal == 1
+    halves = [torch.cat([part.chunk(2, 1)[tp] for part in WHOLE.chunk(2, 1)], 1) for tp in range(2)]
+    assert compared(halves * 2, WHOLE, {"dp": R, "tp": V}).equal == 1
+
+
 @pytest.mark.parametrize("kind", ["parameter", "gradient", "trained"])
 def test_parameters_without_a_type_are_replicas(kind):
     assert compared([WHOLE] * 4, WHOLE, None, kind).equal == 1
