@@ -21,7 +21,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.verifier.run import VerifyOptions, verify_subject
 from shardwise.verifier.subject import Script
-from shardwise.verifier.verdict import Verdict
+from shardwise.verifier.text import Verdict
 
 FOLDER = Path(__file__).parent / "programs" / "unannotated"
 RIGHT = sorted((FOLDER / "right").glob("*.py"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.finding_text import render
+from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.ranks import ranks_text

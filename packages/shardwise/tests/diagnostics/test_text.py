@@ -6,8 +6,7 @@ import textwrap
 
 import pytest
 
-from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.finding_text import render
+from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printable import cells, clean, safe_repr, safe_str, window
 from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted

@@ -15,7 +15,7 @@ from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.micro_batches import MicroBatches
 from shardwise.verifier.run import VerifyOptions, verify_subject
 from shardwise.verifier.subject import Script
-from shardwise.verifier.verdict import Verdict
+from shardwise.verifier.text import Verdict
 
 
 def verdict_on(folder: Path, text: str) -> Verdict:

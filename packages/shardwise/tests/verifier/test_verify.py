@@ -33,7 +33,7 @@ from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
 from shardwise.verifier.numbers import Against
-from shardwise.verifier.verdict import Verdict
+from shardwise.verifier.text import Verdict
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
 

@@ -181,7 +181,7 @@ def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
         from shardwise.diagnostics.annotations import to_github
 
         return to_github(result)
-    from shardwise.diagnostics.finding_text import WIDTH
+    from shardwise.diagnostics.finding import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.diagnostics.text import render_result
 

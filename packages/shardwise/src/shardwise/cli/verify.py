@@ -102,7 +102,7 @@ def verify(
 
         click.echo(to_json(verdict))
         return _exit_code(verdict.exit_code, allow_inconclusive)
-    from shardwise.diagnostics.finding_text import WIDTH
+    from shardwise.diagnostics.finding import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.verifier.text import render_verdict
 

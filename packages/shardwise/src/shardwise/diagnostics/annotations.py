@@ -9,8 +9,7 @@ import os
 
 from .codes import Severity
 from .excerpt import character_column, end_character_column
-from .finding import Finding
-from .finding_text import shown_path
+from .finding import Finding, shown_path
 from .printable import safe_str
 from .result import RunResult
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from .codes import CODES, Severity
 from .excerpt import character_column, end_character_column
-from .finding import Finding
-from .finding_text import shown_path
+from .finding import Finding, shown_path
 from .printable import safe_str
 from .result import RunResult
 from .source_location import Operand, SourceLocation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .finding_text import WIDTH, absolute_root, finding_lines, location_text
+from .finding import WIDTH, absolute_root, finding_lines, location_text
 from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str

@@ -15,7 +15,7 @@ from shardwise.interop.running.recording import Key
 
 from .difference import Difference
 from .numbers import ValueDisagreement
-from .verdict import Verdict
+from .text import Verdict
 
 SCHEMA = "shardwise.verify/1"
 

@@ -40,7 +40,7 @@ from .failure import Failure
 from .numbers import ValueDisagreement
 from .record import RankRun
 from .subject import Function, Subject
-from .verdict import Verdict
+from .text import Verdict
 from .warming import warm_up
 from .watch import UNSEEDED, watching
 

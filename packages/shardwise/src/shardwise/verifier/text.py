@@ -1,5 +1,6 @@
-"""How does a person read the verdict? What the types say, the first tensor that disagrees, and both verdicts in the
-last two lines.
+"""The verdict of ``verify``, and its text: what the types say, and what the numbers say, side by side.
+
+The text shows the findings, the first tensor that disagrees, and both verdicts in the last two lines.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import linecache
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
-from shardwise.diagnostics.finding_text import WIDTH, location_text
-from shardwise.diagnostics.finding_text import render as render_finding
+from shardwise.diagnostics.finding import WIDTH, location_text
+from shardwise.diagnostics.finding import render as render_finding
 from shardwise.diagnostics.limits import DEFAULT, Limits, counted, rest
 from shardwise.diagnostics.paint import Line, paint
 from shardwise.diagnostics.printable import safe_str
@@ -25,35 +26,52 @@ from .difference import Difference
 from .failure import Failure
 from .numbers import Against, NotCompared, Numbers, ValueDisagreement
 
-
-class ShownVerdict(Protocol):
-    """What is rendered: a ``verdict.Verdict``."""
-
-    @property
-    def program(self) -> str: ...
-    @property
-    def mesh(self) -> str: ...
-    @property
-    def types(self) -> RunResult: ...
-    @property
-    def numbers(self) -> Numbers: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def duration_s(self) -> float: ...
-    @property
-    def exit_code(self) -> ExitCode: ...
-    @property
-    def ok(self) -> bool: ...
-
-
 LONGEST_NAME = 40
 FURTHER = 10
 """Disagreements after the first that are listed, and reasons why records are not compared."""
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A verified program.
+
+    ``types``    what the checker found while the ranks of the mesh ran, all ranks together; of the run on one rank
+                 there are no types to check.
+    ``numbers``  how the tensors of the mesh compare with those of one rank.
+    ``failure``  why there are no numbers; None if both runs came to their end.
+    """
+
+    program: str
+    mesh: str
+    types: RunResult = field(default_factory=RunResult)
+    numbers: Numbers = field(default_factory=Numbers)
+    failure: Failure | None = None
+    duration_s: float = 0.0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Findings of either kind; no verdict if a run failed or nothing was compared; inconclusive if losses or
+        gradients were not compared with the run on one rank.
+        """
+        if self.failure is not None:
+            return ExitCode.BROKEN
+        if self.types.errors or self.numbers.disagreements:
+            return ExitCode.FINDINGS
+        if not self.numbers.compared:
+            return ExitCode.BROKEN
+        return ExitCode.INCONCLUSIVE if self.numbers.open_questions else ExitCode.CLEAN
+
+    @property
+    def ok(self) -> bool:
+        """True if both verdicts are clean."""
+        return self.exit_code is ExitCode.CLEAN
+
+    def __str__(self) -> str:
+        return render_verdict(self)
+
+
 def render_verdict(
-    verdict: ShownVerdict, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
+    verdict: Verdict, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
 ) -> str:
     """The verdict as text without a final newline; paths under ``root`` (default: here) are shown relative to it."""
     root = os.path.abspath(root if root is not None else os.getcwd())
@@ -68,7 +86,7 @@ def render_verdict(
     return "\n\n".join(blocks)
 
 
-def _numbers(verdict: ShownVerdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
+def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
     numbers = verdict.numbers
     if verdict.failure is not None:
         yield _failed(verdict.failure, width, root)
@@ -232,7 +250,7 @@ def _where(key: Key, root: str) -> str:
     return "" if key.location is None else f" ({location_text(key.location, root)})"
 
 
-def _summary(verdict: ShownVerdict) -> list[Line]:
+def _summary(verdict: Verdict) -> list[Line]:
     if verdict.failure is not None:
         return [[("error", "no verdict"), ("", f"; {verdict.program} on mesh {verdict.mesh}")]]
     numbers = verdict.numbers
