@@ -19,9 +19,8 @@ from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import I, PerMeshAxisSpmdType, R, Shard
 
-from .dtypes import freeze_options
 from .functions import frozen_sizes, perform, recipe_for
-from .request import ConvertOptions, Request
+from .request import ConvertOptions
 
 
 @typed_call("convert")
@@ -46,22 +45,8 @@ def convert(
     Errors:  SW202; SW203 without expert_mode; SW204, SW206 for sizes; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "convert".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "convert",
-            src,
-            dst,
-            x.dtype,
-            x.ndim,
-            op_dtype=op_dtype,
-            out_dtype=out_dtype,
-            async_op=async_op,
-            options=options,
-            expert_mode=expert_mode,
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("convert", x, axis, src, dst, common, expert_mode=expert_mode)
     if split_sizes is not None and not isinstance(src, Shard) and not isinstance(dst, Shard):
         raise SpmdValueError("split_sizes are only supported with S(i)", code="SW208")
     if recipe.is_noop:
@@ -89,22 +74,8 @@ def reinterpret(
     Errors:  SW202 (S(i), P and V -> R/I are refused); SW203 without expert_mode; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "reinterpret".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "reinterpret",
-            src,
-            dst,
-            x.dtype,
-            x.ndim,
-            op_dtype=op_dtype,
-            out_dtype=out_dtype,
-            async_op=async_op,
-            options=options,
-            expert_mode=expert_mode,
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("reinterpret", x, axis, src, dst, common, expert_mode=expert_mode)
     if recipe.is_noop:
         return x
     return perform(x, recipe, communicator(axis))

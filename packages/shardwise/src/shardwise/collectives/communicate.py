@@ -21,9 +21,8 @@ from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V
 
-from .dtypes import freeze_options
 from .functions import frozen_sizes, perform, perform_in_place, recipe_for
-from .request import GatherOptions, Request
+from .request import GatherOptions
 
 
 @typed_call("all_reduce")
@@ -46,13 +45,8 @@ def all_reduce(
     Errors:  SW202 for other src or dst; SW208 for inplace with a dtype; SW209; SW211.
     Source:  op_rules/transitions.py, rows "all_reduce".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "all_reduce", src, dst, x.dtype, op_dtype=op_dtype, out_dtype=out_dtype, async_op=async_op, options=options
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("all_reduce", x, axis, src, dst, common)
     if not inplace:
         return perform(x, recipe, communicator(axis))
     if op_dtype is not None or out_dtype is not None:
@@ -86,22 +80,8 @@ def all_gather(
     Errors:  SW202; SW205 if gather_dim is not i; SW206 for split sizes; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "all_gather".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "all_gather",
-            src,
-            dst,
-            x.dtype,
-            x.ndim,
-            dim=gather_dim,
-            op_dtype=op_dtype,
-            out_dtype=out_dtype,
-            async_op=async_op,
-            options=options,
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("all_gather", x, axis, src, dst, common, dim=gather_dim)
     if split_sizes is None:
         return perform(x, recipe, communicator(axis))
     if not isinstance(src, Shard):
@@ -131,22 +111,8 @@ def reduce_scatter(
     Errors:  SW202; SW204 if dim i cannot be cut evenly; SW205; SW206; SW208; SW211.
     Source:  op_rules/transitions.py, rows "reduce_scatter".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "reduce_scatter",
-            src,
-            dst,
-            x.dtype,
-            x.ndim,
-            dim=scatter_dim,
-            op_dtype=op_dtype,
-            out_dtype=out_dtype,
-            async_op=async_op,
-            options=options,
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("reduce_scatter", x, axis, src, dst, common, dim=scatter_dim)
     if split_sizes is None:
         return perform(x, recipe, communicator(axis))
     if not isinstance(dst, Shard):
@@ -178,27 +144,12 @@ def all_to_all(
     Errors:  SW202; SW204 if a dim cannot be cut evenly; SW205; SW206; SW208; SW211.
     Source:  op_rules/transitions.py, rows "all_to_all".
     """
-    options = None if backward_options is None else freeze_options(backward_options)
     uneven = output_split_sizes is not None or input_split_sizes is not None
     if uneven and src is V and dst is V:
         # Uneven pieces are pieces, not entries: the dims are kept.
         src, dst = Shard(concat_dim or 0), Shard(split_dim or 0)
-    recipe = recipe_for(
-        axis,
-        Request(
-            "all_to_all",
-            src,
-            dst,
-            x.dtype,
-            x.ndim,
-            dim=split_dim,
-            other_dim=concat_dim,
-            op_dtype=op_dtype,
-            out_dtype=out_dtype,
-            async_op=async_op,
-            options=options,
-        ),
-    )
+    common = (op_dtype, out_dtype, async_op, backward_options)
+    recipe = recipe_for("all_to_all", x, axis, src, dst, common, dim=split_dim, other_dim=concat_dim)
     comm = communicator(axis)
     if not uneven:
         return perform(x, recipe, comm)

@@ -17,17 +17,38 @@ from torch.compiler import is_compiling
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.interop.communication import wire
 from shardwise.interop.communication.process_groups import Communicator
-from shardwise.types.aliases import DeviceMeshAxis
+from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
+from shardwise.types.placement import PerMeshAxisSpmdType
 
-from .dtypes import demand_reduction_dtype
+from .dtypes import demand_reduction_dtype, freeze_options
 from .recipe import Recipe, make_recipe
 from .request import Request
 
 _recipes: dict[Request, Recipe] = {}
 
 
-def recipe_for(axis: DeviceMeshAxis, request: Request) -> Recipe:
-    """The recipe of ``request``, made once; ``axis`` serves error texts only."""
+Common = tuple[torch.dtype | None, torch.dtype | None, bool, BackwardOptions | None]
+"""What every collective and coercion takes: op_dtype, out_dtype, async_op, backward_options."""
+
+
+def recipe_for(
+    op: str,
+    x: Tensor,
+    axis: DeviceMeshAxis,
+    src: PerMeshAxisSpmdType,
+    dst: PerMeshAxisSpmdType,
+    common: Common,
+    *,
+    dim: int | None = None,
+    other_dim: int | None = None,
+    expert_mode: bool = False,
+) -> Recipe:
+    """The recipe of a call, made once for every ``Request``; ``axis`` serves error texts only."""
+    op_dtype, out_dtype, async_op, backward_options = common
+    options = None if backward_options is None else freeze_options(backward_options)
+    request = Request(
+        op, src, dst, x.dtype, x.ndim, dim, other_dim, op_dtype, out_dtype, async_op, options, expert_mode
+    )
     if is_compiling():
         return make_recipe(axis, request)
     try:
