@@ -32,7 +32,7 @@ LEVELS = (
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 CHECKER_ORDER = (
     *("state", "call", "propagation", "diagnosis", "operators", "gradients", "collectives", "typing_rules"),
-    *("functions", "control_flow", "dispatch", "mode", "patching", "scopes"),
+    *("functions", "control_flow", "observation", "dispatch", "mode", "patching", "scopes"),
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 INTEROP_ORDER = (

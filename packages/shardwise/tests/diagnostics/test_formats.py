@@ -8,11 +8,12 @@ import pytest
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
-from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted
+from shardwise.diagnostics.result import Coverage, RunResult, Stop, StopReason, Trusted
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 PLACE = SourceLocation("model.py", 7, 7, 8, 17, "forward")
 FULL = RunResult(
+    coverage=Coverage(1, 2, 3, 4),
     findings=(
         Finding(
             "SW112",

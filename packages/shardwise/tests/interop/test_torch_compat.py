@@ -282,6 +282,7 @@ def test_parameters_of_fully_shard(world):
     assert mesh.size() == 2
     model.unshard()
     assert torch_compat.gathered_parameter(parameter).shape == (4, 4)
+    assert not torch_compat.is_flat_parameter(model.weight)
 
 
 def test_groups_and_handles(world):

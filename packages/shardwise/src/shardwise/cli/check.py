@@ -73,6 +73,12 @@ Examples:
     help="Write what is issued, a line of JSON a collective: the plan that tracewise ranks lays beside a real run.",
 )
 @type_options
+@click.option(
+    "--observe/--no-observe",
+    default=None,
+    help="Whether wrappers and torch's own marks type what nobody has typed: DDP, FSDP, DTensor placements, samplers "
+    "(default: yes, unless --strict asks for every type in the source).",
+)
 @click.option("--fake", is_flag=True, help="Use fake tensors: nothing is allocated and nothing computed.")
 @click.option(
     "--device",
@@ -102,6 +108,7 @@ def check(
     timeout_s: float | None,
     schedule: str | None,
     strict: bool,
+    observe: bool | None,
     local: bool,
     partials: Literal["infer", "explicit"],
     fake: bool,
@@ -118,7 +125,10 @@ def check(
     The script runs unchanged, as torchrun would start it, in one process and without a GPU. What it prints goes to
     stderr; the report goes to stdout.
 
-    Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, nothing was checked).
+    Types come from annotations, and from wrappers and marks (--observe); what has none is unknown and no error.
+
+    Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, nothing was checked), 3
+    inconclusive (no parameter and no input has a type).
     """
     if module is None and not words:
         raise click.UsageError("say which script to check: shardwise check SCRIPT")
@@ -140,6 +150,7 @@ def check(
         rank=rank or 0,
         mesh=mesh,
         strict=strict,
+        observe=not strict if observe is None else observe,
         local=local,
         partials=partials,
         device=device,

@@ -6,6 +6,7 @@ However the program ends (normally, with an exception, with Ctrl-C), what was fo
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -18,9 +19,10 @@ from typing import Any, Protocol
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
+from shardwise.checker.observation.coverage import counting
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.limits import counted
-from shardwise.diagnostics.result import Collector, RunResult
+from shardwise.diagnostics.result import Collector, Coverage, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import Program
 from shardwise.interop.calls.tracing import trace
@@ -42,6 +44,7 @@ class CheckOptions:
     rank: int = 0
     mesh: MeshShape | None = None
     strict: bool = True
+    observe: bool = False
     local: bool = True
     partials: Partials = "infer"
     device: str = "cpu"
@@ -76,13 +79,23 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
             _world(options, recorder),
             trace(options.trace),
             checking(
-                strict=options.strict, local=options.local, partials=options.partials, collect=collector
+                strict=options.strict,
+                local=options.local,
+                partials=options.partials,
+                collect=collector,
+                observe=options.observe,
             ) as session,
+            counting(functools.partial(_tell_coverage, collector, options)),
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
         ):
             program.run(loaded)
     return collector.result()
+
+
+def _tell_coverage(collector: Collector, options: CheckOptions, coverage: Coverage) -> None:
+    if options.world_size > 1:
+        collector.coverage = coverage
 
 
 def _shown_mesh(options: CheckOptions) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from .errors import SpmdValueError
 from .finding import Finding
 from .printable import safe_str
-from .result import RunResult, Stop, StopReason, Trusted
+from .result import Coverage, RunResult, Stop, StopReason, Trusted
 from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/1"
@@ -48,6 +49,7 @@ def to_dict(result: RunResult) -> dict[str, object]:
             {"what": safe_str(trusted.what), "place": _location(trusted.location), "count": trusted.count}
             for trusted in result.trusted
         ],
+        "coverage": asdict(result.coverage),
         "not_followed": list(map(safe_str, result.not_followed)),
         "stopped": None
         if stop is None
@@ -135,6 +137,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         rank=data["rank"],
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
+        coverage=Coverage(**data.get("coverage", {})),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .finding import Finding
 from .ranks import ranks_text
-from .result import RunResult, Stop, StopReason, Trusted
+from .result import Coverage, RunResult, Stop, StopReason, Trusted
 from .source_location import SourceLocation
 
 
@@ -33,6 +33,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         script=next((run.script for run in runs if run.script), ""),
         ranks=ranks,
         collectives=collectives,
+        coverage=max((run.coverage for run in runs), key=lambda one: (one.parameters, one.inputs), default=Coverage()),
     )
 
 

@@ -29,7 +29,7 @@ class ExitCode(enum.IntEnum):
     BROKEN = 2
     """No verdict: wrong usage, the program crashed without an error, was interrupted, or nothing was checked."""
     INCONCLUSIVE = 3
-    """The program ran to its end, but what it promises could not all be compared."""
+    """The program ran to its end, but what it promises could not all be compared, or none of it has a type."""
 
 
 class StopReason(enum.Enum):
@@ -58,6 +58,34 @@ class Trusted:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many parameters of the modules that were called, and how many tensors that these were called with, have a
+    type, of how many.
+    """
+
+    typed_parameters: int = 0
+    parameters: int = 0
+    typed_inputs: int = 0
+    inputs: int = 0
+
+    @property
+    def untyped(self) -> str:
+        """``12 of 12 parameters and 1 of 3 inputs``; empty if everything has a type."""
+        lost = {
+            "parameter": (self.parameters - self.typed_parameters, self.parameters),
+            "input": (self.inputs - self.typed_inputs, self.inputs),
+        }
+        return " and ".join(
+            f"{count} of {total} {noun}{'' if total == 1 else 's'}" for noun, (count, total) in lost.items() if count
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """There are parameters and inputs, and none has a type."""
+        return self.parameters + self.inputs > 0 and not self.typed_parameters + self.typed_inputs
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """A finished run.
 
@@ -72,6 +100,7 @@ class RunResult:
     ``rank``           the rank that was checked; None if that has no meaning, or there were several.
     ``ranks``          the ranks that were checked and compared with each other, if there were several.
     ``collectives``    how many collectives and messages they issued, all together.
+    ``coverage``       how many parameters and inputs have a type.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -87,6 +116,7 @@ class RunResult:
     rank: int | None = None
     ranks: tuple[int, ...] = ()
     collectives: int = 0
+    coverage: Coverage = Coverage()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -109,11 +139,20 @@ class RunResult:
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",
                 help=(
-                    f"shardwise verify {self.script or 'SCRIPT'} --mesh dp=2 compares the numbers and needs no types",
-                    'assert_type(x, {"dp": S(0)}) for inputs and parameters, to have the types checked',
+                    f"{self.command('verify')} compares the numbers and needs no types",
+                    f"{self.command('infer')} --write puts types into the source, to have them checked",
                 ),
             )
         return None
+
+    def command(self, name: str) -> str:
+        """The command that runs this program on a mesh."""
+        return f"shardwise {name} {self.script or 'SCRIPT'} --mesh {self.mesh.replace(', ', ',') or 'dp=2'}"
+
+    @property
+    def inconclusive(self) -> bool:
+        """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
+        return self.ending is None and not self.errors and self.coverage.is_empty
 
     @property
     def interrupted(self) -> bool:
@@ -124,13 +163,17 @@ class RunResult:
     def exit_code(self) -> ExitCode:
         if self.errors and not self.interrupted:
             return ExitCode.FINDINGS
+        if self.inconclusive:
+            return ExitCode.INCONCLUSIVE
         return ExitCode.CLEAN if self.ending is None else ExitCode.BROKEN
 
     @property
     def verdict(self) -> str:
-        """One word: ``clean``, ``findings``, or why there is no verdict."""
+        """One word: ``clean``, ``findings``, ``inconclusive``, or why there is no verdict."""
         if self.errors and not self.interrupted:
             return "findings"
+        if self.inconclusive:
+            return "inconclusive"
         return "clean" if self.ending is None else self.ending.name
 
 
@@ -157,6 +200,7 @@ class Collector:
     mesh: str = ""
     script: str = ""
     rank: int | None = None
+    coverage: Coverage = Coverage()
     _findings: list[Finding] = field(default_factory=list)
     _checked: int = 0
     _unchecked: int = 0
@@ -218,4 +262,5 @@ class Collector:
                 mesh=self.mesh,
                 script=self.script,
                 rank=self.rank,
+                coverage=self.coverage,
             )

@@ -9,6 +9,13 @@ from .printable import safe_str
 from .ranks import ranks_text
 from .result import ExitCode, RunResult
 
+_VERDICTS = {
+    ExitCode.CLEAN: "clean",
+    ExitCode.FINDINGS: "",
+    ExitCode.BROKEN: "no verdict",
+    ExitCode.INCONCLUSIVE: "inconclusive",
+}
+
 
 def render_result(
     result: RunResult, *, color: bool = False, width: int = WIDTH, root: str | None = None, limits: Limits = DEFAULT
@@ -27,6 +34,8 @@ def render_result(
         blocks.append(_trusted(result, root, limits))
     if result.not_followed:
         blocks.append([[("strong", "not followed: "), ("", safe_str(part))] for part in result.not_followed])
+    if result.coverage.untyped and not result.interrupted:
+        blocks.append(_untyped(result))
     blocks.append([_summary(result)])
     lines: list[Line] = []
     for block in blocks:
@@ -52,14 +61,21 @@ def _trusted(result: RunResult, root: str, limits: Limits) -> list[Line]:
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
+def _untyped(result: RunResult) -> list[Line]:
+    return [
+        [("strong", "without a type: "), ("", f"{result.coverage.untyped}; what follows from them is unknown")],
+        [("quiet", f"  {safe_str(result.command('infer'))} --write puts their types into the source")],
+    ]
+
+
 def _summary(result: RunResult) -> Line:
     errors, warnings = len(result.errors), len(result.warnings)
     said = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
     lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
     checked = f"{counted(result.checked_ops, 'operation')} checked, {result.unchecked_ops} unchecked"
-    verdict = {ExitCode.CLEAN: "clean", ExitCode.FINDINGS: "", ExitCode.BROKEN: "no verdict"}[result.exit_code]
-    style = {ExitCode.CLEAN: "good", ExitCode.FINDINGS: "error", ExitCode.BROKEN: "error"}[result.exit_code]
+    verdict = _VERDICTS[result.exit_code]
+    style = "good" if result.exit_code is ExitCode.CLEAN else "error"
     head = ", ".join(part for part in (verdict, found) if part)
     where = f" on mesh {safe_str(result.mesh)}" if result.mesh else ""
     if result.ranks:

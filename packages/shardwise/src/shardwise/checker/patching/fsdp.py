@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.running.session import paused
+from shardwise.interop.running.session import current, paused
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
@@ -29,6 +29,8 @@ from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED
 
 from ..gradients.sharded_gradients import DECLARED, note
+from ..observation.wrappers import averaged
+from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
 
 
@@ -62,7 +64,9 @@ def _wrap_gathering(plain: Any) -> object:
         plain(self)
         gathered = gathered_parameter(self)
         if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
-            set_tag(gathered, _gathered(getattr(self, DECLARED, None), self.mesh_info.mesh.get_all_groups()))
+            groups = self.mesh_info.mesh.get_all_groups()
+            set_tag(gathered, _gathered(getattr(self, DECLARED, None), groups))
+            _note_average(groups)
 
     return init_unsharded_param
 
@@ -76,8 +80,15 @@ def _wrap_views(plain: Any) -> object:
         for original, view in flat_parameters(self):
             if not is_dtensor(view) and tag_of(view) is None:
                 set_tag(view, _gathered(tag_of(original), [self.process_group]))
+                _note_average([self.process_group])
 
     return _use_unsharded_views
+
+
+def _note_average(groups: Iterable[object]) -> None:
+    session = current()
+    if isinstance(session, CheckSession):
+        averaged(session, map(MeshAxis.of, groups))
 
 
 def _gathered(declared: Tag | None, groups: Iterable[object]) -> Tag:

@@ -51,10 +51,18 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
 
 @contextlib.contextmanager
 def checking(
-    *, strict: bool = True, local: bool = True, partials: Partials = "infer", collect: Collector | None = None
+    *,
+    strict: bool = True,
+    local: bool = True,
+    partials: Partials = "infer",
+    collect: Collector | None = None,
+    observe: bool = False,
 ) -> Iterator[CheckSession]:
-    """Check this thread and gather the findings in ``collect``; ``typecheck`` blocks inside join this check."""
-    session = CheckSession(strict=strict, local=local, partials=partials, collector=collect)
+    """Check this thread and gather the findings in ``collect``; ``typecheck`` blocks inside join this check.
+
+    ``observe``  what nobody has typed gets the types that wrappers and torch's own marks say.
+    """
+    session = CheckSession(strict=strict, local=local, partials=partials, collector=collect, observe=observe)
     with _fresh(session):
         yield session
 

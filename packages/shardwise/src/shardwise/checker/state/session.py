@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.running.session import Partials, Session
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.op_rules.propagation.placer import Scope
 
@@ -20,6 +21,8 @@ class CheckSession(Session):
     ``diverging``   where the ranks have parted ways, in the branch that is being checked.
     ``mode``        what shows this session the calls; code inside a backward pass gets it back.
     ``passes``      the backward passes that are running, innermost last; see ``gradients``.
+    ``observe``     wrappers and torch's own marks give types to what nobody has typed.
+    ``averaged``    the axes over which some wrapper averages gradients.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -30,12 +33,15 @@ class CheckSession(Session):
         local: bool = True,
         partials: Partials = "infer",
         collector: Collector | None = None,
+        observe: bool = False,
     ) -> None:
         super().__init__(strict=strict, local=local, partials=partials, collector=collector)
         self.dry: Any = None
         self.diverging: tuple[Any, ...] = ()
         self.mode: Any = None
         self.passes: list[Any] = []
+        self.observe = observe
+        self.averaged: frozenset[MeshAxis] = frozenset()
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

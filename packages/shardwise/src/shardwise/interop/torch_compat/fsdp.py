@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .registry import patch_point, private
@@ -31,6 +32,17 @@ USE_VIEWS = patch_point(
 def gathered_parameter(fsdp_param: object) -> Any:
     """The gathered parameter of an ``FSDPParam``; None while there is none."""
     return getattr(fsdp_param, "_unsharded_param", None)
+
+
+@private(
+    "torch.distributed.fsdp._flat_param.FlatParameter",
+    lost="which parameters FSDP1 has",
+    tier=2,
+)
+def is_flat_parameter(value: object) -> bool:
+    """True for the one parameter that FSDP1 makes of many."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp._flat_param"), "FlatParameter", None)
+    return kind is not None and isinstance(value, kind)
 
 
 @private(

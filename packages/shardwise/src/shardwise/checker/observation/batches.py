@@ -1,0 +1,91 @@
+"""Batches of a ``DataLoader`` whose sampler deals out the data set: each rank has samples of its own, along dim 0.
+
+``DistributedSampler(num_replicas=4, rank=2)`` says that there are four parts and that this rank reads the third. The
+axis is the one of four ranks along which this rank is the third; where several are, or none is, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, default_collate
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of
+from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.types.placement import V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
+
+from ..state.session import CheckSession
+
+
+def wrap_iter(find: Callable[[], CheckSession | None], plain: Any) -> object:
+    """``DataLoader.__iter__``, whose batches get a type."""
+
+    @functools.wraps(plain)
+    def __iter__(self: DataLoader[Any]) -> Iterator[Any]:
+        batches = plain(self)
+        session = find()
+        axis = None if session is None or not session.observe else _axis_of(self)
+        return batches if session is None or axis is None else _Typed(batches, axis, session.local, _cuts_dim_0(self))
+
+    return __iter__
+
+
+class _Typed:
+    """The iterator of a ``DataLoader``, with a type on every tensor of a batch."""
+
+    def __init__(self, batches: Any, axis: MeshAxis, local: bool, cuts: bool) -> None:
+        self._batches, self._axis, self._local, self._cuts = batches, axis, local, cuts
+
+    def __iter__(self) -> _Typed:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        origin = Origin(user_site(), "dealt out by DistributedSampler")
+        for leaf in tree_leaves(batch):
+            if isinstance(leaf, torch.Tensor) and leaf.ndim and tag_of(leaf) is None:
+                entries = (self._axis, *[None] * (leaf.ndim - 1))
+                spec = None if self._local or not self._cuts else PartitionSpec(*entries)
+                set_tag(leaf, Tag(TensorType.of({self._axis: V}, spec), origin))
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def _cuts_dim_0(loader: DataLoader[Any]) -> bool:
+    return loader.collate_fn is default_collate and loader.drop_last
+
+
+def _axis_of(loader: DataLoader[Any]) -> MeshAxis | None:
+    """The axis over which the loader's sampler deals out the data set, if exactly one fits."""
+    own = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    sampler = next((one for one in own if isinstance(one, DistributedSampler)), None)
+    if sampler is None or sampler.num_replicas == 1 or not dist.is_initialized():
+        return None
+    mesh = current_entry()
+    axes = set() if mesh is None else set(mesh.axes)
+    axes.add(MeshAxis.of(dist.group.WORLD))
+    rank = dist.get_rank()
+    fitting = [axis for axis in axes if axis.size() == sampler.num_replicas and _place(axis, rank) == sampler.rank]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _place(axis: MeshAxis, rank: int) -> int:
+    """Where along the axis a rank is, from 0."""
+    place = 0
+    for size, stride in zip(axis.layout.sizes, axis.layout.strides, strict=True):
+        place = place * size + rank // stride % size
+    return place

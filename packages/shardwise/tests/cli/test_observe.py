@@ -1,0 +1,110 @@
+"""``shardwise check --observe``: what wrappers and torch's own marks say of a program without a word of types."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+DDP = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("nccl")
+data = TensorDataset(torch.randn(32, 6), torch.randn(32, 1))
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+model = nn.Linear(6, 1)
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+for inputs, targets in loader:
+    nn.functional.mse_loss(ddp(inputs), targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+FSDP2 = """
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+model = nn.Linear(6, 4)
+fully_shard(model, mesh=mesh)
+model(torch.randn(2, 6)).mean().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+"""
+PLAIN = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(6, 4)
+model(torch.randn(2, 6)).mean().backward()
+dist.all_reduce(torch.ones(()))
+"""
+
+
+def reported(project, source, *options):
+    done = project.check_source(source, "--world-size", "4", "--format", "json", *options, typed=False)
+    assert done.exit_code == json.loads(done.stdout)["exit_code"]
+    return json.loads(done.stdout)
+
+
+def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(project):
+    report = reported(project, DDP)
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert report["coverage"] == {"typed_parameters": 2, "parameters": 2, "typed_inputs": 1, "inputs": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [("ddp(inputs)", "model(inputs)", 16), ("    optimizer.step", "    optimizer.step", 0)],
+    ids=["forward past the wrapper", "right"],
+)
+def test_gradients_that_the_wrapper_does_not_average_are_found(project, old, new, line):
+    report = reported(project, DDP.replace(old, new))
+    assert [(one["code"], one["place"]["line"]) for one in report["findings"]] == ([("SW608", line)] if line else [])
+
+
+def test_a_step_inside_no_sync_is_found(project):
+    report = reported(project, DDP.replace("    nn.f", "    with ddp.no_sync():\n        nn.f"))
+    assert [one["code"] for one in report["findings"]] == ["SW608"]
+
+
+@pytest.mark.parametrize("options", [("--no-observe",), ("--strict", "--no-observe")], ids=" ".join)
+def test_nothing_is_typed_unless_it_is_asked_for(project, options):
+    assert reported(project, DDP, *options)["coverage"]["typed_parameters"] == 0
+
+
+def test_strict_asks_for_types_in_the_source(project):
+    assert reported(project, DDP, "--strict")["coverage"]["typed_parameters"] == 0
+    assert reported(project, DDP, "--strict", "--observe")["coverage"]["typed_parameters"] == 2
+
+
+def test_a_model_that_fully_shard_has_split_is_clean(project):
+    report = reported(project, FSDP2)
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert report["coverage"]["typed_parameters"] == 2
+
+
+def test_a_sampler_of_which_several_axes_may_be_meant_says_nothing(project):
+    mesh = 'from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh("cpu", (2, 2))\n'
+    split = DDP.replace("DistributedSampler(data)", "DistributedSampler(data, num_replicas=2, rank=0)")
+    done = project.check(project.write(mesh + split), "--mesh", "dp=2,tp=2", "--format", "json")
+    assert json.loads(done.stdout)["coverage"]["typed_inputs"] == 0
+
+
+def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_line_about_them(project):
+    done = project.check_source(PLAIN, "--mesh", "dp=2", typed=False)
+    assert done.exit_code == 3, done.stdout
+    assert done.stdout.splitlines()[-1].startswith("inconclusive; ")
+    assert "without a type: 2 of 2 parameters and 1 of 1 input" in done.stdout
+    assert "shardwise infer train.py --mesh dp=2 --write" in done.stdout
+
+
+def test_in_a_world_of_one_rank_there_is_nothing_to_type(project):
+    done = project.check_source(PLAIN, "--world-size", "1", typed=False)
+    assert "without a type" not in done.stdout
