@@ -7,7 +7,9 @@ importing shardwise loads neither torch nor the checker.
 from shardwise._public_names import public_names
 
 from . import rules as rules
+from . import runtime as runtime
 from . import train as train
+from . import types as types
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = public_names(__name__, __file__)

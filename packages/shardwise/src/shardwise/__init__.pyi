@@ -1,7 +1,9 @@
 """The public names of ``shardwise``, typed; the module reads this file to know where each is defined."""
 
 from . import rules as rules
+from . import runtime as runtime
 from . import train as train
+from . import types as types
 from .checker.scopes.activation import typecheck as typecheck
 from .collectives.annotate import assert_local_type as assert_local_type
 from .collectives.annotate import assert_local_type_like as assert_local_type_like

@@ -305,6 +305,19 @@ def test_groups_and_handles(world):
     dist.init_process_group("fake", rank=0, world_size=2, store=dist.HashStore())
 
 
+def test_ranks_that_one_process_simulates(world):
+    from torch.distributed._local_tensor import LocalTensorMode
+
+    assert torch_compat.simulated_ranks() is None
+    with LocalTensorMode(2) as mode:
+        assert torch_compat.simulated_ranks() is mode
+        assert mode.ranks == {0, 1}
+        numbered = mode.rank_map(lambda rank: torch.full((1,), float(rank)))
+        mode.tensor_map(numbered, lambda rank, own: own.add_(rank))
+        assert str(numbered.sum()).count("2.") == 1
+    assert torch_compat.simulated_ranks() is None
+
+
 def test_what_operators_of_c10d_are_given(world):
     class Watch(torch_compat.DispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

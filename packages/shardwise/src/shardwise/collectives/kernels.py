@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shardwise.interop.communication import wire
+from shardwise.interop.communication.own_rank import with_own_rank
 from shardwise.interop.communication.process_groups import Communicator
 
 
@@ -72,7 +73,7 @@ def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[
         for slot, piece, size in zip(padded.unbind(0), torch.split(x, list(sizes), dim), sizes, strict=True):
             slot.narrow(dim, 0, size).copy_(piece)
         own = wire.reduce_scatter(padded, comm, _way(plan, False)).squeeze(0)
-        return own.narrow(dim, 0, sizes[comm.rank]).contiguous()
+        return with_own_rank(own, comm, lambda own, rank: own.narrow(dim, 0, sizes[rank]).contiguous())
     if dim == 0:
         return wire.reduce_scatter(x, comm, plan.way)
     return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way).squeeze(0)
@@ -96,35 +97,49 @@ def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> T
 
 def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, as a copy; the dim is dropped."""
-    return x.select(plan.dim, comm.rank).clone(memory_format=torch.contiguous_format)
+    return with_own_rank(
+        x, comm, lambda x, rank: x.select(plan.dim, rank).clone(memory_format=torch.contiguous_format)
+    )
 
 
 def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
     """This rank's piece along a dim, as a copy."""
-    start, size = _own_span(x.shape[plan.dim], comm, sizes)
-    return x.narrow(plan.dim, start, size).clone(memory_format=torch.contiguous_format)
+
+    def own(x: Tensor, rank: int) -> Tensor:
+        start, size = _own_span(x.shape[plan.dim], comm.size, rank, sizes)
+        return x.narrow(plan.dim, start, size).clone(memory_format=torch.contiguous_format)
+
+    return with_own_rank(x, comm, own)
 
 
 def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """A new dim with one entry per rank: this rank's is ``x``, the others are zero."""
-    whole = x.new_zeros((*x.shape[: plan.dim], comm.size, *x.shape[plan.dim :]))
-    whole.select(plan.dim, comm.rank).copy_(x)
-    return whole
+
+    def own(x: Tensor, rank: int) -> Tensor:
+        whole = x.new_zeros((*x.shape[: plan.dim], comm.size, *x.shape[plan.dim :]))
+        whole.select(plan.dim, rank).copy_(x)
+        return whole
+
+    return with_own_rank(x, comm, own)
 
 
 def piece_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
     """The whole size along a dim: this rank's piece is ``x``, the others are zero."""
     dim = plan.dim
-    total = x.shape[dim] * comm.size if sizes is None else sum(sizes)
-    start, size = _own_span(total, comm, sizes)
-    whole = x.new_zeros((*x.shape[:dim], total, *x.shape[dim + 1 :]))
-    whole.narrow(dim, start, size).copy_(x)
-    return whole
+
+    def own(x: Tensor, rank: int) -> Tensor:
+        total = x.shape[dim] * comm.size if sizes is None else sum(sizes)
+        start, size = _own_span(total, comm.size, rank, sizes)
+        whole = x.new_zeros((*x.shape[:dim], total, *x.shape[dim + 1 :]))
+        whole.narrow(dim, start, size).copy_(x)
+        return whole
+
+    return with_own_rank(x, comm, own)
 
 
 def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """The value on rank 0 of the axis, zeros elsewhere. A copy on every rank, so that ranks alias alike."""
-    return x.clone() if comm.rank == 0 else torch.zeros_like(x)
+    return with_own_rank(x, comm, lambda x, rank: x.clone() if rank == 0 else torch.zeros_like(x))
 
 
 def _way(plan: Plan, as_it_arrives: bool) -> int:
@@ -132,11 +147,11 @@ def _way(plan: Plan, as_it_arrives: bool) -> int:
     return wire.EAGER if plan.way == wire.DEFERRED and not as_it_arrives else plan.way
 
 
-def _own_span(total: int, comm: Communicator, sizes: Sequence[int] | None) -> tuple[int, int]:
+def _own_span(total: int, count: int, rank: int, sizes: Sequence[int] | None) -> tuple[int, int]:
     if sizes is None:
-        size = total // comm.size
-        return comm.rank * size, size
-    return sum(sizes[: comm.rank]), sizes[comm.rank]
+        size = total // count
+        return rank * size, size
+    return sum(sizes[:rank]), sizes[rank]
 
 
 def _cut(x: Tensor, dim: int, count: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.interop.communication.own_rank import with_own_rank
 from shardwise.interop.communication.process_groups import Communicator
 
 from . import kernels
@@ -47,12 +48,17 @@ def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
 def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
     if sizes is not None:
         _count(sizes, comm)
-        if x.shape[recipe.dim] != sizes[comm.rank]:
-            raise SpmdValueError(
-                f"split_sizes {list(sizes)} say that rank {comm.rank} of the axis holds {sizes[comm.rank]} along "
-                f"dim {recipe.dim}, and its tensor has {x.shape[recipe.dim]}",
-                code="SW206",
-            )
+        with_own_rank(x, comm, lambda x, rank: _of_size(x, recipe.dim, sizes, rank))
+
+
+def _of_size(x: Tensor, dim: int, sizes: Sequence[int], rank: int) -> Tensor:
+    if x.shape[dim] != sizes[rank]:
+        raise SpmdValueError(
+            f"split_sizes {list(sizes)} say that rank {rank} of the axis holds {sizes[rank]} along "
+            f"dim {dim}, and its tensor has {x.shape[dim]}",
+            code="SW206",
+        )
+    return x
 
 
 def _exchanged(x: Tensor, recipe: object, comm: Communicator, sizes: Any) -> None:

@@ -61,6 +61,13 @@ class Layout:
         """The offsets in ascending order. For printing and for building groups; no decision is made from it."""
         return _ranks(self.atoms)
 
+    def place(self, rank: int) -> int:
+        """Where ``rank`` stands among the ranks of its fiber, counted from 0: of 5 on the axis 2:4, 1."""
+        found = 0
+        for size, stride in self.atoms:
+            found = found * size + rank // stride % size
+        return found
+
     def __contains__(self, rank: object) -> bool:
         return isinstance(rank, int) and rank >= 0 and self._digits(rank) is not None
 

@@ -23,6 +23,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdV
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.tensors.generators import Agreement, default_promise, promise
+from shardwise.interop.torch_compat import simulated_ranks
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.normalize import format_axis, normalize_axis
@@ -61,6 +62,12 @@ def rng(
             help=("with set_current_mesh(mesh):",),
         )
     equal, different = _split(mesh, _axes(synchronised), _axes(distinct))
+    if different and simulated_ranks() is not None:
+        raise SpmdTypeError(
+            "rng has one generator in a process, and LocalTensorMode simulates several ranks in this one",
+            code="SW904",
+            help=("rng(seed, synchronised=...) of all axes", "or a process per rank, or shardwise's in-process world"),
+        )
     coordinates = [communicator(axis).rank for axis in mesh.ordered_axes if axis in different]
     return RandomStream(mixed(seed, *coordinates), Agreement(equal, different))
 

@@ -5,6 +5,8 @@ from shardwise.diagnostics.errors import RedistributeError as RedistributeError
 from shardwise.diagnostics.errors import SpmdArgumentError as SpmdArgumentError
 from shardwise.diagnostics.errors import SpmdTypeError as SpmdTypeError
 from shardwise.diagnostics.errors import SpmdValueError as SpmdValueError
+from shardwise.interop.running.session import TYPE_CHECKING as TYPE_CHECKING
+from shardwise.mesh.axis import MeshAxis as MeshAxis
 from shardwise.mesh.normalize import format_axis as format_axis
 from shardwise.mesh.normalize import normalize_axis as normalize_axis
 from shardwise.mesh.normalize import normalize_local_type as normalize_local_type

@@ -25,6 +25,7 @@ from .distributed import groups_in_order as groups_in_order
 from .distributed import groups_per_thread as groups_per_thread
 from .distributed import groups_watched as groups_watched
 from .distributed import ranks_by_group_name as ranks_by_group_name
+from .distributed import simulated_ranks as simulated_ranks
 from .distributed import unboxed_group as unboxed_group
 from .distributed import unboxed_work as unboxed_work
 from .dtensor import enters_dtensor as enters_dtensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -48,6 +49,20 @@ def async_tensor(pending: torch.Tensor) -> torch.Tensor:
 
     made: torch.Tensor = AsyncCollectiveTensor(pending)
     return made
+
+
+@private(
+    "torch.distributed._local_tensor.enabled_local_tensor_mode",
+    "torch.distributed._local_tensor.LocalTensorMode.rank_map",
+    "torch.distributed._local_tensor.LocalTensorMode.tensor_map",
+    "torch.distributed._local_tensor.LocalTensorMode:ranks",
+    lost="ranks that LocalTensorMode simulates",
+    tier=2,
+)
+def simulated_ranks() -> Any:
+    """The mode in which this process stands for several ranks at once; None outside. It is not imported for this."""
+    module = sys.modules.get("torch.distributed._local_tensor")
+    return None if module is None else module.enabled_local_tensor_mode()
 
 
 @private(
