@@ -8,6 +8,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location
+from shardwise.interop import alias
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.op_names import OpName, op_name
 from shardwise.interop.running import recording
@@ -133,6 +134,12 @@ def _property(name: OpName) -> Handler:
     return special.pass_through if rule is None else handler_of_rule(OpName(name.candidates), rule)
 
 
+def _as_function(name: OpName, func: TorchFunction, given: int) -> Handler:
+    """How the reference reads an operator that it does not know: as any function of its operands that is not linear."""
+    rule = OpRule(name.shown, _parameters(func, given), source="the program")
+    return handler_of_rule(OpName(name.candidates), rule)
+
+
 def no_rule(name: OpName) -> Handler:
     """The handler for an operator that the registry does not know: the program's own rule, and never a guess."""
     op = name.shown
@@ -151,9 +158,14 @@ def no_rule(name: OpName) -> Handler:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         if is_dtensor_call(args, kwargs) or not any(type_of(tensor).axes for tensor in tensors):
             return func(*args, **kwargs)
+        as_there, partial = alias.is_installed(), any(type_of(tensor).partial_axes for tensor in tensors)
+        if as_there and not partial:
+            if session.collector is not None:
+                session.trust(f"{op}, which has no rule, as a function that does not communicate", user_location())
+            return _as_function(name, func, len(args))(session, func, args, kwargs)
         if session.collector is not None:
             session.collector.count_no_rule(op)
-        if session.strict:
+        if session.strict or (as_there and partial):
             located = LocatedCall(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
             message = f"the registry has no op rule for {op}"
             help_lines = (

@@ -97,9 +97,7 @@ def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> T
 
 def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, as a copy; the dim is dropped."""
-    return with_own_rank(
-        x, comm, lambda x, rank: x.select(plan.dim, rank).clone(memory_format=torch.contiguous_format)
-    )
+    return with_own_rank(x, comm, lambda x, rank: x.select(plan.dim, rank).clone(memory_format=torch.contiguous_format))
 
 
 def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:

@@ -53,8 +53,19 @@ def has_local_type(x: object) -> bool:
 
 
 def get_partition_spec(x: object) -> PartitionSpec | None:
-    """Which axes shard which dim; None if nothing is known to be sharded."""
-    return type_of(x).spec
+    """Which axes shard which dim; None if nothing is known to be sharded.
+
+    Behind a collective that was followed globally, and sharded no dim, it is a spec that says so.
+    """
+    tag = tag_of(x)
+    if tag is None:
+        return None
+    type = tag.current()
+    if type.spec is None and isinstance(x, torch.Tensor):
+        origins = tag.origin if isinstance(tag.origin, tuple) else (tag.origin,)
+        if any(origin is not None and origin.sharding for origin in origins):
+            return PartitionSpec(*(None,) * x.ndim)
+    return type.spec
 
 
 def typeof(x: object) -> TypedShape:

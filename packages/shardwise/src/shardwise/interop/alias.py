@@ -17,6 +17,7 @@ from types import ModuleType
 from shardwise.diagnostics.errors import SpmdValueError
 
 _HOME = __name__.partition(".")[0]
+_installed: set[str] = set()
 
 
 class _Alias(MetaPathFinder, Loader):
@@ -49,8 +50,16 @@ class _Alias(MetaPathFinder, Loader):
             module.__spec__ = module.__spec__.loader_state
 
 
+def is_installed() -> bool:
+    """True while programs may run that were written for another package's name, and expect its readings."""
+    return bool(_installed)
+
+
 def install(name: str = "spmd_types") -> None:
     """Let ``import <name>`` and ``import <name>.<module>`` mean shardwise, also where a package of that name exists.
+
+    As long as it is installed, what that package refuses of raw collectives is refused, and an operator without a rule
+    is read as it reads it (docs/compat.md).
 
     Call it before the first import of that name; a second call changes nothing.
     Errors: SW903 if ``name`` is not the name of a package, is our own, or is imported already from elsewhere.
@@ -66,6 +75,7 @@ def install(name: str = "spmd_types") -> None:
             help=(f'shardwise.interop.alias.install("{name}") before the first import of {name}',),
         )
     sys.meta_path.insert(0, _Alias(name))
+    _installed.add(name)
 
 
 def uninstall(name: str = "spmd_types") -> None:
@@ -74,5 +84,6 @@ def uninstall(name: str = "spmd_types") -> None:
     if len(kept) == len(sys.meta_path):
         return
     sys.meta_path[:] = kept
+    _installed.discard(name)
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         del sys.modules[module]

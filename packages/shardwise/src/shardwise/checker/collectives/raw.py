@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import is_tracing
@@ -46,6 +47,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
 from .raw_backward import leave_node, passages
+from .raw_buffers import admitted, as_declared, check_buffers
 from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
 from .rearranged_dims import dim_meant
 
@@ -103,6 +105,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         average = _reduction(given) in _AVERAGES
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
         types = [_check(session, exchange, tensor, average) for tensor in sent]
+        if row.sent != row.received and alias.is_installed():
+            check_buffers(session, exchange, _tensors(given.get(row.received)), types)
         check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         in_place = row.name == "all_reduce" and not row.functional
@@ -121,7 +125,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             bases = [types[0] if types else None] * len(received)
         site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
         arrivals = [
-            (tensor, _arrived(session, tensor, base, exchange, dims), origin_after(tensor, site, text))
+            (tensor, _received(session, tensor, base, exchange, dims), origin_after(tensor, site, text))
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
@@ -172,7 +176,9 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
     located = None
     # A message to one rank has no axis: the group only says who could be meant.
     # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
-    if not axes and session.strict and type.axes and row.received and gradient_origin(tag_of(tensor)) is None:
+    admits = row.admits if gradient_origin(tag_of(tensor)) is not None else admitted(row)
+    said = bool(type.axes) or admits is not row.admits  # the reference takes no operand that is not annotated
+    if not axes and session.strict and said and row.received and gradient_origin(tag_of(tensor)) is None:
         located = LocatedCall(name, [(row.sent, tensor)])
         way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made"
         report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
@@ -183,21 +189,27 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         pending = place.is_pending_sum(name)
         if "P" in row.admits and not pending and gradient_sum_not_owed(session, name, one, tensor, type):
             return UNKNOWN_TYPE
-        if repr(place) in row.admits:
+        if repr(place) in admits:
             continue
         if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
             continue  # addends are exchanged as they are, to be summed afterwards
         located = LocatedCall(name, [(row.sent, tensor)])
-        words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in row.admits)
-        said = wrong_source(name, located.name(0), words, axis_text(one), place)
+        words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in admits)
+        wrong = wrong_source(name, located.name(0), words, axis_text(one), place)
         if pending and "P" not in row.admits:
             fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
             way = f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first"
-            said = replace(said, code="SW210", facts=(fact,), help=(way,))
-        else:
+            wrong = replace(wrong, code="SW210", facts=(fact,), help=(way,))
+        elif place.is_equal and "P" in admits:
             fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
-            said = replace(said, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
-        report(session, located, said, one)
+            wrong = replace(wrong, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
+        elif place.is_equal:
+            fact = f"every rank has {located.name(0)} already"
+            wrong = replace(wrong, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
+        else:
+            way = f"reinterpret({located.name(0)}, {axis_argument(one)}, src={place!r}, dst=P)"
+            wrong = replace(wrong, help=(f"{way} first, if the ranks' values are addends",))
+        report(session, located, wrong, one)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or LocatedCall(name, [(row.sent, tensor)])
@@ -205,6 +217,14 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
         assert stuck is not None, "what the operand is called changes no verdict"
         report(session, located, stuck, axis)
     return type
+
+
+def _received(
+    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, exchange: Exchange, sent_ndim: int
+) -> TensorType | None:
+    """The type of a received tensor; a buffer of its own may have declared it."""
+    arrived = _arrived(session, tensor, base, exchange, sent_ndim)
+    return as_declared(tensor, arrived) if exchange.row.sent != exchange.row.received else arrived
 
 
 def _arrived(

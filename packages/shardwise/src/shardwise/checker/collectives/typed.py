@@ -48,6 +48,8 @@ from .divergence import check_arrival
 
 _SIZES = ("split_sizes", "input_split_sizes", "output_split_sizes")
 _BY_SIZES = "all_gather the lengths of {name} first, and give them to the call as split sizes"
+_SHARD_SIDE = {"shard": "dst", "unshard": "src"}
+"""Which argument of an alias has to be S(i)."""
 _SINCE = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial"}
 
 
@@ -75,7 +77,7 @@ def collective(op: str) -> Handler:
             check_shapes(session, op, call.x, axis, _BY_SIZES)
         result = func(*args, **kwargs)
         session.checked += 1
-        _give(result, call, changed, tag)
+        _give(session, result, call, changed, tag)
         same_shape(result, call.x, axis if meets else None)
         if is_tracing():
             log_result(op, shown, result)
@@ -102,7 +104,8 @@ class TypedCall:
         routed = op == "redistribute"
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if routed else op
         found = transition(route, self.src, self.dst, expert_mode=routed or bool(kwargs.get("expert_mode")))
-        self.row: Transition | None = found if isinstance(found, Transition) else None
+        known = isinstance(found, Transition) and isinstance(getattr(self, _SHARD_SIDE.get(op, ""), Shard(0)), Shard)
+        self.row: Transition | None = found if known else None  # type: ignore[assignment]
         """None: the call itself refuses, and says what was probably meant."""
 
 
@@ -254,7 +257,7 @@ def _report(session: CheckSession, located: LocatedCall, axis: MeshAxis, said: D
     report(session, located, said, axis, error=RedistributeError if said.code == "SW410" else SpmdTypeError)
 
 
-def _give(result: object, call: TypedCall, type: TensorType, tag: Tag | None) -> None:
+def _give(session: CheckSession, result: object, call: TypedCall, type: TensorType, tag: Tag | None) -> None:
     """Tag the result; an axis whose placement changed originates here."""
     if not isinstance(result, torch.Tensor):
         return
@@ -262,13 +265,14 @@ def _give(result: object, call: TypedCall, type: TensorType, tag: Tag | None) ->
     if result is call.x and before is type:
         return
     site = user_site(2)
-    origins = []
+    origins: list[Any] = []
     for axis, place in zip(type.axes, type.placements, strict=True):
         parent = None if tag is None else tag.origin_of(axis)
         if before is not None and before.get(axis) is place:
             origins.append(parent)
         else:
             origins.append(Origin(site, f"{_SINCE.get(repr(place), 'unknown')} over {axis!r} since this {call.op}"))
+            origins[-1].sharding = not session.local
     set_tag(result, Tag(type, tuple(origins)))
     if result is call.x and isinstance(result, torch.Tensor) and before is not None:
         # An in-place collective: views of the tensor follow.

@@ -26,15 +26,17 @@ class Origin:
     """Where a placement came from: ``text`` at ``site``, and the origin it was derived from, if any.
 
     ``gradient``  the origin in this history at which a gradient arrived by backward (``gradient_origin.py``), or None.
+    ``sharding``  it was said there which dims are sharded, if only that none is.
     """
 
-    __slots__ = ("gradient", "parent", "site", "text")
+    __slots__ = ("gradient", "parent", "sharding", "site", "text")
 
     def __init__(self, site: Site | None, text: str, parent: Origin | None = None) -> None:
         self.site = site
         self.text = text
         self.parent = parent
         self.gradient: Any = None if parent is None else parent.gradient
+        self.sharding = False
 
 
 _WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT: 3}
