@@ -210,7 +210,7 @@ def test_a_refused_stack_leaves_the_other_axes_on_their_dims(mesh: Any) -> None:
     collector = Collector(mesh="", script="", rank=0)
     with checking(local=False, collect=collector):
         assert str(spmd.typeof(spmd.all_gather(x.amax(-1), "tp", src=V, dst=R).amax(0))) == "f32[8@dp] {tp: R}"
-    assert [finding.code for finding in collector.result().findings] == ["SW404"]
+    assert [finding.code for finding in collector.result().findings] == ["SW201"]
 
 
 @pytest.mark.parametrize("local", [True, False])

@@ -1,7 +1,7 @@
 """What do local tensors along one axis mean? Both directions, as docs/semantics.md section 2 defines them.
 
-A placement is written R, I, P, ``("V", d)`` (the pieces stacked along a new dim d) or ``("S", d)`` (concatenated along
-dim d), with the ranks' sizes in ``sizes`` if they are uneven.
+A placement is written R, I, P, P(max), P(min), ``("V", d)`` (the pieces stacked along a new dim d) or ``("S", d)``
+(concatenated along dim d), with the ranks' sizes in ``sizes`` if they are uneven.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def represent(placement: Any, value: Tensor, count: int, seed: int, sizes: Seque
         generator = torch.Generator().manual_seed(seed)
         addends = [torch.randn(value.shape, generator=generator, dtype=value.dtype) for _ in range(count - 1)]
         return [*addends, value - sum(addends)]
+    if placement in ("P(max)", "P(min)"):
+        generator = torch.Generator().manual_seed(seed)
+        owner = torch.randint(count, value.shape, generator=generator)
+        worse = -1.0 if placement == "P(max)" else 1.0
+        return [torch.where(owner == rank, value, value + worse * (1 + rank)) for rank in range(count)]
     kind, dim = placement
     if kind == "V":
         return list(value.unbind(dim))

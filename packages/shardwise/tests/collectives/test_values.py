@@ -33,7 +33,7 @@ from shardwise import (
     shard,
     unshard,
 )
-from shardwise.op_rules.transitions import TRANSITIONS
+from shardwise.op_rules.transitions import TRANSITIONS, reduced_source
 from shardwise.worlds.world import InProcessWorld, ProcessWorld, run_processes
 
 from .denotations import denote, dual, represent
@@ -59,6 +59,11 @@ class Case:
         shown = ", ".join(f"{key}={value}" for key, value in self.options.items())
         extra = (", " + shown if shown else "") + (", uneven" if self.uneven else "")
         return f"{self.call.__name__}({self.src} -> {self.dst}{extra})"
+
+    @property
+    def has_gradient(self) -> bool:
+        """No gradient flows through a maximum or a minimum over ranks."""
+        return self.src not in ("P(max)", "P(min)")
 
     def sizes(self, n: int) -> tuple[int, ...] | None:
         return None if self.uneven is None else self.uneven(n)
@@ -108,6 +113,14 @@ CASES = [
     Case(all_reduce, "P", "I"),
     Case(all_reduce, "P", "R", shape=lambda n: ()),
     Case(all_reduce, V0, "R", shape=one_entry_per_rank(0), value=summed_over(0)),
+    Case(all_reduce, "P", "R", {"op": "avg"}, value=lambda x, n: x / n),
+    *[Case(all_reduce, f"P({kind})", dst) for kind in ("max", "min") for dst in "RI"],
+    *[Case(all_reduce, f"P({kind})", "R", {"src": P, "op": kind}) for kind in ("max", "min")],
+    Case(all_reduce, "P(max)", "R", {"op": "max", "inplace": True}),
+    *[Case(reduce_scatter, f"P({kind})", ("S", dim)) for kind in ("max", "min") for dim in (0, 1)],
+    *[Case(reduce_scatter, f"P({kind})", V0, {}, one_entry_per_rank(0)) for kind in ("max", "min")],
+    Case(reduce_scatter, "P", S0, {"op": "avg"}, value=lambda x, n: x / n),
+    *[Case(redistribute, f"P({kind})", dst) for kind in ("max", "min") for dst in ("R", S1)],
     Case(all_reduce, V0, "I", shape=one_entry_per_rank(0), value=summed_over(0)),
     *[
         Case(all_gather, ("V", dim), dst, {"gather_dim": given}, one_entry_per_rank(dim))
@@ -176,7 +189,7 @@ CASES = [
 
 def typed(placement: Any) -> Any:
     if isinstance(placement, str):
-        return {"R": R, "I": I, "P": P}[placement]
+        return {"R": R, "I": I, "P": P, "P(max)": P("max"), "P(min)": P("min")}[placement]
     return V if placement[0] == "V" else S(placement[1])
 
 
@@ -205,7 +218,11 @@ def run_cases(cases: list[Case] = CASES) -> list[list[Tensor]]:
     for number, case in enumerate(cases):
         value, cotangent, second = inputs_of(case, n, 10 * number)
         sizes = case.sizes(n)
-        x = represent(case.src, value, n, 1, sizes)[rank].clone().requires_grad_()
+        x = represent(case.src, value, n, 1, sizes)[rank].clone()
+        if not case.has_gradient:
+            outputs.append([case.call(x, dist.group.WORLD, **options_of(case, n))])
+            continue
+        x.requires_grad_()
         c = represent(dual(case.dst), cotangent, n, 2, sizes)[rank].clone().requires_grad_()
         h = represent(case.src, second, n, 3, sizes)[rank]
         y = case.call(x, dist.group.WORLD, **options_of(case, n))
@@ -247,16 +264,22 @@ def test_ranks_in_one_process_get_what_processes_get(n: int):
 
 
 def check(case: Case, number: int, outcome: list[list[Tensor]], n: int) -> None:
-    results, gradients, second_gradients = outcome
     value, cotangent, second = inputs_of(case, n, 10 * number)
-    torch.testing.assert_close(denote(case.dst, results), case.value(value, n))
+    torch.testing.assert_close(denote(case.dst, outcome[0]), case.value(value, n))
+    if not case.has_gradient:
+        return
+    _, gradients, second_gradients = outcome
     torch.testing.assert_close(denote(dual(case.src), gradients), true_gradient(case, value, cotangent, n))
     torch.testing.assert_close(denote(case.dst, second_gradients), case.value(second, n))
 
 
 def test_every_move_of_the_table_is_tried():
     calls = [(case.call.__name__, options_of(case, 2)) for case in CASES]
-    tried = {(op, letter(given["src"]), letter(given["dst"])) for op, given in calls if "src" in given}
+    tried = {
+        (op, letter(reduced_source(given["src"], given.get("op", "sum"))), letter(given["dst"]))
+        for op, given in calls
+        if "src" in given
+    }
     assert {key for key, move in TRANSITIONS.items() if not move.is_noop} <= tried
 
 
@@ -311,4 +334,4 @@ def test_uneven_all_to_all_exchanges_rows_and_gradients_take_the_way_back():
 
 
 def letter(placement: Any) -> str:
-    return {R: "R", I: "I", P: "P", V: "V"}.get(placement, "S")
+    return "S" if repr(placement).startswith("S(") else str(placement)

@@ -15,11 +15,12 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.interop.calls.dispatch import typed_call
 from shardwise.interop.communication.process_groups import communicator
+from shardwise.op_rules.transitions import reduced_source
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
-from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
 
 from .functions import frozen_sizes, perform, perform_in_place, recipe_for
 from .request import GatherOptions
@@ -32,30 +33,51 @@ def all_reduce(
     *,
     src: PerMeshAxisSpmdType = P,
     dst: PerMeshAxisSpmdType,
+    op: str = "sum",
     inplace: bool = False,
     op_dtype: torch.dtype | None = None,
     out_dtype: torch.dtype | None = None,
     async_op: bool = False,
     backward_options: BackwardOptions | None = None,
 ) -> Tensor:
-    """The sum of ``x`` over ``axis``, on every rank.
+    """The sum of ``x`` over ``axis``, on every rank; or its ``op``: "avg", "max" or "min".
 
     Shapes:  as ``x``.
-    Types:   P -> R or I (V is read as P). Gradient: all_reduce P -> R for R, none to do for I.
-    Errors:  SW202 for other src or dst; SW208 for inplace with a dtype; SW209; SW211.
+    Types:   P -> R or I (V is read as P). Gradient: all_reduce P -> R for R, none to do for I. The maximum takes
+             P("max"), the minimum P("min"), and no gradient flows through them.
+    Errors:  SW202 for other src or dst; SW208 for inplace with a dtype, or another op; SW118 for a maximum of what
+             requires grad; SW209; SW211.
     Source:  op_rules/transitions.py, rows "all_reduce".
     """
+    src = _reduced_source("all_reduce", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("all_reduce", x, axis, src, dst, common)
+    comm = communicator(axis)
     if not inplace:
-        return perform(x, recipe, communicator(axis))
+        reduced = perform(x, recipe, comm)
+        return reduced / comm.size if op == "avg" else reduced
     if op_dtype is not None or out_dtype is not None:
         raise SpmdValueError(
             "all_reduce with inplace=True writes into its operand and cannot change the dtype",
             code="SW208",
             help=("all_reduce(x, axis, dst=R, op_dtype=...) without inplace",),
         )
-    return perform_in_place(x, recipe, communicator(axis))
+    reduced = perform_in_place(x, recipe, comm)
+    return reduced.div_(comm.size) if op == "avg" else reduced
+
+
+def _reduced_source(name: str, src: PerMeshAxisSpmdType, op: str) -> PerMeshAxisSpmdType:
+    """What the operand is read as. Errors: SW208 for an unknown op, or one that contradicts ``src``."""
+    if op not in ("sum", "avg", "max", "min"):
+        raise SpmdArgumentError(
+            f"op of {name} is one of 'sum', 'avg', 'max' and 'min', got {shown(op)}",
+            code="SW208",
+            help=("torch.distributed.all_reduce(x, op=...) takes other reductions, of V",),
+        )
+    read = reduced_source(src, op)
+    if op != "sum" and isinstance(read, PerMeshAxisLocalSpmdType) and read.is_extremum and read is not P(op):
+        raise SpmdValueError(f"{name} with op={op!r} cannot finish what is {read}", code="SW208")
+    return read
 
 
 @typed_call("all_gather")
@@ -96,6 +118,7 @@ def reduce_scatter(
     *,
     src: PerMeshAxisSpmdType = P,
     dst: PerMeshAxisSpmdType = V,
+    op: str = "sum",
     scatter_dim: int | None = None,
     split_sizes: Sequence[int] | None = None,
     op_dtype: torch.dtype | None = None,
@@ -103,21 +126,22 @@ def reduce_scatter(
     async_op: bool = False,
     backward_options: BackwardOptions | None = None,
 ) -> Tensor:
-    """Sum ``x`` over ``axis`` and keep this rank's piece.
+    """Sum ``x`` over ``axis``, or take its ``op`` ("avg", "max", "min"), and keep this rank's piece.
 
     Shapes:  dst=V takes this rank's entry along ``scatter_dim`` (default 0), whose size is the number of ranks, and
              drops the dim; dst=S(i) cuts dim i evenly, or by ``split_sizes``.
-    Types:   P -> V or S(i) (V is read as P). Gradient: all_gather -> R.
+    Types:   P -> V or S(i) (V is read as P). Gradient: all_gather -> R. P("max") and P("min") by that op.
     Errors:  SW202; SW204 if dim i cannot be cut evenly; SW205; SW206; SW208; SW211.
     Source:  op_rules/transitions.py, rows "reduce_scatter".
     """
+    src = _reduced_source("reduce_scatter", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("reduce_scatter", x, axis, src, dst, common, dim=scatter_dim)
-    if split_sizes is None:
-        return perform(x, recipe, communicator(axis))
-    if not isinstance(dst, Shard):
+    comm = communicator(axis)
+    if split_sizes is not None and not isinstance(dst, Shard):
         raise SpmdValueError("split_sizes are only supported with dst=S(i), got dst=V", code="SW208")
-    return perform(x, recipe, communicator(axis), frozen_sizes(split_sizes))
+    piece = perform(x, recipe, comm, frozen_sizes(split_sizes))
+    return piece / comm.size if op == "avg" else piece
 
 
 @typed_call("all_to_all")

@@ -70,6 +70,8 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
     if recipe.check is not None:
         recipe.check(x, recipe, comm, sizes)
     if x.requires_grad and torch.is_grad_enabled():
+        if recipe.row.backward is None:
+            raise no_gradient(recipe)
         if recipe.narrow is not None:
             raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
         if recipe.options is not None and x.is_leaf:
@@ -82,7 +84,9 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) ->
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
     if not (x.requires_grad and torch.is_grad_enabled()):
-        return wire.all_reduce_(x, comm, recipe.way)
+        return wire.all_reduce_(x, comm, recipe.way, recipe.reduction)
+    if recipe.row.backward is None:
+        raise no_gradient(recipe)
     if recipe.narrow is not None:
         raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
     if x.is_leaf:
@@ -92,6 +96,16 @@ def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
             help=(f"{recipe.row.op}(x, ...) without inplace=True", "or do it inside torch.no_grad()"),
         )
     return _apply_in_place(x, (recipe, comm, None))
+
+
+def no_gradient(recipe: Recipe) -> SpmdValueError:
+    """The error of a maximum or minimum whose operand would receive a gradient."""
+    kind = recipe.reduction
+    return SpmdValueError(
+        f"no gradient flows through the {kind} over ranks, but the operand of {recipe.row.op} requires grad",
+        code="SW118",
+        help=(f'{recipe.row.op}(x.detach(), ..., op="{kind}")',),
+    )
 
 
 Step = tuple[Recipe, Communicator, Any]

@@ -24,6 +24,7 @@ class Plan(Protocol):
     dim: int
     other_dim: int
     way: int
+    reduction: str
 
 
 Kernel = Callable[[Tensor, Communicator, Any, Any], Tensor]
@@ -34,9 +35,9 @@ def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor
     return x
 
 
-def summed(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
-    """The sum over ranks."""
-    return wire.all_reduce(x, comm, plan.way)
+def reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+    """The sum over ranks, or another reduction."""
+    return wire.all_reduce(x, comm, plan.way, plan.reduction)
 
 
 def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
@@ -60,23 +61,23 @@ def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int]
     return _join(wire.all_gather(x.unsqueeze(0), comm, _way(plan, False)), dim)
 
 
-def own_entry_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
-    """This rank's entry along a dim with one entry per rank, of the sum; the dim is dropped."""
-    return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.way).squeeze(0)
+def own_entry_reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+    """This rank's entry along a dim with one entry per rank, of the reduction; the dim is dropped."""
+    return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.way, plan.reduction).squeeze(0)
 
 
-def own_piece_of_sum(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
-    """This rank's piece along a dim, of the sum."""
+def own_piece_reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+    """This rank's piece along a dim, of the reduction."""
     dim = plan.dim
     if sizes is not None:
         padded = x.new_zeros((comm.size, *x.shape[:dim], max(sizes), *x.shape[dim + 1 :]))
         for slot, piece, size in zip(padded.unbind(0), torch.split(x, list(sizes), dim), sizes, strict=True):
             slot.narrow(dim, 0, size).copy_(piece)
-        own = wire.reduce_scatter(padded, comm, _way(plan, False)).squeeze(0)
+        own = wire.reduce_scatter(padded, comm, _way(plan, False), plan.reduction).squeeze(0)
         return with_own_rank(own, comm, lambda own, rank: own.narrow(dim, 0, sizes[rank]).contiguous())
     if dim == 0:
-        return wire.reduce_scatter(x, comm, plan.way)
-    return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way).squeeze(0)
+        return wire.reduce_scatter(x, comm, plan.way, plan.reduction)
+    return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way, plan.reduction).squeeze(0)
 
 
 def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
@@ -162,12 +163,13 @@ def _join(pieces: Tensor, dim: int) -> Tensor:
     return pieces.flatten(0, 1) if dim == 0 else pieces.movedim(0, dim).flatten(dim, dim + 1).contiguous()
 
 
+_REDUCED = ("P", "V", "P(max)", "P(min)")
 KERNELS: dict[tuple[str, str, str], Kernel] = {
-    **{("all_reduce", src, dst): summed for src in "PV" for dst in "RI"},
+    **{("all_reduce", src, dst): reduced for src in _REDUCED for dst in "RI"},
     **{("all_gather", "V", dst): stacked for dst in "RI"},
     **{("all_gather", "S", dst): concatenated for dst in "RI"},
-    **{("reduce_scatter", src, "V"): own_entry_of_sum for src in "PV"},
-    **{("reduce_scatter", src, "S"): own_piece_of_sum for src in "PV"},
+    **{("reduce_scatter", src, "V"): own_entry_reduced for src in _REDUCED},
+    **{("reduce_scatter", src, "S"): own_piece_reduced for src in _REDUCED},
     **{("all_to_all", src, dst): exchanged_pieces for src, dst in ("SS", "SV", "VS")},
     ("all_to_all", "V", "V"): exchanged_entries,
     **{("convert", src, "V"): own_entry for src in "RI"},

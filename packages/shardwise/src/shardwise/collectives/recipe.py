@@ -34,12 +34,13 @@ class Recipe:
     ``given``                the operand's dtype; ``op_dtype`` the one the kernel runs in; ``out_dtype`` the result's.
     ``way``                  how the collective is issued, see interop/communication/wire.py.
     ``narrow``               the dtype that would be summed in unasked in backward, or None.
-    ``partner``              the recipe that the gradient goes through.
+    ``reduction``            the name of the reduction, where it makes one.
+    ``partner``              the recipe that the gradient goes through, if one does.
     """
 
     __slots__ = (
         "_waiting", "casts", "check", "dim", "given", "kernel", "narrow", "op_dtype", "options",
-        "other_dim", "out_dtype", "partner", "row", "way",
+        "other_dim", "out_dtype", "partner", "reduction", "row", "way",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Recipe:
     ) -> None:
         shrinks = row.op in REDUCTIONS or (row.op, row.src, row.dst) in _SHRINKING
         self.row = row
+        self.reduction = row.reduction
         self.kernel: Kernel = KERNELS.get((row.op, row.src, row.dst), identity)
         self.check: Check | None = CHECKS.get(self.kernel)
         self.dim, self.other_dim = dim, other_dim
@@ -69,7 +71,7 @@ class Recipe:
         self._waiting: Recipe | None = None
 
     def _summed_unasked(self) -> torch.dtype | None:
-        if self.row.backward[0] not in REDUCTIONS or self._option("op_dtype") is not None:
+        if self.row.backward is None or self.row.backward[0] not in REDUCTIONS or self._option("op_dtype") is not None:
             return None
         return next((dtype for dtype in (self.op_dtype, self.out_dtype, self.given) if is_narrow(dtype)), None)
 
@@ -78,12 +80,13 @@ class Recipe:
 
     def with_partner(self) -> Recipe:
         """This recipe, with ``partner`` made: the table is a cycle, so partners are made one step ahead."""
-        if self.partner is None:
+        if self.partner is None and self.row.backward is not None:
             self.partner = self._make_partner(bool(self._option("async_op")))
         return self
 
     def _make_partner(self, async_op: bool) -> Recipe:
         """What the gradient goes through. It arrives in this recipe's out dtype and leaves in its input's."""
+        assert self.row.backward is not None, "only asked for where a gradient goes through"
         turned = self.row.op == "all_to_all"
         return Recipe(
             TRANSITIONS[self.row.backward],

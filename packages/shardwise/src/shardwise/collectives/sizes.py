@@ -95,10 +95,10 @@ def _call(recipe: Any) -> str:
 Check = Callable[[Tensor, Any, Communicator, Any], None]
 
 CHECKS: dict[kernels.Kernel, Check] = {
-    kernels.own_entry_of_sum: _one_entry_per_rank,
+    kernels.own_entry_reduced: _one_entry_per_rank,
     kernels.own_entry: _one_entry_per_rank,
     kernels.exchanged_entries: _one_entry_per_rank,
-    kernels.own_piece_of_sum: _whole_cut,
+    kernels.own_piece_reduced: _whole_cut,
     kernels.own_piece: _whole_cut,
     kernels.exchanged_pieces: _exchanged,
     kernels.concatenated: _own_piece,

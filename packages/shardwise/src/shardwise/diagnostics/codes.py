@@ -69,6 +69,7 @@ _TABLE = (
         label="may differ between ranks",
     ),
     Code("SW117", "varying-shape", "ranks hand tensors of different lengths to one collective", Severity.WARNING),
+    Code("SW118", "gradient-through-extremum", "a maximum or minimum over ranks would receive a gradient"),
     Code(
         "SW120",
         "in-place-retype",

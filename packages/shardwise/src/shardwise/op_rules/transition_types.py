@@ -125,7 +125,7 @@ def _refusal(step: TransitionCall, before: TensorType, local: Collection[MeshAxi
     if isinstance(step.src, Shard) and before.ground.is_constant and not _is_cut(before, step.axes[:1]):
         # Every piece of a tensor with one value is like every other.
         return _equal_pieces(step) if before.ground is Ground.CONSTANT else None
-    if step.op in REDUCTIONS and step.src in (P, V) and _is_cut(before, step.axes):
+    if step.op in REDUCTIONS and not isinstance(step.src, Shard) and _is_cut(before, step.axes):
         return _pieces_as_sum(step)
     found = _unfollowed(step, before)
     if found is None and isinstance(step.src, Shard) and not sized and not before.uneven.isdisjoint(step.axes):

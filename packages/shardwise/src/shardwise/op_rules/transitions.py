@@ -3,7 +3,9 @@
 Letters: R, I, V, P, S for any S(i), and X, Y for V or S. ``backward`` names the row that the gradient takes, so the
 table is closed: the backward of every row is a row again, and a double backward is a walk of two steps. What a
 transition does to a partition spec, and so to a whole type, is ``transition_types``.
-Source: docs/semantics.md sections 4 and 5; functions as documented by torch.distributed.
+A reduction may be another one than the sum: ``REDUCERS`` says what each takes, and P(max) and P(min) have rows of their
+own, which no gradient goes through.
+Source: docs/semantics.md sections 4, 5 and 9; functions as documented by torch.distributed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 from shardwise.diagnostics.errors import shown
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, Shard, V
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V
 
 MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 """Ops in which the ranks of an axis wait for each other."""
@@ -37,7 +39,7 @@ class Gate:
 class Transition:
     """One admitted (op, src, dst).
 
-    ``backward``  the row of the gradient's transition.
+    ``backward``  the row of the gradient's transition; None: no gradient goes through.
     ``law``       one line: why the value, or the gradient, is right.
     ``expert``    set where it is rarely meant in forward code.
     ``reads``     the placement as which the operand is read; differs from ``src`` only where V is read as P.
@@ -48,7 +50,7 @@ class Transition:
     op: str
     src: str
     dst: str
-    backward: Key
+    backward: Key | None
     law: str
     expert: Gate | None = None
     reads: str = ""
@@ -74,7 +76,12 @@ class Transition:
 
     def meets(self, *, backward: bool) -> bool:
         """True if ranks wait for each other in it, or, where a gradient is taken, in its backward."""
-        return self.op in MEETING or (backward and self.backward[0] in MEETING)
+        return self.op in MEETING or (backward and self.backward is not None and self.backward[0] in MEETING)
+
+    @property
+    def reduction(self) -> str:
+        """The name of the reduction that the op makes: "sum" but for P(max) and P(min)."""
+        return self.src[2:-1] or "sum"
 
 
 def _base(letter: str) -> str:
@@ -110,6 +117,10 @@ _TABLE: tuple[Transition | Absent, ...] = (
     Transition("all_reduce", "P", "I", ("convert", "I", "R"), "one use of the sum: every addend gets its gradient"),
     Transition("all_reduce", "V", "R", ("all_reduce", "P", "R"), "V read as P", reads="P"),
     Transition("all_reduce", "V", "I", ("convert", "I", "R"), "V read as P", reads="P"),
+    *(Transition("all_reduce", f"P({kind})", dst, None, f"the {kind} of all, on every rank")
+      for kind in ("max", "min") for dst in "RI"),
+    *(Transition("reduce_scatter", f"P({kind})", dst, None, f"the {kind} of all, each rank keeps a piece")
+      for kind in ("max", "min") for dst in "VS"),
     Absent("all_reduce", "RI", "*",
            "all_reduce sums over {axis}, so src must be P, got {src}: " + _SCALED, (_AS_IT_IS,)),
     Absent("all_reduce", "S?", "*", "src of all_reduce must be P, got {src}",
@@ -214,6 +225,13 @@ _TABLE: tuple[Transition | Absent, ...] = (
 # fmt: on
 
 
+def reduced_source(src: PerMeshAxisSpmdType, op: str) -> PerMeshAxisSpmdType:
+    """What a typed reduction with this ``op`` reads its operand as: P(max) for "max", whatever sum the caller named."""
+    if op in ("sum", "avg") or (isinstance(src, PerMeshAxisLocalSpmdType) and src.is_extremum):
+        return src
+    return P(op) if src in (P, V) else src
+
+
 def _spelt_out() -> Iterator[Transition]:
     """The rows, with X and Y read as V and as S."""
     for row in _TABLE:
@@ -222,8 +240,10 @@ def _spelt_out() -> Iterator[Transition]:
                 for y in "VS" if "Y" in (row.src, row.dst) else "Y":
                     read = {"X": x, "Y": y}
                     src, dst, reads = (read.get(one, one) for one in (row.src, row.dst, row.reads))
-                    op, back, forth = row.backward
-                    backward = (op, read.get(back, back), read.get(forth, forth))
+                    backward = row.backward
+                    if backward is not None:
+                        op, back, forth = backward
+                        backward = (op, read.get(back, back), read.get(forth, forth))
                     yield replace(row, src=src, dst=dst, backward=backward, reads=reads)
 
 
@@ -247,6 +267,8 @@ ROUTES: dict[tuple[str, str], str] = {
     **{(part, whole): "all_gather" for part in "VS" for whole in "RI"},
     **{("P", whole): "all_reduce" for whole in "RI"},
     **{("P", part): "reduce_scatter" for part in "VS"},
+    **{(f"P({kind})", whole): "all_reduce" for kind in ("max", "min") for whole in "RI"},
+    **{(f"P({kind})", part): "reduce_scatter" for kind in ("max", "min") for part in "VS"},
     ("S", "S"): "all_to_all",
     **{(src, dst): "convert" for src in "RI" for dst in "RIVSP"},
     **{(part, dst): "convert" for part in "VS" for dst in "VP"},
@@ -257,13 +279,46 @@ ROUTES: dict[tuple[str, str], str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Reducer:
+    """One ``ReduceOp``.
+
+    ``admits``  the placements that what it reduces may have, as they are printed.
+    ``divides`` the result is divided by the number of ranks.
+    ``known``   what it makes of a sum's scale is known.
+    """
+
+    name: str
+    admits: tuple[str, ...]
+    law: str
+    divides: bool = False
+    known: bool = True
+
+
+# Of equal values a sum, a product and an exclusive or are another value: only what is idempotent takes R and I.
+# fmt: off
+REDUCERS: dict[str, Reducer] = {one.name: one for one in (
+    Reducer("sum", ("P", "V"), "the sum of the addends"),
+    Reducer("avg", ("P", "V", "R", "I"), "the sum of the addends, divided by their number", divides=True),
+    Reducer("premul_sum", ("P", "V"), "the sum of the addends, times a factor", known=False),
+    Reducer("max", ("P(max)", "V", "R", "I"), "the largest of all"),
+    Reducer("min", ("P(min)", "V", "R", "I"), "the smallest of all"),
+    Reducer("product", ("V",), "the product of all"),
+    Reducer("band", ("V", "R", "I"), "the bits that all have"),
+    Reducer("bor", ("V", "R", "I"), "the bits that any has"),
+    Reducer("bxor", ("V",), "the bits that an odd number has"),
+)}
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
 class RawCollective:
     """One function of ``torch.distributed``, or one functional collective, which returns its result (``functional``).
 
     ``params``    its positional parameters in order.
     ``sent``      the parameter whose tensor is sent; ``received`` the one that receives: the same one for in-place
                   collectives, none for functional ones.
-    ``admits``    the placements that the sent tensor may have; ``gives`` is what the result is afterwards.
+    ``admits``    the placements that the sent tensor may have, if it is not for the reduction to say (``reduces``);
+                  ``gives`` is what the result is afterwards.
     ``pieces``    the op above that does the same to the pieces of a sharded tensor, along dim 0; empty if they are
                   handed on one by one, which no partition spec could tell.
     """
@@ -277,38 +332,51 @@ class RawCollective:
     law: str
     pieces: str = ""
     functional: bool = False
+    reduces: bool = False
+
+    def admitted(self, reducer: Reducer | None) -> tuple[str, ...]:
+        """The placements that may be sent; ``reducer`` is the call's reduction."""
+        return reducer.admits if self.reduces and reducer is not None else tuple(self.admits)
 
 
-_SUM = ("PV", "R", "the sum of the addends, on every rank", "all_reduce")
-_ONE_OF_ALL = ("VRI", "R", "one value from all, on every rank", "all_reduce")
 _ONE_RANKS = ("VRI", "R", "one rank's value, on every rank", "all_reduce")
 _GATHERED = ("VRI", "R", "all pieces, on every rank", "all_gather")
-_PIECE = ("PV", "V", "a piece of the sum", "reduce_scatter")
 _EXCHANGED = ("VRI", "V", "pieces exchanged", "all_to_all")
 
-# A reduction other than a sum has its own row, ``name/other``.
+
+def _reduces(
+    name: str, params: str, sent: str, received: str, gives: str, *, functional: bool = False
+) -> RawCollective:
+    """A collective that reduces: everywhere, to pieces, or to one rank."""
+    law, pieces = {
+        "R": ("the reduction of all, on every rank", "all_reduce"),
+        "V": ("a piece of the reduction", "reduce_scatter"),
+        "one": ("only one rank has the reduction", "all_reduce"),
+    }[gives]
+    pieces = "" if sent == "input_list" else pieces
+    place = "V" if gives == "one" else gives
+    return RawCollective(name, params, sent, received, "", place, law, pieces, functional, reduces=True)
+
+
 # fmt: off
 RAW: dict[str, RawCollective] = {row.name: row for row in (
-    RawCollective("all_reduce", "tensor op group", "tensor", "tensor", *_SUM),
-    RawCollective("all_reduce/other", "tensor op group", "tensor", "tensor", *_ONE_OF_ALL),
-    RawCollective("all_reduce_coalesced", "tensors op group", "tensors", "tensors", *_SUM),
-    RawCollective("all_reduce_coalesced/other", "tensors op group", "tensors", "tensors", *_ONE_OF_ALL),
+    _reduces("all_reduce", "tensor op group", "tensor", "tensor", "R"),
+    _reduces("all_reduce_coalesced", "tensors op group", "tensors", "tensors", "R"),
     RawCollective("all_gather", "tensor_list tensor group", "tensor", "tensor_list", *_GATHERED[:3]),
     RawCollective("all_gather_into_tensor", "output_tensor input_tensor group", "input_tensor", "output_tensor",
                   *_GATHERED),
     RawCollective("all_gather_single", "output_tensor input_tensor group", "input_tensor", "output_tensor", *_GATHERED),
-    RawCollective("reduce_scatter", "output input_list op group", "input_list", "output", *_PIECE[:3]),
-    RawCollective("reduce_scatter/other", "output input op group", "input", "output", "VRI", "V",
-                  "a piece of the maximum"),
-    RawCollective("reduce_scatter_tensor", "output input op group", "input", "output", *_PIECE),
-    RawCollective("reduce_scatter_single", "output input op group", "input", "output", *_PIECE),
+    RawCollective("all_gather_coalesced", "output_tensor_lists input_tensor_list group", "input_tensor_list",
+                  "output_tensor_lists", *_GATHERED[:3]),
+    _reduces("reduce_scatter", "output input_list op group", "input_list", "output", "V"),
+    _reduces("reduce_scatter_tensor", "output input op group", "input", "output", "V"),
+    _reduces("reduce_scatter_single", "output input op group", "input", "output", "V"),
     RawCollective("all_to_all", "output_tensor_list input_tensor_list group", "input_tensor_list", "output_tensor_list",
                   *_EXCHANGED[:3]),
     RawCollective("all_to_all_single", "output input output_split_sizes input_split_sizes group", "input", "output",
                   *_EXCHANGED),
     RawCollective("broadcast", "tensor src group", "tensor", "tensor", *_ONE_RANKS),
-    RawCollective("reduce", "tensor dst op group", "tensor", "tensor", "PV", "V", "only one rank has the sum",
-                  "all_reduce"),
+    _reduces("reduce", "tensor dst op group", "tensor", "tensor", "one"),
     RawCollective("gather", "tensor gather_list dst group", "tensor", "gather_list", "VRI", "V",
                   "one rank has the pieces"),
     RawCollective("scatter", "tensor scatter_list src group", "scatter_list", "tensor", "VRI", "V", "one piece each"),
@@ -319,13 +387,17 @@ RAW: dict[str, RawCollective] = {row.name: row for row in (
 )}
 
 FUNCTIONAL: dict[str, RawCollective] = {row.name: row for row in (
-    RawCollective("all_reduce", "input op group", "input", "", *_SUM, functional=True),
-    RawCollective("all_reduce/other", "input op group", "input", "", *_ONE_OF_ALL, functional=True),
-    RawCollective("all_reduce_", "input op group", "input", "input", *_SUM),
+    _reduces("all_reduce", "input op group", "input", "", "R", functional=True),
+    _reduces("all_reduce_", "input op group", "input", "input", "R"),
+    _reduces("all_reduce_coalesced", "inputs op group", "inputs", "", "R", functional=True),
+    _reduces("all_reduce_coalesced_", "inputs op group", "inputs", "inputs", "R"),
     RawCollective("all_gather_into_tensor", "input size group", "input", "", *_GATHERED, functional=True),
-    RawCollective("reduce_scatter_tensor", "input op size group", "input", "", *_PIECE, functional=True),
+    RawCollective("all_gather_into_tensor_coalesced", "inputs size group", "inputs", "", *_GATHERED, functional=True),
+    _reduces("reduce_scatter_tensor", "input op size group", "input", "", "V", functional=True),
+    _reduces("reduce_scatter_tensor_coalesced", "inputs op size group", "inputs", "", "V", functional=True),
     RawCollective("all_to_all_single", "input out_splits in_splits group", "input", "", *_EXCHANGED, functional=True),
     RawCollective("broadcast", "input src group", "input", "", *_ONE_RANKS, functional=True),
+    RawCollective("broadcast_", "input src group", "input", "input", *_ONE_RANKS),
 )}
 # fmt: on
 
@@ -375,7 +447,12 @@ def transition(
 def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:
     further = next((one for one in (src, dst) if one not in {*"RIVPS?"}), None)
     if further is not None:
-        return Diagnosis("SW202", f"{op} is not defined for {further}: of pending reductions it knows the sum, P")
+        known = f"{op} is not defined for {further}: of pending reductions it knows the sum, P"
+        meets = further == src and any(key[:2] == (op, src) for key in TRANSITIONS)
+        discharges = further == src and any(key[1] == src for key in TRANSITIONS)
+        way = f"all_reduce({words['x']}, {words['axis']}, src={src}, dst=R)"
+        said = f"{op} cannot go from {src} to {words['dst']}" if meets else known
+        return Diagnosis("SW202", said, help=(way,) * discharges)
     for row in _TABLE:
         if isinstance(row, Absent) and row.op == op and _matches(row.src, src) and _matches(row.dst, dst):
             # A remedy that would repeat what is no placement helps nobody.

@@ -65,6 +65,7 @@ def step(
     after = {"all_gather": elements * size, "reduce_scatter": elements // size}.get(op, elements)
     if op == "convert" and letter(dst) == "S":
         after = elements // size
+    assert row.backward is not None, "no step is offered that no gradient goes through"
     return Step(position, op, src, dst, forward, cost_of(row.backward[0], after, size, dtype))
 
 

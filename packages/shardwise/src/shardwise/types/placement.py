@@ -31,8 +31,10 @@ class ReductionKind:
 
 
 SUM: Final = ReductionKind("sum", dual="R")
+MAX: Final = ReductionKind("max")
+MIN: Final = ReductionKind("min")
 
-KINDS: Final = {"sum": SUM}
+KINDS: Final = {"sum": SUM, "max": MAX, "min": MIN}
 """The reduction kinds by name."""
 
 
@@ -41,6 +43,7 @@ class UndecidedReductionError(SpmdTypeError):
 
 
 _WORDS: Final = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
+_LONG: Final = {"max": "maximum", "min": "minimum"}
 
 
 class PerMeshAxisLocalSpmdType(enum.Enum):
@@ -55,6 +58,7 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
     ``is_partial``  a reduction is pending, of whatever kind.
     ``is_unknown``  nothing is known (only ``UNKNOWN`` says it).
     ``reduction``   the kind of the pending reduction, or None.
+    ``is_extremum`` the pending reduction is a maximum or a minimum.
     ``word``        what messages call it.
     """
 
@@ -72,6 +76,7 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
     is_varying: bool
     is_partial: bool
     is_unknown: bool
+    is_extremum: bool
     reduction: ReductionKind | None
     word: str
 
@@ -83,8 +88,9 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
         self.is_varying = self._value_ == "V"
         self.is_partial = reduction is not None
         self.is_unknown = False
+        self.is_extremum = reduction is MAX or reduction is MIN
         self.reduction = reduction
-        self.word = _WORDS.get(self._value_) or f"a pending {reduction}"
+        self.word = _WORDS.get(self._value_) or f"a pending {_LONG.get(str(reduction), reduction)}"
 
     @classmethod
     def _missing_(cls, value: object) -> PerMeshAxisLocalSpmdType | None:
@@ -121,6 +127,11 @@ class PerMeshAxisLocalSpmdType(enum.Enum):
     def backward_type(self) -> PerMeshAxisLocalSpmdType:
         """``dual``, as the reference's API spells it."""
         return self.dual
+
+    @property
+    def opposite(self) -> PerMeshAxisLocalSpmdType:
+        """What a pending maximum or minimum of ``x`` is as one of ``-x``."""
+        return P(MIN if self.reduction is MAX else MAX)
 
     def is_pending_sum(self, decider: str) -> bool:
         """True for P, False where no reduction is pending. ``decider`` names what was derived for the sum alone.
@@ -185,6 +196,7 @@ class Shard:
     is_varying: ClassVar[bool] = True
     is_partial: ClassVar[bool] = False
     is_unknown: ClassVar[bool] = False
+    is_extremum: ClassVar[bool] = False
     reduction: ClassVar[None] = None
     word: ClassVar[str] = "sharded"
 
@@ -224,6 +236,7 @@ class _Unknown:
     is_varying: ClassVar[bool] = False
     is_partial: ClassVar[bool] = False
     is_unknown: ClassVar[bool] = True
+    is_extremum: ClassVar[bool] = False
     reduction: ClassVar[None] = None
     word: ClassVar[str] = "unknown"
 

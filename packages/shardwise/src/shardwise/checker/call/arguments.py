@@ -74,7 +74,8 @@ class Op:
                 grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
                 label = param if index is None else f"{param}[{index}]"
                 shape, dtype = (sizes_of(leaf), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
-                operands.append(Bound(param, type, index, grad, label, shape, dtype))
+                number = leaf if isinstance(type, Weak) else None
+                operands.append(Bound(param, type, index, grad, label, shape, dtype, number))
                 values.append(leaf)
         return operands, values
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
@@ -33,11 +34,16 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
-from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
+from shardwise.op_rules.transitions import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from ..diagnosis.collective_findings import no_type_on_axis, unknown_collective, wrong_source
+from ..diagnosis.collective_findings import (
+    gradient_through_extremum,
+    no_type_on_axis,
+    unknown_collective,
+    wrong_source,
+)
 from ..diagnosis.gradient_findings import gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.ordinary import Handler
@@ -55,8 +61,14 @@ _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single":
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _MOVING = ("gather", "all_to_all", "send")
 """Words in the names of rows that take addends as they are."""
+_SUM_OF_EQUAL = "summing {n} equal values multiplies them by {n}"
+_OF_EQUAL = {
+    **dict.fromkeys(REDUCERS, _SUM_OF_EQUAL),
+    "product": "multiplying {n} equal values raises them to the power of {n}",
+    "bxor": "the exclusive or of {n} equal values is 0, or the value if {n} is odd",
+}
+"""What comes of a reduction of equal values that changes them."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
-_AVERAGES = (dist.ReduceOp.AVG, "avg")
 
 
 def raw_handler(func: Any) -> Handler | None:
@@ -91,8 +103,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if row is None:
             return _no_row(session, usual, func, args, kwargs)
         given = dict(zip(row.params.split(), args, strict=False)) | dict(kwargs)
-        if not _is_sum(given):
-            row = rows.get(f"{name}/other", row)
+        reducer = _reducer(given) if row.reduces else None
         axis = _axis_of(given.get("group") or given.get("group_name"))
         if axis is None or axis.size() == 1:
             result = func(*args, **kwargs)
@@ -102,9 +113,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         sent = _tensors(given.get(row.sent))
         if session.diverging:
             check_arrival(session, usual, sent[0] if sent else None, axis)
-        average = _reduction(given) in _AVERAGES
-        exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0)
-        types = [_check(session, exchange, tensor, average) for tensor in sent]
+        exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
+        types = [_check(session, exchange, tensor) for tensor in sent]
         if row.sent != row.received and alias.is_installed():
             check_buffers(session, exchange, _tensors(given.get(row.received)), types)
         check_raw_shapes(session, row, usual, axis, sent, given)
@@ -118,7 +128,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             session.checked += 1
         else:
             session.unchecked += 1
-        received = [result] if row.functional else _tensors(given.get(row.received))
+        received = _tensors(result if row.functional else given.get(row.received))
         dims = sent[0].ndim if sent else 0
         bases: Sequence[TensorType | None] = types
         if row.sent != row.received:
@@ -139,12 +149,12 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     return handle
 
 
-def _reduction(given: Mapping[str, Any]) -> object:
-    return given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
-
-
-def _is_sum(given: Mapping[str, Any]) -> bool:
-    return _reduction(given) in (dist.ReduceOp.SUM, "sum", *_AVERAGES)
+def _reducer(given: Mapping[str, Any]) -> Reducer:
+    """The reduction that is asked for, as an object, a word, or not at all."""
+    asked = given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
+    if isinstance(asked, str):
+        return REDUCERS.get(asked.lower(), REDUCERS["premul_sum"])
+    return next(one for name, one in REDUCERS.items() if asked == getattr(dist.ReduceOp, name.upper()))
 
 
 def _axis_of(group: Any) -> MeshAxis | None:
@@ -163,11 +173,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, average: bool = False) -> TensorType:
-    """The sent tensor's type; a placement that the row does not admit is reported.
-
-    ``average``  the collective takes the mean, which leaves equal values as they are.
-    """
+def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> TensorType:
+    """The sent tensor's type; a placement that the row does not admit is reported."""
     row, name, axis = exchange.row, exchange.name, exchange.axis
     type = type_of(tensor)
     if type.ground is not Ground.ABSENT:
@@ -176,40 +183,33 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, aver
     located = None
     # A message to one rank has no axis: the group only says who could be meant.
     # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
-    admits = row.admits if gradient_origin(tag_of(tensor)) is not None else admitted(row)
-    said = bool(type.axes) or admits is not row.admits  # the reference takes no operand that is not annotated
+    own = row.admitted(exchange.reducer)
+    admits = own if gradient_origin(tag_of(tensor)) is not None else admitted(row, exchange.reducer)
+    said = bool(type.axes) or admits != own  # the reference takes no operand that is not annotated
     if not axes and session.strict and said and row.received and gradient_origin(tag_of(tensor)) is None:
         located = LocatedCall(name, [(row.sent, tensor)])
         way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made"
         report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
+    sums = exchange.reducer is not None and "P" in own
     for one in axes:
         place = type.get(one)
-        if place.is_unknown or (place.is_equal and (average or left_to_others(tensor, one.size()))):
+        if place.is_unknown or (sums and place.is_equal and left_to_others(tensor, one.size())):
             continue
-        pending = place.is_pending_sum(name)
-        if "P" in row.admits and not pending and gradient_sum_not_owed(session, name, one, tensor, type):
+        if place.is_equal and repr(place) in admits:
+            continue
+        pending = not place.is_extremum and place.is_pending_sum(name)
+        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type):
             return UNKNOWN_TYPE
-        if repr(place) in admits:
+        if place.is_extremum and tensor.requires_grad and repr(place) in _extrema(exchange, tensor):
+            located = LocatedCall(name, [(row.sent, tensor)])
+            report(session, located, gradient_through_extremum(name, located.name(0), one, place), one)
+            continue
+        if repr(place) in admits or repr(place) in _extrema(exchange, tensor):
             continue
         if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
             continue  # addends are exchanged as they are, to be summed afterwards
         located = LocatedCall(name, [(row.sent, tensor)])
-        words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in admits)
-        wrong = wrong_source(name, located.name(0), words, axis_text(one), place)
-        if pending and "P" not in row.admits:
-            fact = f"every rank would hand in its own addend of {located.name(0)}, and the sum is never made"
-            way = f"all_reduce({located.name(0)}, {axis_argument(one)}, src=P, dst=R) first"
-            wrong = replace(wrong, code="SW210", facts=(fact,), help=(way,))
-        elif place.is_equal and "P" in admits:
-            fact = f"summing {axis.size()} equal values multiplies them by {axis.size()}"
-            wrong = replace(wrong, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
-        elif place.is_equal:
-            fact = f"every rank has {located.name(0)} already"
-            wrong = replace(wrong, facts=(fact,), help=(f"use {located.name(0)} as it is, without {name}",))
-        else:
-            way = f"reinterpret({located.name(0)}, {axis_argument(one)}, src={place!r}, dst=P)"
-            wrong = replace(wrong, help=(f"{way} first, if the ranks' values are addends",))
-        report(session, located, wrong, one)
+        report(session, located, _not_admitted(exchange, located.name(0), one, place, admits), one)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or LocatedCall(name, [(row.sent, tensor)])
@@ -225,6 +225,35 @@ def _received(
     """The type of a received tensor; a buffer of its own may have declared it."""
     arrived = _arrived(session, tensor, base, exchange, sent_ndim)
     return as_declared(tensor, arrived) if exchange.row.sent != exchange.row.received else arrived
+
+
+def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
+    """The pending extremes that the reduction discharges; of truth values also by bits."""
+    name = "" if exchange.reducer is None else exchange.reducer.name
+    of_bits = {"bor": ("P(max)",), "band": ("P(min)",)} if tensor.dtype is torch.bool else {}
+    return {"max": ("P(max)",), "min": ("P(min)",), **of_bits}.get(name, ())
+
+
+def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Any, admitted: Sequence[str]) -> Diagnosis:
+    """What is said of an operand called ``name`` with a placement that the call does not take."""
+    op, axis = exchange.name, exchange.axis
+    words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in admitted)
+    said = wrong_source(op, name, words, axis_text(one), place)
+    if place.is_extremum:
+        fact = f"{name} is a pending {place.reduction} over {axis_text(one)}: it is finished by that reduction alone"
+        way = f"dist.all_reduce({name}, op=dist.ReduceOp.{place.reduction.name.upper()}, group=...) first"
+        return replace(said, code="SW210", facts=(fact,), help=(way,))
+    if place is P:
+        fact = f"every rank would hand in its own addend of {name}, and the sum is never made"
+        way = f"all_reduce({name}, {axis_argument(one)}, src=P, dst=R) first"
+        return replace(said, code="SW210", facts=(fact,), help=(way,))
+    alone = (f"use {name} as it is, without {op}",)
+    if not place.is_equal:
+        way = f"reinterpret({name}, {axis_argument(one)}, src={place!r}, dst=P)"
+        return replace(said, help=(f"{way} first, if the ranks' values are addends",))
+    if exchange.reducer is None:
+        return replace(said, facts=(f"every rank has {name} already",), help=alone)
+    return replace(said, facts=(_OF_EQUAL[exchange.reducer.name].format(n=axis.size()),), help=alone)
 
 
 def _arrived(

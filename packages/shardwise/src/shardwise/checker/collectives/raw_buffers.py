@@ -16,7 +16,7 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, placeme
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.op_rules.transitions import RawCollective
+from shardwise.op_rules.transitions import RawCollective, Reducer
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -30,10 +30,12 @@ _ADMITS = {
 """What the reference lets into the collectives that it knows: addends into sums, and else what varies."""
 
 
-def admitted(row: RawCollective) -> str:
+def admitted(row: RawCollective, reducer: Reducer | None) -> tuple[str, ...]:
     """The placements that this collective takes, read as the reference does where its programs run."""
-    known = None if row.functional or not alias.is_installed() else _ADMITS.get(row.name)
-    return row.admits if known is None else known
+    own = row.admitted(reducer)
+    summed = reducer is None or reducer.name in ("sum", "avg")
+    known = _ADMITS.get(row.name) if summed and not row.functional and alias.is_installed() else None
+    return own if known is None else (known,)
 
 
 def check_buffers(

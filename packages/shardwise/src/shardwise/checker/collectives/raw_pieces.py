@@ -19,7 +19,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.transition_types import TransitionCall, parts_of, spec_after, type_after
-from shardwise.op_rules.transitions import REDUCTIONS, RawCollective
+from shardwise.op_rules.transitions import REDUCTIONS, RawCollective, Reducer
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
@@ -32,6 +32,7 @@ class Exchange:
     """One raw collective on one tensor: ``dim`` is the dim that it gathers or cuts, ``received`` its result's shape.
 
     ``ragged``  the ranks are given pieces of different sizes.
+    ``reducer`` the reduction that it makes, if any.
     """
 
     row: RawCollective
@@ -40,18 +41,21 @@ class Exchange:
     dim: int = 0
     received: tuple[int, ...] | None = None
     ragged: bool = False
+    reducer: Reducer | None = None
 
     def stacks(self, sent: int) -> bool:
         """True if the result has one dim more or less than what was sent, with ``sent`` dims: one entry per rank."""
         return self.received is not None and len(self.received) != sent
 
 
-def exchange_of(row: RawCollective, name: str, axis: MeshAxis, given: Mapping[str, Any], dim: int) -> Exchange:
+def exchange_of(
+    row: RawCollective, name: str, axis: MeshAxis, given: Mapping[str, Any], dim: int, reducer: Reducer | None = None
+) -> Exchange:
     """The call with these arguments, whose result is along ``dim`` what rows say of dim 0."""
     into = given.get(row.received) if row.received != row.sent else None
     shape = tuple(into.shape) if isinstance(into, torch.Tensor) else None
     sizes = [given[key] for key in _SIZES if isinstance(given.get(key), (list, tuple))]
-    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes))
+    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes), reducer)
 
 
 def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Diagnosis | None:

@@ -31,6 +31,7 @@ from shardwise.op_rules.transitions import (
     ROUTES,
     Transition,
     letter,
+    reduced_source,
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
@@ -94,7 +95,8 @@ class TypedCall:
         self.op = op
         self.x: Any = args[0] if args else kwargs.get("x")
         self.axis: DeviceMeshAxis = args[1] if len(args) > 1 else kwargs["axis"]
-        self.src = kwargs.get("src", defaults.get("src"))
+        src: Any = kwargs.get("src", defaults.get("src"))
+        self.src: Any = reduced_source(src, kwargs.get("op", "sum"))
         self.dst = kwargs.get("dst", defaults.get("dst"))
         self.sizes = [sizes for name in _SIZES if (sizes := kwargs.get(name)) is not None]
         """Split sizes; one list per side of an exchange."""
@@ -176,7 +178,7 @@ def _admits(session: CheckSession, call: TypedCall, place: Any, before: TensorTy
         return True
     if before.ground.is_constant:
         return want.is_equal or want.is_varying or before.ground is Ground.ZERO
-    if place.is_varying and want is P and _adds(call):
+    if place.is_varying and want.is_partial and _adds(call):
         return True
     if not session.local and place is P and want.is_varying and _says_addends(call):
         return True

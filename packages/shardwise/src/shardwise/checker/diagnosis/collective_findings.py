@@ -33,6 +33,18 @@ def wrong_source(
     return Diagnosis("SW201", message, facts, help)
 
 
+def gradient_through_extremum(op: str, name: str, axis: Any, place: Any) -> Diagnosis:
+    return Diagnosis(
+        "SW118",
+        f"{op} finishes {name}, a pending {place.reduction} over {axis_text(axis)} that would receive a gradient",
+        (
+            "each rank would send the gradient to its own largest or smallest element, and only one of them is it",
+            "where the result does not depend on it, as in a stable softmax, its gradient is zero in all",
+        ),
+        (f"{name} = {name}.detach() before {op}", f"{op}({name}.detach(), ...) where nothing is written in place"),
+    )
+
+
 def no_type_on_axis(op: str, name: str, axis: object, help: str, facts: Lines = ()) -> Diagnosis:
     return Diagnosis("SW207", f"{op} runs over {axis_text(axis)}, but {name} has no type for that axis", facts, (help,))
 

@@ -39,6 +39,15 @@ def missing_axis(refused: RefusedCall) -> Diagnosis:
 
 def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
     other = refused.name(refused.others[0])
+    extremum = _extremum(refused)
+    if extremum is not None:
+        return Diagnosis(
+            "SW110",
+            f"{refused.op} combines {refused.first}, a pending {extremum} over {refused.axis}, with {other}, "
+            "which varies there",
+            (f"the {extremum} over {refused.axis} is still to be taken, and each rank would use its own candidate",),
+            (_discharge(refused, extremum),),
+        )
     return Diagnosis(
         "SW110",
         f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
@@ -55,7 +64,31 @@ def product_of_partials(refused: RefusedCall) -> Diagnosis:
     )
 
 
+def _extremum(refused: RefusedCall) -> str | None:
+    """ "max" or "min" if that is what is pending of the first operand at fault."""
+    type = refused.operands[refused.culprits[0]].type
+    place = type.get(refused.at.axis) if isinstance(type, TensorType) else None
+    return place.reduction.name if place is not None and place.is_extremum else None
+
+
+def _discharge(refused: RefusedCall, extremum: str) -> str:
+    name = refused.first
+    return (
+        f'all_reduce({name}, {refused.argument}, src=P("{extremum}"), dst=R) before {refused.op}, '
+        f"or dist.all_reduce({name}, op=dist.ReduceOp.{extremum.upper()}, group=...)"
+    )
+
+
 def partial_in_nonlinear(refused: RefusedCall) -> Diagnosis:
+    extremum = _extremum(refused)
+    if extremum is not None:
+        return Diagnosis(
+            "SW112",
+            f"{refused.op} needs complete values, but {refused.first} is still a pending {extremum} over "
+            f"{refused.axis}",
+            (f"only functions that never decrease can be taken before the {extremum}",),
+            (_discharge(refused, extremum),),
+        )
     return Diagnosis(
         "SW112",
         f"{refused.op} needs complete values, but {refused.first} is still a partial sum over {refused.axis}",

@@ -97,7 +97,8 @@ SPLIT = CachedVerdict(UNTYPED, (), False)
 def may_be_known(op: Op, outcome: Outcome, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """True if the outcome depends on nothing but the key of the call."""
     guarded = outcome.blockable and op.rule.guard is not None
-    return not (outcome.refusals or outcome.elsewhere or guarded or is_tracing() or has_scalar(args, kwargs))
+    unclear = outcome.elsewhere or outcome.by_value or guarded
+    return not (outcome.refusals or unclear or is_tracing() or has_scalar(args, kwargs))
 
 
 def remember(

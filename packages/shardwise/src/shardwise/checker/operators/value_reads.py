@@ -13,6 +13,7 @@ from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.normalize import axis_argument
@@ -25,6 +26,7 @@ from .ordinary import Handler
 _BRANCHING = {"__bool__", "is_nonzero", "__index__", "__contains__", "equal", "allclose"}
 _NUMBERS = {"item", "tolist", "__int__", "__float__"}
 """What gives a number, on which the program branches or not: that is for the source to tell."""
+_COMPARING = codes_of(torch.testing.assert_close)
 _COMPARISONS = {"equal", "allclose"}
 """Comparing local tensors is how a type error is hunted down, so it is allowed on a pending sum."""
 
@@ -41,6 +43,8 @@ def value_read(op: Op) -> Handler:
                 if axis in told:
                     continue
                 if place.is_partial and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
+                    if is_running(_COMPARING):
+                        continue
                     told.add(axis)
                     report_read(session, op.name, "SW115", tensor, axis)
                 elif place.is_varying and not type.ground.is_constant and _decides(op):
@@ -70,9 +74,14 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
     name, along = located.name(0), axis_text(axis)
     if code == "SW115":
         shown = op.strip("_")
-        message = f"{shown} reads {name}, which is still a partial sum over {along}"
-        facts: tuple[str, ...] = ("each rank would read its own addend, a number that means nothing alone",)
-        help_lines: tuple[str, ...] = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst=R) before {shown}",)
+        place = type_of(tensor).get(axis)
+        message = f"{shown} reads {name}, which is still {place.word} over {along}"
+        own = "candidate" if place.is_extremum else "addend"
+        facts: tuple[str, ...] = (f"each rank would read its own {own}, a number that means nothing alone",)
+        source = f'P("{place.reduction}")' if place.is_extremum else "P"
+        help_lines: tuple[str, ...] = (
+            f"all_reduce({name}, {axis_argument(axis)}, src={source}, dst=R) before {shown}",
+        )
     else:
         message = f"the program branches on {name}, which differs between the ranks of {along}"
         if op in _COMPARISONS:

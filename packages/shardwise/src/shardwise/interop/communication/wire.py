@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.distributed
 from torch import Tensor
 
 from ..torch_compat import async_tensor, functional_collectives
@@ -20,24 +21,24 @@ EAGER, TRACED, DEFERRED = 0, 1, 2
 """How a collective is issued: at once, into a graph that torch.compile traces, or to be waited for at first use."""
 
 
-def all_reduce(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
-    """The sum over ranks, as a new tensor."""
+def all_reduce(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "sum") -> Tensor:
+    """The sum over ranks, or the reduction ``op``, as a new tensor."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
     if way != EAGER and not backend.is_replaced():
-        return _finish(functional_collectives.all_reduce(_real(x.contiguous()), "sum", comm.name), x, way)
+        return _finish(functional_collectives.all_reduce(_real(x.contiguous()), op, comm.name), x, way)
     total = x.clone(memory_format=torch.contiguous_format)
-    backend.current.all_reduce(total, group=comm.group)
+    backend.current.all_reduce(total, group=comm.group, **_other_than_sum(op))
     return total
 
 
-def all_reduce_(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
-    """The sum over ranks, written into ``x``."""
+def all_reduce_(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "sum") -> Tensor:
+    """The sum over ranks, or the reduction ``op``, written into ``x``."""
     if comm.size > 1:
         if way != TRACED and x.is_contiguous():
-            backend.current.all_reduce(x, group=comm.group)
+            backend.current.all_reduce(x, group=comm.group, **_other_than_sum(op))
         else:
-            x.copy_(all_reduce(x, comm, TRACED if way == TRACED else EAGER))
+            x.copy_(all_reduce(x, comm, TRACED if way == TRACED else EAGER, op))
     return x
 
 
@@ -55,17 +56,17 @@ def all_gather(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
     return whole
 
 
-def reduce_scatter(x: Tensor, comm: Communicator, way: int = EAGER) -> Tensor:
-    """This rank's piece along dim 0 of the sum over ranks; the dim is a multiple of the number of ranks."""
+def reduce_scatter(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "sum") -> Tensor:
+    """This rank's piece along dim 0 of the sum over ranks, or of ``op``; the dim is a multiple of their number."""
     if comm.size == 1:
         return x.clone(memory_format=torch.contiguous_format)
     x = x.contiguous()
     if way != EAGER and not backend.is_replaced():
-        pending = functional_collectives.reduce_scatter_tensor(_real(x), "sum", comm.size, comm.name)
+        pending = functional_collectives.reduce_scatter_tensor(_real(x), op, comm.size, comm.name)
         return _finish(pending, x, way)
     shape = x.shape
     piece = x.new_empty((shape[0] // comm.size, *shape[1:]))
-    backend.reduce_scatter(piece, x, group=comm.group)
+    backend.reduce_scatter(piece, x, group=comm.group, **_other_than_sum(op))
     return piece
 
 
@@ -92,6 +93,11 @@ def all_to_all(
         arrived, x, None if received is None else list(received), None if sent is None else list(sent), group=comm.group
     )
     return arrived
+
+
+def _other_than_sum(op: str) -> dict[str, object]:
+    # The sum is what every back end and every stand-in does without being told.
+    return {} if op == "sum" else {"op": getattr(torch.distributed.ReduceOp, op.upper())}
 
 
 def _real(x: Tensor) -> Tensor:

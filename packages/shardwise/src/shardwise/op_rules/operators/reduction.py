@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from ..propagation.dim_labels import (
     Call,
@@ -61,14 +62,14 @@ def _keeps(call: Call) -> bool:
     return bool(call.get("keepdim", call.get("keepdims", False)))
 
 
-def _larger(call: Call) -> Labelling | None:
+def _larger(fate: Fate, call: Call) -> Labelling | None:
     """max and min: of two tensors, along a dim, or of everything."""
     if len(call.tensors) == 2:
         rows, result = broadcast([tensor.shape for tensor in call.tensors])
         return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
     other = call.get("dim", call.get("other"))
     arguments = {"dim": other, "keepdim": call.get("keepdim", False)}
-    return reduces(Fate.EXTREMUM)(Call(call.tensors, arguments))
+    return reduces(fate)(Call(call.tensors, arguments))
 
 
 def _powers(order: object) -> Fate:
@@ -77,7 +78,7 @@ def _powers(order: object) -> Fate:
         if order in (0, 1):
             return Fate.TOTAL
         if math.isinf(order):
-            return Fate.EXTREMUM
+            return Fate.MAXIMUM if order > 0 else Fate.MINIMUM
     return Fate.OPAQUE
 
 
@@ -223,15 +224,19 @@ RULES = (
     ),
     *opaque(_STATISTIC, "nansum count_nonzero", "input dim keepdim", labels=reduces(Fate.TOTAL)),
     *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.MEAN)),
-    *opaque(_STATISTIC, "prod all any", labels=reduces(Fate.EXTREMUM)),
+    *opaque(_STATISTIC, "prod", labels=reduces(Fate.EXTREMUM)),
+    *opaque(_STATISTIC, "any", labels=reduces(Fate.MAXIMUM)),
+    *opaque(_STATISTIC, "all", labels=reduces(Fate.MINIMUM)),
     *opaque(_STATISTIC, "var std var_mean std_mean", labels=reduces(Fate.OPAQUE, _DEVIATION)),
     *opaque(_STATISTIC, "cov corrcoef histogram histogramdd", labels=_MIXED),
     *opaque(_STATISTIC, "histc", labels=_counted),
     *opaque(_STATISTIC, "hash_tensor", labels=reduces(Fate.OPAQUE)),
-    *opaque(_EXTREME, "amax amin aminmax", labels=reduces(Fate.EXTREMUM)),
+    *opaque(_EXTREME, "amax", labels=reduces(Fate.MAXIMUM)),
+    *opaque(_EXTREME, "amin aminmax", labels=reduces(Fate.MINIMUM)),
     *opaque(_EXTREME, "argmax argmin", labels=reduces(Fate.OPAQUE, _POSITION)),
     # The second parameter is a tensor or a dim.
-    *opaque(_EXTREME, "max min", "input other keepdim", labels=_larger),
+    *opaque(_EXTREME, "max", "input other keepdim", labels=partial(_larger, Fate.MAXIMUM)),
+    *opaque(_EXTREME, "min", "input other keepdim", labels=partial(_larger, Fate.MINIMUM)),
     *opaque(_EXTREME, "median nanmedian", labels=reduces(Fate.OPAQUE, _MEDIAN)),
     *opaque(_EXTREME, "mode kthvalue", labels=reduces(Fate.OPAQUE, _MEDIAN, default=-1)),
     *opaque(_EXTREME, "quantile nanquantile", labels=_quantile),

@@ -53,6 +53,7 @@ class Outcome:
 
     ``grad_matters``  the answer depends on which operands can receive a gradient.
     ``blockable``     the answer depends on the rule's guard, because some operand is partial.
+    ``by_value``      the answer depends on the values of plain numbers.
     ``checked``       something was known of the operands, so this call was really checked.
     ``results``       one type per result tensor where they differ; empty: all have ``type``.
     ``elsewhere``     judged on another mesh than the current one.
@@ -69,6 +70,7 @@ class Outcome:
     origins: tuple[tuple[int | None, ...], ...] = ()
     call: Call | None = None
     elsewhere: bool = False
+    by_value: bool = False
 
 
 def propagate(
@@ -107,7 +109,7 @@ def propagate(
     found: dict[MeshAxis, tuple[Placement | Weak, ...]] = {}
     """For every axis, the placement of each result; a single one: of all."""
     seen: dict[MeshAxis, tuple[list[Given], list[int]]] = {}
-    grad_matters = blockable = False
+    grad_matters = blockable = by_value = False
     for axis in axes:
         givens, positions = givens_along(axis, operands, types)
         absent = tuple(at for at in typed if at not in positions)
@@ -115,6 +117,7 @@ def propagate(
         grad_matters |= I in real and len(real - {UNKNOWN}) > 1
         pending = any(place.is_partial for place in real)
         blockable |= pending
+        by_value |= any(place.is_extremum for place in real) and len(givens) > len(real)
         if absent and strict:
             refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
             found[axis] = (UNKNOWN,)
@@ -155,6 +158,7 @@ def propagate(
         results=tuple(made) if len(made) > 1 else (),
         origins=tuple(_sources(type, seen) for type in made) if len(made) > 1 else (),
         call=call if scope is not None else None,
+        by_value=by_value,
     )
 
 

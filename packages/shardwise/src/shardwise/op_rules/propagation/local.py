@@ -10,10 +10,12 @@ import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
+from shardwise.types.placement import MAX, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
 from ..schema import Each, OpRule, Term
+from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, SMALLEST
 
 
 class Weak(enum.Enum):
@@ -29,12 +31,16 @@ class Weak(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient."""
+    """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient.
+
+    ``number``  its value, if it is a plain number.
+    """
 
     param: str
     placement: Placement | Weak
     index: int | None = None
     grad: bool = False
+    number: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None =
         places = {operand.placement for operand in operands if not isinstance(operand.placement, Weak)}
     if I in places and len(places) > 1:
         return Refusal("SW101", "mixed", _having(operands, I), _having(operands, *places - {I}))
+    if any(place.is_extremum for place in places):
+        return _extremum(rule, operands)
     if any(place.is_partial for place in places):
         return _partial(rule, operands, blocked)
     return V if V in places else next(iter(places))
@@ -149,6 +157,40 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
         if not factors:
             alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].placement, Weak)))  # tensors first
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
+
+
+def _extremum(rule: OpRule, operands: Sequence[Given]) -> Placement | Refusal:
+    """Some operand is a pending maximum or minimum, none is I: does the operator never decrease in it?"""
+    pending = [at for at, operand in enumerate(operands) if _pending(operand.placement)]
+    varying, others = _having(operands, V), [at for at in range(len(operands)) if at not in pending]
+    first, place = operands[pending[0]], operands[pending[0]].placement
+    assert isinstance(place, PerMeshAxisLocalSpmdType), "what is pending is no constant"
+    if varying:
+        return Refusal("SW110", "varying", tuple(pending), varying)
+    same = all(operands[at].placement is place for at in pending)
+    positions_too = rule.op in ("max", "min") and len(operands) == 1  # which are each rank's own
+    if rule.op in (LARGEST if place.reduction is MAX else SMALLEST) and same and not positions_too:
+        return place
+    if len(pending) > 1:
+        both = rule.op in MOVES and same
+        return place if both else Refusal("SW112", "two pending reductions do not combine", tuple(pending))
+    leads = first.param == rule.parameters[0].lstrip("*~")
+    if (rule.view or rule.op in NON_DECREASING) and leads:
+        return place
+    by = [operands[at].number for at in others]
+    if rule.op in ("add", "sub", "rsub") and len(operands) == 2:  # an alpha would scale one of them
+        negated = (rule.op == "sub" and not leads) or (rule.op == "rsub" and leads)
+        return place.opposite if negated else place
+    if rule.op == "neg":
+        return place.opposite
+    positive = len(by) == 1 and isinstance(by[0], (int, float)) and by[0] > 0
+    if positive and (rule.op == "mul" or (rule.op == "div" and leads)):
+        return place
+    return Refusal("SW112", "not non-decreasing", tuple(pending))
+
+
+def _pending(place: Placement | Weak) -> bool:
+    return not isinstance(place, Weak) and place.is_partial
 
 
 def products(rule: OpRule, operands: Sequence[Given]) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
@@ -19,6 +20,7 @@ class Bound:
 
     ``shape``  its local shape; None for a number.
     ``dtype``  its dtype's name.
+    ``number``  its value, if it is a plain number.
     """
 
     param: str
@@ -28,6 +30,7 @@ class Bound:
     label: str = ""
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+    number: Any = None
 
 
 def sharded_dim(type: TensorType | Weak, axis: MeshAxis) -> int | None:
@@ -52,7 +55,7 @@ def givens_along(
                 constants.append(len(givens))
         else:
             continue
-        givens.append(Given(operand.param, place, operand.index, operand.grad))
+        givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number))
         positions.append(position)
     # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
     if len(constants) < sum(not isinstance(given.placement, Weak) for given in givens):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import UNKNOWN, Placement, V
+from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -90,6 +90,8 @@ class Placer:
         if placed.placement is not V:
             self.summed.add(axis)
             refusal = None if placed.total else self._pending(axis, sharded)
+            if placed.placement.is_extremum:
+                return self._extrema(placed.placement)
             return refusal or tuple(placed.placement if place is V else place for place in places)
         self.dims[axis] = placed.dims
         if placed.uneven:
@@ -98,6 +100,13 @@ class Placer:
             return places
         # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
         return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
+
+    def _extrema(self, place: PerMeshAxisLocalSpmdType) -> tuple[Placement | Weak, ...]:
+        """What an extreme over a sharded dim leaves; positions beside it are those in this rank's shard."""
+        if self.rule.op == "aminmax":
+            return place, place.opposite
+        along_dim = self.call.get("dim", self.call.get("other")) is not None
+        return (place, V) if self.rule.op in ("max", "min") and along_dim else (place,)
 
     @functools.cached_property
     def fit(self) -> Fit:

@@ -10,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, Placement, V
+from shardwise.types.placement import MAX, MIN, P, PerMeshAxisLocalSpmdType, Placement, V
 
 from ..schema import OpRule
 from .dim_labels import Fate, Label, Labelling
 from .local import Given, Refusal, Weak, products
 
+_OWN = "this rank sees only its own elements of the dim that is reduced"
 _REASONS = {
     Fate.MEAN: "a mean over a sharded dim is the mean of this rank's elements only",
-    Fate.EXTREMUM: "this rank sees only its own elements of the dim that is reduced",
+    Fate.MAXIMUM: _OWN,
+    Fate.MINIMUM: _OWN,
+    Fate.EXTREMUM: _OWN,
     Fate.OPAQUE: "every element along the dim is needed at once",
     Fate.POSITION: "the values depend on the position along the dim, and every shard starts counting at 0",
 }
-_CODES = {Fate.MEAN: "SW403", Fate.EXTREMUM: "SW404", Fate.OPAQUE: "SW405", Fate.POSITION: "SW406"}
+_CODES = {
+    Fate.MEAN: "SW403",
+    **dict.fromkeys((Fate.MAXIMUM, Fate.MINIMUM, Fate.EXTREMUM), "SW404"),
+    Fate.OPAQUE: "SW405",
+    Fate.POSITION: "SW406",
+}
+_EXTREMA = {Fate.MAXIMUM: P(MAX), Fate.MINIMUM: P(MIN)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,8 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
         if partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
         return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
+    if fate in _EXTREMA and partials:
+        return Placed(_EXTREMA[fate], (None,) * len(labelling.results), total=True)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
 
 

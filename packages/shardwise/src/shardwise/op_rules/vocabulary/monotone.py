@@ -1,0 +1,31 @@
+"""Element-by-element functions that never decrease, by name: a pending maximum or minimum passes through them.
+
+f(max(a, b)) = max(f(a), f(b)) where f never decreases; element by element, so views and casts count, and so do bounds
+that are equal on every rank (clamp). Source: docs/semantics.md section 9.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MOVES = """
+    getitem alias clone contiguous cpu cuda data detach pin_memory requires_grad_ positive reshape flatten
+    ravel select index_select narrow split chunk unbind expand expand_as view view_as squeeze unsqueeze
+    permute transpose movedim t mT T to type type_as _to_copy float double half bfloat16 int long short bool
+    char byte repeat repeat_interleave broadcast_to _autocast_to_full_precision
+    _autocast_to_reduced_precision
+"""
+MOVES: Final = frozenset(_MOVES.split())
+"""The same elements in another shape or dtype; a rounding never decreases."""
+
+_KEEPING_ORDER = """
+    relu relu6 hardtanh hardsigmoid sigmoid logsigmoid tanh softplus elu selu celu softsign exp exp2 expm1
+    log log2 log10 log1p sqrt special.erf erf special.expm1 atan arctan asinh sinh ceil floor round trunc fix
+    sign sgn deg2rad rad2deg clamp clamp_min clamp_max clip special.expit logit erfinv special.erfinv asin
+"""
+NON_DECREASING: Final = MOVES | frozenset(_KEEPING_ORDER.split())
+"""Functions of one tensor, further arguments equal on every rank."""
+
+LARGEST: Final = frozenset(["maximum", "fmax", "max", "amax", "any"])
+SMALLEST: Final = frozenset(["minimum", "fmin", "min", "amin", "all"])
+"""Ops that are the reduction itself: of two tensors, or along dims."""
