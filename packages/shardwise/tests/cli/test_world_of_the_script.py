@@ -93,7 +93,7 @@ def test_a_mesh_of_the_script_takes_the_place_of_the_mesh_option(project):
     result = project.check_source(
         """
         from shardwise import current_mesh
-        print(current_mesh())
+        print(sorted(map(str, current_mesh())))
         with set_current_mesh(mesh["tp"]):
             torch.relu(assert_type(torch.ones(2), {"tp": R}))
         torch.randn(2) + 1
@@ -101,8 +101,28 @@ def test_a_mesh_of_the_script_takes_the_place_of_the_mesh_option(project):
         "--mesh",
         "all=8",
     )
-    assert said(result)[0] == "None"
+    assert said(result)[0] == "['dp', 'tp']"
     assert result.exit_code == 0, result.stdout
+
+
+def test_the_one_mesh_of_the_script_is_current_without_being_told(project):
+    source = """
+    x = assert_type(torch.randn(4, 8), {"dp": V, "tp": P})
+    torch.relu(x)
+    """
+    result = project.check_source(source)
+    assert result.exit_code == 1
+    assert 'all_reduce(x, "tp", src=P, dst=R) before relu' in result.stdout
+
+
+def test_of_two_meshes_of_the_script_none_is_current(project):
+    source = """
+    from shardwise import current_mesh
+    experts = init_device_mesh("cuda", (4, 2), mesh_dim_names=("edp", "ep"))
+    print(current_mesh())
+    """
+    result = project.check_source(source, "--mesh", "all=8")
+    assert said(result)[0] == "None"
 
 
 def test_fake_tensors_allocate_nothing(project):

@@ -5,9 +5,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis, _reset
 from shardwise.mesh.current import current_entry, current_mesh, current_mesh_all_names, set_current_mesh
-from shardwise.mesh.normalize import format_axis, normalize_axis
+from shardwise.mesh.normalize import axis_argument, format_axis, normalize_axis
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,20 @@ def test_a_process_group_is_the_axis_of_its_ranks(grid):
 
 def test_a_process_group_brings_its_name(grid):
     tp = MeshAxis.of(grid.get_group("tp"))
-    assert tp.names == {"mesh_tp"}
-    assert repr(tp) == format_axis(grid.get_group("tp")) == "mesh_tp"
+    assert tp.names == {"tp"}
+    assert repr(tp) == format_axis(grid.get_group("tp")) == "tp"
     assert repr(MeshAxis.of(dist.group.WORLD)) == "default_pg"
+
+
+def test_the_one_device_mesh_of_the_program_gives_names_without_being_told(grid):
+    assert current_entry() is None
+    assert grid["tp"].ndim == 1  # a part of a mesh is no second one
+    assert normalize_axis("dp") is MeshAxis.of(2, 4)
+    assert axis_argument(MeshAxis.of(4, 1)) == '"tp"'
+    with pytest.raises(SpmdTypeError, match="no axis named 'pp'; its axes are 'dp', 'one', 'tp'") as caught:
+        normalize_axis("pp")
+    assert caught.value.code == "SW902"
+    assert current_entry() is None
 
 
 def test_a_device_mesh_becomes_current_with_its_names_and_groups(grid):

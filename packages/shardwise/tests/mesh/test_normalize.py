@@ -146,6 +146,7 @@ def test_wrong_specs_are_refused(spec, error, code, words):
         ({}, 2, None, (None, None)),
         ({"tp": S(0), "dp": R}, 2, None, (TP, None)),
         ({"tp": S(-1), DP: S(0), "cp": P}, 3, None, (DP, None, TP)),
+        ({"dp": S(0), "tp": S(0)}, 1, None, ((DP, TP),)),
         ({"dp": S(0), "tp": S(0)}, 1, ("dp", "tp"), ((DP, TP),)),
         ({"dp": S(0), "tp": S(0)}, 1, ("tp", DP), ((TP, DP),)),
         ({"dp": S(0), "cp": S(1), "tp": S(0)}, 2, ("tp", "dp"), ((TP, DP), CP)),
@@ -163,7 +164,7 @@ def test_shards_make_a_spec(types, ndim, order, spec):
 @pytest.mark.parametrize(
     ("types", "ndim", "order", "error", "code", "words"),
     [
-        ({"dp": S(0), "tp": S(0)}, 2, None, SpmdTypeError, "SW131", "dp, tp all shard dim 0.*axis_order"),
+        ({"tp": S(0), "dp": S(0)}, 2, None, SpmdTypeError, "SW131", "dp, tp all shard dim 0.*axis_order"),
         ({"dp": S(0), "tp": S(0)}, 2, ("dp",), SpmdTypeError, "SW131", "dp, tp all shard dim 0.*axis_order"),
         ({"tp": S(2)}, 2, None, SpmdTypeError, "SW132", r"S\(2\) names a dim that a tensor with ndim 2"),
         ({"tp": S(-3)}, 2, None, SpmdTypeError, "SW132", r"S\(-3\) names a dim .* ndim 2"),

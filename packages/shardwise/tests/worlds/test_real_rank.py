@@ -64,7 +64,7 @@ def test_alone_a_mesh_of_any_size_has_one_rank_along_every_axis(make):
 def test_the_first_mesh_of_the_script_is_told_and_its_parts_are_not():
     def script() -> list[int]:
         told: list[int] = []
-        with real_world(command="verify", port=1, on_mesh=lambda: told.append(1)):
+        with real_world(command="verify", port=1, on_mesh=lambda mesh: told.append(mesh.ndim)):
             mesh = (
                 by_sizes() if dist.get_world_size() == 1 else init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
             )
@@ -72,7 +72,7 @@ def test_the_first_mesh_of_the_script_is_told_and_its_parts_are_not():
         return told
 
     for ranks in (1, 2):
-        assert run_processes(script, ranks) == [[1]] * ranks
+        assert run_processes(script, ranks) == [[2]] * ranks
 
 
 def test_a_mesh_that_is_too_large_for_several_ranks_is_refused_with_the_arithmetic():

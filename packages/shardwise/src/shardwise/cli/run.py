@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -27,8 +27,8 @@ from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import Program
 from shardwise.interop.calls.tracing import trace
 from shardwise.interop.running.session import Partials
-from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
+from shardwise.mesh.program import MeshFollower
 from shardwise.worlds.fake import fake_world
 
 from .ending import ending
@@ -108,28 +108,20 @@ def _status(checked_ops: int, collector: Collector) -> str:
 
 @contextlib.contextmanager
 def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[None]:
-    """The fake world; the mesh of ``--mesh`` is current in it until the program makes one of its own."""
+    """The fake world; in it the mesh of ``--mesh`` is current until the program makes one of its own."""
     mesh = options.mesh
-    entry: Any = None
-
-    def give_way() -> None:
-        if entry is not None and current_entry() is entry:
-            set_current_entry(None)
-
+    follower = MeshFollower()
     with fake_world(
         options.rank,
         options.world_size,
         device=options.device,
         fake=options.fake,
         joined=mesh is not None,
-        on_mesh=give_way,
+        on_mesh=follower.made,
         on_reduction=None if recorder is None else recorder.reduced_by_wrapper,
     ):
-        if mesh is None:
-            yield
-            return
-        entry = mesh_of(init_device_mesh("cpu", mesh.sizes, mesh_dim_names=mesh.names))
-        set_current_entry(entry)
+        if mesh is not None:
+            follower.start(init_device_mesh("cpu", mesh.sizes, mesh_dim_names=mesh.names))
         try:
             yield
         finally:

@@ -131,7 +131,7 @@ def init_process_group_of(
 
 
 def init_device_mesh_of(
-    world: TorchrunJob, original: Callable[..., object], on_mesh: Callable[[], None]
+    world: TorchrunJob, original: Callable[..., object], on_mesh: Callable[[object], None]
 ) -> Callable[..., object]:
     """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
 
@@ -146,7 +146,7 @@ def init_device_mesh_of(
                 help=(_more_ranks(world, needed),),
             )
         mesh = original(device_type, mesh_shape, *rest, **options)
-        on_mesh()
+        on_mesh(mesh)
         return mesh
 
     return init_device_mesh

@@ -201,7 +201,9 @@ def ranks_of_group(obj: object) -> tuple[Sequence[int], str | None] | None:
     group_class = getattr(dist, "ProcessGroup", None)
     if dist is None or group_class is None or not isinstance(obj, group_class):
         return None
-    return dist.get_process_group_ranks(obj), getattr(obj, "group_desc", None)
+    name = getattr(obj, "group_desc", None)
+    # A device mesh describes the group of its axis tp as mesh_tp; the program says tp.
+    return dist.get_process_group_ranks(obj), name and name.removeprefix("mesh_")
 
 
 def _remembered(source: object) -> MeshAxis | None:

@@ -6,20 +6,17 @@ An inner mesh hides the outer one completely: its axes, names, groups and local 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
+from dataclasses import replace
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.types.aliases import DeviceMeshAxis, MeshArgument
-from shardwise.types.tensor_type import constant_type
 
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
+from .given import mesh_of, outermost_first
 from .normalize import format_axis, normalize_axis
-from .orthogonal import check_orthogonal
 
 __all__ = [
     "CurrentMesh",
@@ -72,108 +69,6 @@ def set_current_mesh(axes: MeshArgument | None = None, *, local_axes: Sequence[D
         set_current_entry(before)
 
 
-def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
-    """The entry that ``set_current_mesh(axes)`` would make current."""
-    if axes is None:
-        return _again()
-    parts = _read(axes)
-    kept = frozenset(axis for axis in parts.axes if axis.size() > 1)
-    ordered = _ordered(kept)
-    check_orthogonal(ordered, "the mesh", parts.names)
-    return CurrentMesh(
-        axes=kept,
-        ordered_axes=ordered,
-        names=MappingProxyType({name: axis for name, axis in parts.names.items() if axis.size() > 1}),
-        all_names=MappingProxyType(parts.names),
-        groups=MappingProxyType(parts.groups),
-        named_groups=MappingProxyType(parts.named_groups),
-        local_axes=frozenset(),
-        constant=constant_type(ordered),
-        zero=constant_type(ordered, zero=True),
-        outer=current_entry(),
-    )
-
-
-def _again() -> CurrentMesh:
-    entry = current_entry()
-    if entry is None:
-        raise SpmdTypeError(
-            "set_current_mesh() without axes takes the current mesh again, and there is none",
-            code="SW904",
-            help=("set_current_mesh(device_mesh)",),
-        )
-    return replace(entry, local_axes=frozenset(), outer=entry)
-
-
-@dataclass
-class _Parts:
-    axes: list[MeshAxis] = field(default_factory=list)
-    names: dict[str, MeshAxis] = field(default_factory=dict)
-    groups: dict[MeshAxis, Any] = field(default_factory=dict)
-    named_groups: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, given: object, name: str | None = None) -> None:
-        """Take in an axis or a process group."""
-        axis = _axis_in_mesh(given)
-        self.axes.append(axis)
-        if name is not None:
-            self.names[name] = axis
-        if given is not axis:
-            self.groups.setdefault(axis, given)
-            if name is not None:
-                self.named_groups[name] = given
-
-
-def _read(axes: object) -> _Parts:
-    parts = _Parts()
-    if hasattr(axes, "mesh_dim_names") and hasattr(axes, "get_group"):
-        if axes.mesh_dim_names is None:
-            raise SpmdValueError(
-                "the DeviceMesh has no dim names, so its axes cannot be named",
-                code="SW903",
-                help=(
-                    'init_device_mesh(..., mesh_dim_names=("dp", "tp"))',
-                    'set_current_mesh({"dp": MeshAxis.of(2, 4), "tp": MeshAxis.of(4, 1)})',
-                ),
-            )
-        for name in axes.mesh_dim_names:
-            parts.add(axes.get_group(name), name)
-    elif isinstance(axes, Mapping):
-        for name, given in axes.items():
-            if not isinstance(name, str):
-                raise _no_mesh(f"a dict with the key {shown(name)}, which is no name")
-            parts.add(given, name)
-    elif isinstance(axes, Iterable) and not isinstance(axes, (str, bytes)):
-        for given in axes:
-            parts.add(given)
-        repeated = [axis for axis, count in Counter(parts.axes).items() if count > 1 and axis.size() > 1]
-        if repeated:
-            raise SpmdTypeError(
-                f"{repeated[0]!r} is used twice in the mesh: an axis is not orthogonal to itself", code="SW901"
-            )
-    else:
-        raise _no_mesh(f"{shown(axes)} of type {type(axes).__name__}")
-    return parts
-
-
-def _axis_in_mesh(given: object) -> MeshAxis:
-    if isinstance(given, (str, int)):
-        raise _no_mesh(f"{shown(given)} of type {type(given).__name__} as one of its axes")
-    return MeshAxis.of(given)
-
-
-def _no_mesh(got: str) -> SpmdArgumentError:
-    return SpmdArgumentError(
-        f"a mesh is a DeviceMesh, a dict from names to axes, a set of axes or a sequence of process groups, got {got}",
-        code="SW903",
-        help=("set_current_mesh(device_mesh)", 'set_current_mesh({"tp": MeshAxis.of(4, 1)})'),
-    )
-
-
-def _ordered(axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...]:
-    return tuple(sorted(axes, key=lambda axis: axis.sort_key))
-
-
 def _local_axes(entry: CurrentMesh, given: Sequence[DeviceMeshAxis]) -> frozenset[MeshAxis]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SpmdArgumentError(f"local_axes is a tuple of axes, got {given!r}", help=(f"local_axes=({given!r},)",))
@@ -200,7 +95,7 @@ def _local_axes(entry: CurrentMesh, given: Sequence[DeviceMeshAxis]) -> frozense
     if local != frozenset(prefix):
         rest = [axis for axis in entry.ordered_axes if axis not in local]
         raise SpmdValueError(
-            f"local_axes must come before all global axes, outermost first: local {_shown(_ordered(local))}, "
+            f"local_axes must come before all global axes, outermost first: local {_shown(outermost_first(local))}, "
             f"global {_shown(rest)}",
             code="SW903",
         )

@@ -18,6 +18,7 @@ from shardwise.types.spmd_type import check_placement, empty_entry
 from .axis import MeshAxis
 from .entry import current_entry
 from .orthogonal import check_orthogonal
+from .program import mesh_at_hand
 
 
 def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
@@ -26,7 +27,7 @@ def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
     Errors: SW904 for a name without a current mesh, SW902 for an unknown name, TypeError for no axis at all.
     """
     if isinstance(axis, str):
-        axis = axis_named(axis)
+        axis = _named(axis)
     if isinstance(axis, MeshAxis):
         return axis
     if isinstance(axis, int):
@@ -35,6 +36,11 @@ def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
             f"{type(axis).__name__}"
         )
     return MeshAxis.of(axis)
+
+
+def _named(name: str) -> object:
+    mesh = mesh_at_hand() if current_entry() is None else None
+    return axis_named(name, () if mesh is None else (mesh.all_names,))
 
 
 def format_axis(axis: object) -> str:
@@ -49,7 +55,7 @@ def format_axis(axis: object) -> str:
 
 def axis_argument(axis: MeshAxis) -> str:
     """An axis as an argument that can be pasted: its name in the current mesh, else the call that makes it."""
-    entry = current_entry()
+    entry = mesh_at_hand(search=False)
     names = () if entry is None else sorted(name for name, one in entry.all_names.items() if one is axis)
     if names:
         return f'"{names[0]}"'
@@ -124,7 +130,9 @@ def shard_types_to_partition_spec(
 ) -> PartitionSpec:
     """The spec of length ``ndim`` that the S(i) among ``types`` say; other types are not looked at.
 
-    ``axis_order`` gives the order, outermost first, of axes that share a dim.
+    ``axis_order`` gives the order, outermost first, of axes that share a dim; left out, they are to be written in the
+    order of the mesh, outermost first.
+    Without it these are to be written as the mesh has them, outermost first.
     Errors: SW132 for a dim that is out of range, SW131 if axes share a dim and their order is open.
     """
     shards: dict[MeshAxis, int] = {}
@@ -147,13 +155,13 @@ def shard_types_to_partition_spec(
 
 
 def _in_order(axes: list[MeshAxis], order: list[MeshAxis], dim: int) -> list[MeshAxis]:
-    if len(axes) < 2:
+    if len(axes) < 2 or (not order and axes == sorted(axes, key=lambda axis: axis.sort_key)):
         return axes
     if not set(axes) <= set(order):
         listed = ", ".join(map(repr, sorted(axes, key=lambda axis: axis.sort_key)))
         raise SpmdTypeError(
-            f"{listed} all shard dim {dim}, and S({dim}) does not say in which order: give axis_order or an explicit "
-            f"PartitionSpec",
+            f"{listed} all shard dim {dim}, and S({dim}) does not say in which order: write them in the order of the "
+            f"mesh, give axis_order or an explicit PartitionSpec",
             code="SW131",
             help=(f"PartitionSpec({'None, ' * dim}({listed}), ...), outermost axis first",),
         )

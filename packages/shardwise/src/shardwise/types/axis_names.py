@@ -34,14 +34,17 @@ def current_names() -> Mapping[str, Axis]:
     return _local.scopes[0] if _local.scopes else {}
 
 
-def axis_named(name: str) -> Axis:
-    """The axis that ``name`` stands for. Errors: SW904 without a current mesh, SW902 for an unknown name."""
-    scopes = _local.scopes
+def axis_named(name: str, otherwise: Scopes = ()) -> Axis:
+    """The axis that ``name`` stands for; without a current mesh, among the names ``otherwise``.
+
+    Errors: SW904 if there are none, SW902 for an unknown name.
+    """
+    scopes = _local.scopes or otherwise
     if not scopes:
         raise SpmdTypeError(
             f"the axis name {name!r} means nothing without a current mesh",
             code="SW904",
-            help=("with set_current_mesh(device_mesh): ...",),
+            help=("with set_current_mesh(device_mesh): ...", "or make one device mesh with mesh_dim_names"),
         )
     axis = scopes[0].get(name)
     if axis is None:

@@ -27,8 +27,9 @@ from shardwise.interop.running.recording import Recorder
 from shardwise.interop.running.session import Partials
 from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.current import current_entry, mesh_of
 from shardwise.mesh.entry import set_current_entry
+from shardwise.mesh.given import mesh_of
+from shardwise.mesh.program import MeshFollower
 from shardwise.types.aliases import Axis
 from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
@@ -235,16 +236,10 @@ def _run_rank(
 @contextlib.contextmanager
 def _current(sizes: Mapping[str, int], port: int, *, joined: bool) -> Iterator[Any]:
     """The real world; a mesh of these sizes is current in it until the program makes one of its own."""
-    entry: Any = None
-
-    def give_way() -> None:
-        if entry is not None and current_entry() is entry:
-            set_current_entry(None)
-
-    with real_world(command="verify", port=port, on_mesh=give_way, joined=joined):
+    follower = MeshFollower()
+    with real_world(command="verify", port=port, on_mesh=follower.made, joined=joined):
         mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-        entry = mesh_of(mesh)
-        set_current_entry(entry)
+        follower.start(mesh)
         try:
             yield mesh
         finally:

@@ -39,7 +39,7 @@ def fake_world(
     device: str = "cpu",
     fake: bool = False,
     joined: bool = False,
-    on_mesh: Callable[[], None] = lambda: None,
+    on_mesh: Callable[[object], None] = lambda mesh: None,
     on_reduction: Callable[[torch.Tensor, object], None] | None = None,
 ) -> Iterator[TorchrunJob]:
     """Be rank ``rank`` of ``world_size`` inside the ``with`` block.
@@ -47,7 +47,7 @@ def fake_world(
     ``device``   where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
     ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
     ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
-    ``on_mesh``  called when the program has made a device mesh of its own.
+    ``on_mesh``  called with a device mesh that the program has made.
     ``on_reduction``  called with a buffer and its group where a wrapper's own reducer would sum it.
 
     Errors: SW903 for a rank outside the world, or if this process has a process group already.

@@ -25,13 +25,13 @@ from shardwise.interop.torch_compat import default_backend_everywhere, is_part_o
 
 @contextlib.contextmanager
 def real_world(
-    *, command: str, port: int, on_mesh: Callable[[], None] = lambda: None, joined: bool = True
+    *, command: str, port: int, on_mesh: Callable[[object], None] = lambda mesh: None, joined: bool = True
 ) -> Iterator[TorchrunJob]:
     """Be the rank that the default process group says inside the ``with`` block.
 
     ``command``  the command of ours that runs the script, for what errors say.
     ``port``     MASTER_PORT, for stores that the script makes itself.
-    ``on_mesh``  called when the script has made a device mesh of its own.
+    ``on_mesh``  called with a device mesh that the script has made.
     ``joined``   the script finds a process group; else ``is_initialized`` is false until it makes one, or a mesh.
     """
     world = TorchrunJob(dist.get_world_size(), dist.get_rank(), command, port)
@@ -47,7 +47,7 @@ def real_world(
         for owner in (dist, device_mesh):
             mesh = owner.init_device_mesh
             if world.size > 1:
-                mesh = init_device_mesh_of(world, mesh, lambda: None)
+                mesh = init_device_mesh_of(world, mesh, lambda mesh: None)
             stack.enter_context(patched(owner, "init_device_mesh", membership.joining(mesh)))
         kind = device_mesh.DeviceMesh
         stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
@@ -55,7 +55,7 @@ def real_world(
         yield world
 
 
-def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], None]) -> Callable[..., None]:
+def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[object], None]) -> Callable[..., None]:
     """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one.
 
     ``alone``  a mesh has as many axes as asked for, under the same names, each of one rank.
@@ -67,6 +67,6 @@ def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[], No
             args, options = mesh_of_one_rank(args, options)
         original(self, *args, **options)
         if not is_part_of_mesh(options):
-            on_mesh()
+            on_mesh(self)
 
     return init

@@ -22,6 +22,7 @@ from shardwise.mesh.normalize import (
     sharding_axes,
 )
 from shardwise.mesh.orthogonal import check_orthogonal
+from shardwise.mesh.program import mesh_at_hand
 from shardwise.types.placement import (
     I,
     P,
@@ -66,7 +67,7 @@ def asserted_type(types: tuple[object, ...], ndim: int) -> TensorType:
     if known is None:
         claim = merge(types)
         known = _resolve(claim, ndim)
-        if key is not None and _may_be_kept(claim):
+        if key is not None and _may_be_kept(claim) and (entry is not None or _means_the_same_anywhere(types)):
             if len(memo) >= _MEMO_LIMIT:
                 memo.clear()
             memo[key] = known
@@ -95,6 +96,12 @@ def _key(one: Any) -> object:
     if kind is PartitionSpec:
         return kind, one
     return (kind, *one.items()) if hasattr(one, "items") else one
+
+
+def _means_the_same_anywhere(types: tuple[object, ...]) -> bool:
+    """Do the claims name axes by themselves? A name, or a bare type, is read by the program's own mesh."""
+    mappings = [one.local_type if isinstance(one, SpmdType) else one for one in types]
+    return all(isinstance(one, Mapping) and not any(isinstance(axis, str) for axis in one) for one in mappings)
 
 
 def _may_be_kept(claim: SpmdType) -> bool:
@@ -167,7 +174,7 @@ def _merge_spec(one: PartitionSpec | None, other: PartitionSpec | None) -> Parti
 
 def _fill(local: dict[Any, object], spec: PartitionSpec | None, bare: PerMeshAxisLocalSpmdType) -> None:
     """Give every axis of the current mesh that is not mentioned the type ``bare``."""
-    entry = current_entry()
+    entry = mesh_at_hand()
     if entry is None:
         raise SpmdTypeError(
             f"the bare type {bare} means every axis of the current mesh, and there is none",

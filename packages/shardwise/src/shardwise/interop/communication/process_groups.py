@@ -16,6 +16,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.mesh.program import mesh_at_hand
 
 from ..torch_compat import constant_when_compiled
 from . import backend
@@ -89,7 +90,7 @@ def _remember(group: Any) -> Communicator:
 
 def _group_of(axis: MeshAxis) -> object:
     """The group that the current mesh has for ``axis``; None if the axis has a single rank and needs no group."""
-    entry = current_entry()
+    entry = current_entry() if torch.compiler.is_compiling() else mesh_at_hand()
     if entry is not None and isinstance(axis, str):
         group = entry.named_groups.get(axis)
         if group is not None:

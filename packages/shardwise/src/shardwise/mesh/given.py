@@ -1,0 +1,119 @@
+"""What a program gives as a mesh, read: a DeviceMesh, a dict from names to axes, a set of axes, or process groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
+from shardwise.types.aliases import MeshArgument
+from shardwise.types.tensor_type import constant_type
+
+from .axis import MeshAxis
+from .entry import CurrentMesh, current_entry
+from .orthogonal import check_orthogonal
+
+
+def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
+    """The entry that ``set_current_mesh(axes)`` would make current."""
+    if axes is None:
+        return _again()
+    parts = _read(axes)
+    kept = frozenset(axis for axis in parts.axes if axis.size() > 1)
+    ordered = outermost_first(kept)
+    check_orthogonal(ordered, "the mesh", parts.names)
+    return CurrentMesh(
+        axes=kept,
+        ordered_axes=ordered,
+        names=MappingProxyType({name: axis for name, axis in parts.names.items() if axis.size() > 1}),
+        all_names=MappingProxyType(parts.names),
+        groups=MappingProxyType(parts.groups),
+        named_groups=MappingProxyType(parts.named_groups),
+        local_axes=frozenset(),
+        constant=constant_type(ordered),
+        zero=constant_type(ordered, zero=True),
+        outer=current_entry(),
+    )
+
+
+def _again() -> CurrentMesh:
+    entry = current_entry()
+    if entry is None:
+        raise SpmdTypeError(
+            "set_current_mesh() without axes takes the current mesh again, and there is none",
+            code="SW904",
+            help=("set_current_mesh(device_mesh)",),
+        )
+    return replace(entry, local_axes=frozenset(), outer=entry)
+
+
+@dataclass
+class _Parts:
+    axes: list[MeshAxis] = field(default_factory=list)
+    names: dict[str, MeshAxis] = field(default_factory=dict)
+    groups: dict[MeshAxis, Any] = field(default_factory=dict)
+    named_groups: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, given: object, name: str | None = None) -> None:
+        """Take in an axis or a process group."""
+        axis = _axis_in_mesh(given)
+        self.axes.append(axis)
+        if name is not None:
+            self.names[name] = axis
+        if given is not axis:
+            self.groups.setdefault(axis, given)
+            if name is not None:
+                self.named_groups[name] = given
+
+
+def _read(axes: object) -> _Parts:
+    parts = _Parts()
+    if hasattr(axes, "mesh_dim_names") and hasattr(axes, "get_group"):
+        if axes.mesh_dim_names is None:
+            raise SpmdValueError(
+                "the DeviceMesh has no dim names, so its axes cannot be named",
+                code="SW903",
+                help=(
+                    'init_device_mesh(..., mesh_dim_names=("dp", "tp"))',
+                    'set_current_mesh({"dp": MeshAxis.of(2, 4), "tp": MeshAxis.of(4, 1)})',
+                ),
+            )
+        for name in axes.mesh_dim_names:
+            parts.add(axes.get_group(name), name)
+    elif isinstance(axes, Mapping):
+        for name, given in axes.items():
+            if not isinstance(name, str):
+                raise _no_mesh(f"a dict with the key {shown(name)}, which is no name")
+            parts.add(given, name)
+    elif isinstance(axes, Iterable) and not isinstance(axes, (str, bytes)):
+        for given in axes:
+            parts.add(given)
+        repeated = [axis for axis, count in Counter(parts.axes).items() if count > 1 and axis.size() > 1]
+        if repeated:
+            raise SpmdTypeError(
+                f"{repeated[0]!r} is used twice in the mesh: an axis is not orthogonal to itself", code="SW901"
+            )
+    else:
+        raise _no_mesh(f"{shown(axes)} of type {type(axes).__name__}")
+    return parts
+
+
+def _axis_in_mesh(given: object) -> MeshAxis:
+    if isinstance(given, (str, int)):
+        raise _no_mesh(f"{shown(given)} of type {type(given).__name__} as one of its axes")
+    return MeshAxis.of(given)
+
+
+def _no_mesh(got: str) -> SpmdArgumentError:
+    return SpmdArgumentError(
+        f"a mesh is a DeviceMesh, a dict from names to axes, a set of axes or a sequence of process groups, got {got}",
+        code="SW903",
+        help=("set_current_mesh(device_mesh)", 'set_current_mesh({"tp": MeshAxis.of(4, 1)})'),
+    )
+
+
+def outermost_first(axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...]:
+    return tuple(sorted(axes, key=lambda axis: axis.sort_key))
