@@ -249,3 +249,54 @@ def test_a_view_taken_before_the_write_knows_of_it(tp_mesh: Any) -> None:
         first += 1
         with refused("SW113"):
             partial + second
+
+
+UNKNOWN_WRITES: dict[str, Callable[[Any, Any], object]] = {
+    "add_": lambda z, u: z.add_(u),
+    "copy_": lambda z, u: z.copy_(u),
+    "setitem": lambda z, u: z.__setitem__(0, u[0]),
+    "through a view": lambda z, u: z.view(-1)[:4].copy_(u[0]),
+    "index_add_": lambda z, u: z.index_add_(0, u.argmax(1), u),
+    "scatter_add_": lambda z, u: z.scatter_add_(0, u.argmax(1, keepdim=True).expand(4, 4), u),
+    "out=": lambda z, u: torch.mul(u, 2.0, out=z),
+    "data": lambda z, u: setattr(z, "data", u),
+    "in a hook of a node": lambda z, u: backward_with_a_hook_of_its_node(z, u),
+    "in an autograd function": lambda z, u: backward_of_a_function(z, u),
+}
+
+
+def backward_with_a_hook_of_its_node(z: torch.Tensor, u: torch.Tensor) -> None:
+    w = torch.ones(4, 4, requires_grad=True)
+    node = w.expand_as(w).grad_fn.next_functions[0][0]  # type: ignore[union-attr]  kept, for the hook lives with it
+    node.register_hook(lambda *_: list(z.add_(u))[:0] or None)  # type: ignore[union-attr]
+    (u @ w).sum().backward()
+
+
+def backward_of_a_function(z: torch.Tensor, u: torch.Tensor) -> None:
+    class Accumulating(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            z.add_(gradient)
+            return gradient * 2
+
+    Accumulating.apply((u * 1).requires_grad_()).sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("constant", [torch.zeros, torch.ones], ids=["zeros", "ones"])
+@pytest.mark.parametrize("write", UNKNOWN_WRITES.values(), ids=UNKNOWN_WRITES)
+def test_a_constant_into_which_something_untyped_is_written_is_no_constant(
+    tp_mesh: Any, write: Callable[[Any, Any], object], constant: Callable[..., torch.Tensor]
+) -> None:
+    untyped = torch.rand(4, 4)
+    untyped.__dict__.clear()
+    with typecheck(strict_mode="permissive"):
+        made = constant(4, 4)
+        assert place(made) == "R"
+        write(made, untyped)
+        assert place(made) == ""
+        assert place(made * 2) == ""
+        assert place(make("P") + made) == ""

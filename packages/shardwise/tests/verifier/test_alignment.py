@@ -72,3 +72,26 @@ def test_values_that_nothing_explains_are_not_aligned_but_known_to_be_equal_alon
 def test_nothing_is_known_of_constants_that_nothing_explains():
     alignment = Alignment(GRID, [{"w": torch.ones(4)} for _ in GRID.coordinates], {"w": torch.zeros(8)})
     assert alignment.equal_axes("w") == ()
+
+
+def test_experts_that_were_dealt_out_and_start_equal_are_no_replicas():
+    grid = Grid.of({"ep": 4})
+    first, *others = weights(4, 4, 4)
+    alone = {f"experts.{at}.weight": w for at, w in enumerate((first, *others))}
+    for held in (first, torch.ones(4, 4), torch.rand(4, 4)):
+        alignment = Alignment(grid, [{"experts.0.weight": held}] * 4, alone)
+        assert alignment.of("experts.0.weight") == ()
+        assert alignment.equal_axes("experts.0.weight") == ()
+
+
+def test_experts_that_were_dealt_out_and_differ_are_replicas_along_the_other_axes():
+    grid = Grid.of({"dp": 2, "ep": 2})
+    held = weights(2, 4, 4, seed=1)
+    alone = {f"experts.{at}.weight": w for at, w in enumerate(weights(2, 4, 4))}
+    alignment = Alignment(grid, [{"experts.0.weight": held[ep]} for _, ep in grid.coordinates], alone)
+    assert alignment.equal_axes("experts.0.weight") == (grid.axes["dp"],)
+
+
+def test_a_constant_that_only_an_optimizer_has_is_not_known_by_its_place():
+    alignment = Alignment(Grid.of({"dp": 2}), [{"parameter 0": torch.zeros(2)}] * 2, {"parameter 0": torch.zeros(4)})
+    assert alignment.of("parameter 0") == ()

@@ -113,3 +113,32 @@ def test_what_the_world_has_changed_is_undone():
         return names == after and os.environ.get("WORLD_SIZE") == variable
 
     assert run_processes(before_and_after, 1) == [True]
+
+
+def gathers_pieces_of_several_sizes() -> tuple[Any, ...]:
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    pieces = [torch.empty(size, device="cuda") for size in (1, 3)]
+    work = dist.all_gather(pieces, torch.full((1 + 2 * rank,), float(rank)), async_op=True)
+    work.wait()
+    again = [torch.empty_like(piece) for piece in pieces]
+    dist.all_gather(again, pieces[rank])
+    return [piece.tolist() for piece in pieces], [piece.tolist() for piece in again]
+
+
+def test_pieces_of_several_sizes_are_gathered_as_nccl_gathers_them() -> None:
+    expected = ([[0.0], [1.0, 1.0, 1.0]],) * 2
+    assert run_processes(inside, 2, gathers_pieces_of_several_sizes) == [expected] * 2
+
+
+def exchanges_by_lengths_in_tensors() -> list[float]:
+    dist.init_process_group("nccl")
+    lengths = torch.tensor([1, 2], device="cuda")
+    given = torch.arange(3.0, device="cuda") + 10 * dist.get_rank()
+    received = torch.empty(2 * (1 + dist.get_rank()), device="cuda")
+    dist.all_to_all_single(received, given, torch.full((2,), 1 + dist.get_rank()), input_split_sizes=lengths)
+    return received.tolist()
+
+
+def test_an_exchange_takes_lengths_in_tensors() -> None:
+    assert run_processes(inside, 2, exchanges_by_lengths_in_tensors) == [[0.0, 10.0], [1.0, 2.0, 11.0, 12.0]]

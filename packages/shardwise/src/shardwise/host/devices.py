@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
@@ -158,6 +159,52 @@ def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
     return TensorTypeName(answer) if isinstance(answer, str) else answer
 
 
+def _lengths(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
+    """``all_to_all_single(...)``: a script that moves the lengths to the CPU only if they are elsewhere has tensors."""
+    named = {name: _as_list(value) if name.endswith("_split_sizes") else value for name, value in kwargs.items()}
+    return func(*args[:2], *map(_as_list, args[2:4]), *args[4:], **named)
+
+
+def _as_list(lengths: object) -> object:
+    return lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
+
+
+def _gather(target: Target, func: TorchFunction, args: Any, kwargs: Any) -> object:
+    """``all_gather(...)``: pieces of several sizes, which NCCL takes and the groups here do not, are broadcast."""
+    pieces, own, group, asynchronous = _of_all_gather(*args, **kwargs)
+    if not all(isinstance(piece, torch.Tensor) and piece.numel() == own.numel() for piece in pieces):
+        pieces[dist.get_rank(group)].copy_(own)
+        works = [dist.broadcast(piece, group=group, group_src=at, async_op=True) for at, piece in enumerate(pieces)]
+        if asynchronous:
+            return _Works(works)
+        for work in works:
+            work.wait()
+        return None
+    return func(*args, **kwargs)
+
+
+def _of_all_gather(
+    tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False
+) -> tuple[Sequence[torch.Tensor], torch.Tensor, Any, bool]:
+    return tensor_list, tensor, group, async_op
+
+
+class _Works:
+    """Several works that are waited for as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self.works = works
+
+    def wait(self, timeout: object = None) -> None:
+        """Wait for all of them."""
+        for work in self.works:
+            work.wait()
+
+    def is_completed(self) -> bool:
+        """True if all are done."""
+        return all(work.is_completed() for work in self.works)
+
+
 def _parse(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
     """What ``module.to(...)`` makes of its arguments."""
     first, *rest = args or (None,)
@@ -208,6 +255,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.cuda: _to_accelerator,
     torch.Tensor.pin_memory: _stay,
     parse_to: _parse,
+    dist.all_gather: _gather,
+    dist.all_to_all_single: _lengths,
     **dict.fromkeys(
         (
             torch.Tensor.item,

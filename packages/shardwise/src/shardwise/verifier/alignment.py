@@ -10,7 +10,8 @@ What tells is the initial value. One that is constant (a bias of zeros) tells no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,8 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
+
+from .naming import NAMELESS
 
 PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
 """No parameter is the sum of what the ranks hold."""
@@ -52,7 +55,9 @@ class Alignment:
         names = list(dict.fromkeys(name for held in ranks for name in held))
         for name in sorted(names, key=self._is_constant):
             having = tuple(rank for rank, held in enumerate(ranks) if name in held)
-            self._found[name] = tuple(self._like_neighbours(name, having) or self._explained(name, having))
+            parts = tuple(self._like_neighbours(name, having) or self._explained(name, having))
+            # Experts that were dealt out and start from one seed are no replicas of each other.
+            self._found[name] = parts if self._dealt_out(name) <= len({part.name for part in parts}) else ()
 
     def of(self, name: str) -> tuple[AlignedParameter, ...]:
         """The groups of ranks that hold ``name``, each with what it is; none where no layout explains the values."""
@@ -73,12 +78,27 @@ class Alignment:
         held = {rank: values[name] for rank, values in enumerate(self._ranks) if name in values}
         if len(held) < len(self._ranks) or self._is_constant(name):
             return ()
-        return tuple(axis for axis in varying(self._grid, tuple(held)) if _is_equal_along(held, axis))
+        axes = varying(self._grid, tuple(held))
+        equal = tuple(axis for axis in axes if _is_equal_along(held, axis))
+        apart = math.prod(axis.size() for axis in axes if axis not in equal)
+        return equal if self._dealt_out(name) <= apart else ()
+
+    def _dealt_out(self, name: str) -> float:
+        """Over how many ranks the items of a container on the way to ``name`` are shared out; 1 if they are not."""
+        parts = name.split(".")
+        shares = [1.0]
+        for at, part in enumerate(parts):
+            if part.isdigit():
+                held = max(len(_items(values, parts[:at])) for values in self._ranks)
+                shares.append(len(_items(self._alone, parts[:at])) / max(held, 1))
+        return max(shares)
 
     def _is_constant(self, name: str) -> bool:
         return all(is_constant(held[name]) for held in self._ranks if name in held)
 
     def _explained(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
+        if name.startswith(NAMELESS) and self._is_constant(name):
+            return []  # neither its place in an optimizer nor its value says what it is
         pieces = {rank: self._ranks[rank][name] for rank in ranks}
         axes = varying(self._grid, ranks)
         for other in self._candidates(name):
@@ -132,6 +152,13 @@ class Alignment:
 def is_constant(value: torch.Tensor) -> bool:
     """Are all elements the same? Such a value does not tell one parameter from another."""
     return not value.numel() or bool((value == value.flatten()[0]).all())
+
+
+def _items(names: Iterable[str], path: Sequence[str]) -> set[str]:
+    """The items of the container at ``path`` that there are parameters of."""
+    at = len(path)
+    split = (name.split(".") for name in names)
+    return {parts[at] for parts in split if parts[:at] == list(path) and len(parts) > at and parts[at].isdigit()}
 
 
 def _shared(one: str, other: str) -> int:

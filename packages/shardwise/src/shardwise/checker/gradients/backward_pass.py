@@ -26,6 +26,7 @@ from .gradient_hooks import adopt
 from .gradient_types import BackwardPass, GradientArrival, arrive, dual
 from .replicas import reduced_axes
 from .sharded_gradients import type_sharded
+from .unseen_writes import UnseenWrites
 
 
 def wrap_engine(plain: Callable[..., Any]) -> Callable[..., object]:
@@ -42,7 +43,7 @@ def wrap_engine(plain: Callable[..., Any]) -> Callable[..., object]:
             for variable in reached:
                 waive(variable)
             return result
-        with running(session, reached, roots):
+        with running(session, reached, roots), UnseenWrites(session):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
 
     return run

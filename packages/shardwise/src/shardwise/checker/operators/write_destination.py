@@ -76,7 +76,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
             before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
         return before, conflicts
     if not result.axes:
-        return before, []  # nothing is known of what is written: the declared type is trusted
+        # Nothing is known of what is written: a declared type is trusted, and a constant is none any more.
+        return (UNKNOWN_TYPE if before.ground.is_constant and not requires_grad else before), []
     if before.ground is not Ground.ABSENT and not requires_grad:
         return result, []
     changes: dict[Any, Placement] = {}
