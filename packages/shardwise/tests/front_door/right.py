@@ -51,9 +51,18 @@ group: ProcessGroup = mesh.get_group("tp")
 types: PerMeshAxisSpmdTypes = {"dp": S(0), "tp": R}
 
 
+inferred = {"dp": S(0), "tp": R}
+local = {"dp": V, "tp": R}
+by_axis = {tp: S(0)}
+
+
 def step(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     x = assert_type(x, types)
     x = assert_type(x, {tp: R}, {group: R}, PartitionSpec("dp", None))
+    x = assert_type(x, inferred, by_axis)
+    x = assert_type(x, SpmdType(local, PartitionSpec(("dp", "tp"))), SpmdType(inferred))
+    spmd.assert_type_like(x, x, inferred)
+    x = spmd.mutate_type(x, src=local, dst=inferred)
     x = assert_type(x, SpmdType({"dp": V}, PartitionSpec(("dp", "tp"))), R, even=True)
     y: Tensor = all_reduce(spmd.linear(x, weight, bias, axis="tp", src=S(1), dst=P), "tp", src=P, dst=R)
     y = all_gather(y, tp, src=S(0), dst=R, backward_options={"op_dtype": torch.float32})
@@ -69,6 +78,11 @@ def step(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y = spmd.sum(y, dim=0, keepdim=True, out_partial_axes="tp")
     y = spmd.mean(y, 0, count=4, out_partial_axes="tp")
     return reveal_type(y)
+
+
+@local_map(in_types=inferred, out_types=local)
+def typed_body(x: Tensor) -> Tensor:
+    return x
 
 
 @local_map(in_types=Infer, out_types={"tp": R})
@@ -111,6 +125,7 @@ def program(model: nn.Module, losses: Tensor) -> None:
         norm: Tensor = spmd.grad_norm(model.parameters(), contract=contract, over=["tp"])
         scale = Scalar(2.0, {"tp": R})
         print(shown, stream, loss, norm, scale, body(losses), quiet(losses), trusted(losses), unseen(losses))
+        print(Scalar(2.0, local), typed_body(losses), TrainingContract(model, types={"*": inferred}))
     with set_current_mesh({"dp": MeshAxis.of(2, 2), "tp": tp}, local_axes=["dp"]):
         spmd.mutate_type(losses, "tp", src=V, dst=P)
         spmd.mutate_type(losses, src={"tp": V}, dst={"tp": P})

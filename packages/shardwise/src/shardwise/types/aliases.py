@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType
+from .placement import AxisPlacement, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType
 
 
 class AxisLike(Protocol):
@@ -35,9 +35,13 @@ PerMeshAxisSpmdTypes = dict[DeviceMeshAxis, PerMeshAxisSpmdType]
 
 
 class PerMeshAxisSpmdTypesArg(Protocol):
-    """Anything with ``items()`` that gives axes and their types."""
+    """Anything with ``items()`` that gives axes and R, I, V, P or S(i): a dict, whatever it is inferred to be."""
 
-    def items(self) -> Iterable[tuple[DeviceMeshAxis, PerMeshAxisSpmdType]]: ...
+    def items(self) -> Iterable[tuple[DeviceMeshAxis, AxisPlacement]]: ...
+
+
+AxisMapping = Mapping[DeviceMeshAxis, AxisPlacement] | Mapping[str, AxisPlacement] | Mapping[AxisLike, AxisPlacement]
+"""A dict from axes to types, as it is inferred: a Mapping is not covariant in its keys."""
 
 
 class DeviceMeshLike(Protocol):

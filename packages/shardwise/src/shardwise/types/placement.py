@@ -46,7 +46,13 @@ _WORDS: Final = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a par
 _LONG: Final = {"max": "maximum", "min": "minimum"}
 
 
-class PerMeshAxisLocalSpmdType(enum.Enum):
+class AxisPlacement:
+    """R, I, V, P and S(i): what the values of ``{"dp": S(0), "tp": R}`` in a variable have in common."""
+
+    __slots__ = ()
+
+
+class PerMeshAxisLocalSpmdType(AxisPlacement, enum.Enum):
     """A local type: what the tensors of the ranks along one mesh axis have to do with each other.
 
     The members are interned, so equality is identity. ``P(kind)`` is the pending reduction of another kind: one more
@@ -184,7 +190,7 @@ def undecided(placement: object, decider: str, help: tuple[str, ...] = ()) -> Un
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(AxisPlacement):
     """Varying, and the pieces are the global tensor cut evenly along tensor dim ``dim`` in mesh order.
 
     A negative ``dim`` counts from the end; it is resolved where the tensor is known.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 
-from .aliases import DeviceMeshAxis, PerMeshAxisSpmdTypesArg
+from .aliases import AxisMapping, DeviceMeshAxis, PerMeshAxisSpmdTypesArg
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
 from .spec import PartitionSpec, entry_axes
 
@@ -23,7 +23,7 @@ class SpmdType:
     spec contradict each other. Names, negative dims and axes that share a dim are settled by ``assert_type``.
     """
 
-    local_type: Mapping[DeviceMeshAxis, PerMeshAxisSpmdType]
+    local_type: AxisMapping
     partition_spec: PartitionSpec | None = None
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class SpmdType:
                 )
 
     def _check_spec_axis(self, axis: DeviceMeshAxis) -> None:
-        placement = self.local_type.get(axis, V)
+        placement = dict(self.local_type.items()).get(axis, V)
         if placement is not V and not isinstance(placement, Shard):
             raise SpmdTypeError(
                 f"the partition spec shards a dim over {axis!r}, but {axis!r} is given as {placement}; "
