@@ -127,7 +127,7 @@ def _type(axes: Any) -> str:
     return "{" + ", ".join(f"{axis}: {place}" for axis, place in axes.items()) + "}"
 
 
-def _as_dict(inference: Inference) -> dict[str, Any]:
+def _as_dict(inference: Inference) -> dict[str, object]:
     failure = inference.failure
     return {
         "schema": SCHEMA,

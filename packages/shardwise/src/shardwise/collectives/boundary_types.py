@@ -51,7 +51,7 @@ class Contract:
         except (TypeError, ValueError):
             self.signature = None
 
-    def enter(self, session: Session, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
+    def enter(self, session: Session, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Check the arguments and add to their types what the declaration says; all of them or none."""
         if self.in_types is Infer:
             return
@@ -83,7 +83,7 @@ class Contract:
                 set_type(claim.tensor, after, Origin(user_site(), f"declared by {self.name}"))
             declared(claim.tensor, f"result of {self.name}")
 
-    def _inputs(self, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Iterator[Claim]:
+    def _inputs(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Iterator[Claim]:
         bound = self._bind(args, kwargs)
         if bound is None:
             yield from self._aligned("in_types", "input", args, self.in_types)
@@ -108,7 +108,7 @@ class Contract:
         yield from self._aligned("in_types", "input", positional, self.in_types)
         self._check_covered(rest)
 
-    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments | None:
+    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> inspect.BoundArguments | None:
         if self.signature is None:
             return None
         try:
@@ -140,7 +140,7 @@ class Contract:
                     help=(f'in_types={{..., "{name}": {{"tp": R}}}}, by parameter names', "in_types=Infer"),
                 )
 
-    def _aligned(self, kind: str, side: str, value: object, types: Any, path: str = "") -> Iterator[Claim]:
+    def _aligned(self, kind: str, side: str, value: object, types: object, path: str = "") -> Iterator[Claim]:
         """The tensors in ``value`` with the types that stand in their places."""
         if types is Infer:
             raise self._infer_leaf(kind)
@@ -154,7 +154,7 @@ class Contract:
             where = f"{side} {path or index}" if len(leaves) == 1 or not path else f"{side} {path}[{index}]"
             yield from self._leaf(kind, where, leaf, claim)
 
-    def _leaf(self, kind: str, where: str, leaf: Any, claim: Any) -> Iterator[Claim]:
+    def _leaf(self, kind: str, where: str, leaf: Any, claim: object) -> Iterator[Claim]:
         if claim is Infer:
             raise self._infer_leaf(kind)
         is_tensor = isinstance(leaf, torch.Tensor)

@@ -65,7 +65,7 @@ def forget_recipes() -> None:
     _recipes.clear()
 
 
-def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: Any = None) -> Tensor:
+def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: object = None) -> Tensor:
     """Check the operand's sizes, then run the recipe; through autograd if ``x`` takes part in it."""
     if recipe.check is not None:
         recipe.check(x, recipe, comm, sizes)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
@@ -82,7 +81,7 @@ class Event:
 
     def record(self, stream: object = None) -> None: ...
 
-    def wait(self, stream: Any = None) -> None: ...
+    def wait(self, stream: object = None) -> None: ...
 
     def synchronize(self) -> None: ...
 
@@ -147,7 +146,7 @@ def _without_device(name: str) -> str:
     return str.__str__(name).replace("torch.cuda.", "torch.")
 
 
-def _graphed(functions: Any, *args: object, **options: object) -> Any:
+def _graphed(functions: object, *args: object, **options: object) -> object:
     """``make_graphed_callables``: the functions themselves."""
     return functions
 

@@ -77,13 +77,13 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
         yield
 
 
-def _redirected_backward(redirect: Redirect, run: Callable[..., Any]) -> Callable[..., Any]:
+def _redirected_backward(redirect: Redirect, run: Callable[..., object]) -> Callable[..., object]:
     """The backward pass with ``redirect`` on: torch takes it off for the call of ``backward``, and what the backward of
     a Python function makes would be made where it says.
     """
 
     @functools.wraps(run)
-    def run_backward(*args: Any, **options: Any) -> Any:
+    def run_backward(*args: object, **options: object) -> object:
         with redirect:
             return run(*args, **options)
 
@@ -153,7 +153,7 @@ def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> o
     )
 
 
-def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> Any:
+def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> object:
     """``x.type(...)``: a tensor type of an accelerator is that of the CPU, also where the name is asked for."""
     answer = func(*(a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args), **kwargs)
     return TensorTypeName(answer) if isinstance(answer, str) else answer
@@ -302,7 +302,7 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
 def _without_accelerator(original: Any, position: int, target: Target, keyword: str = "device") -> object:
     """``original`` with an accelerator at ``position`` or under ``keyword`` replaced by the target device."""
 
-    def redirected(*args: Any, **options: object) -> object:
+    def redirected(*args: object, **options: object) -> object:
         if is_accelerator(options.get(keyword)):
             options[keyword] = target.device
         if len(args) > position and is_accelerator(args[position]):
@@ -325,7 +325,7 @@ def _loading(original: Callable[..., object], target: Target) -> Callable[..., o
 def _without_options(original: Any, **fixed: object) -> object:
     """``original``, an ``__init__``, with these options set wherever the caller sets them."""
 
-    def init(self: Any, *args: object, **options: Any) -> None:
+    def init(self: object, *args: object, **options: object) -> None:
         original(self, *args, **{**options, **{name: value for name, value in fixed.items() if name in options}})
 
     return init

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types import spec as spec_module
-from shardwise.types.aliases import DeviceMeshAxis, PartitionSpecEntry, PerMeshAxisSpmdTypesArg
+from shardwise.types.aliases import Axis, DeviceMeshAxis, PartitionSpecEntry, PerMeshAxisSpmdTypesArg
 from shardwise.types.axis_names import axis_named
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, resolve_dim
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
@@ -38,7 +38,7 @@ def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
     return MeshAxis.of(axis)
 
 
-def _named(name: str) -> object:
+def _named(name: str) -> Axis:
     mesh = mesh_at_hand() if current_entry() is None else None
     return axis_named(name, () if mesh is None else (mesh.all_names,))
 

@@ -92,7 +92,7 @@ def local_gradient(parameter: Tensor) -> Tensor | None:
     return gradient
 
 
-def group_along(axis: MeshAxis, known: Mapping[MeshAxis, Any]) -> object:
+def group_along(axis: MeshAxis, known: Mapping[MeshAxis, object]) -> object:
     """The process group of ``axis``: of those ``known``, of the current mesh, or of one that this hides.
 
     Errors: SW211 if there is none.

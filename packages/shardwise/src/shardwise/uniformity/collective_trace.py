@@ -97,7 +97,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(self)
             yield
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         if func.namespace not in ("c10d", _FUNCTIONAL):
             # A subclass goes first, so that what it issues inside is seen.
@@ -154,16 +154,16 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         world = tuple(range(dist.get_world_size()))
         self.link.post(TracedCall("new_group", TracedGroup(world), user_location(1), members=ranks, blocking=False))
 
-    def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: Any) -> None:
+    def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: object) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group; it does not, in a fake world."""
         group = self.group(dist.group.WORLD if process_group is None else process_group)
         with no_torch_function():
             self.link.post(self._call(Reading("all_reduce", [buffer]), group, "sum", blocking=False))
 
-    def waiting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def waiting(self, original: Callable[..., object]) -> Callable[..., object]:
         """``Work.wait`` that is told of."""
 
-        def wait(work: Any, *args: Any, **options: Any) -> Any:
+        def wait(work: object, *args: object, **options: object) -> object:
             done = original(work, *args, **options)
             source = self._wait_for(self._works, id(work))
             if source is not None:
@@ -178,8 +178,8 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         group: TracedGroup,
         op: str,
         remember: _Remember | None,
-        run: Callable[[], Any] = lambda: None,
-    ) -> Any:
+        run: Callable[[], object] = lambda: None,
+    ) -> object:
         """Tell of a call, run it, and fill in what comes: now, or with ``remember`` when it is waited for."""
         from_anybody = reading.kind == "recv" and reading.peer is None
         fetches = from_anybody or (reading.kind not in ("send", "barrier") and is_small(reading))
@@ -230,13 +230,13 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self.transition = before
 
-    def _remember_work(self, result: Any, position: int, complete: _Complete) -> None:
+    def _remember_work(self, result: object, position: int, complete: _Complete) -> None:
         work = unboxed_work(result[-1] if isinstance(result, tuple) else result)
         if work is not None:
             self._works[id(work)] = work, position, complete
 
     def _remember_tensors(self, result: Any) -> _Remember:
-        def remember(_: Any, position: int, complete: _Complete) -> None:
+        def remember(_: object, position: int, complete: _Complete) -> None:
             for tensor in [result] if isinstance(result, torch.Tensor) else result:
                 self._pending[storage_key(tensor)] = tensor, position, complete
 
@@ -252,9 +252,9 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         return complete()
 
 
-def _telling_of_meshes(original: Callable[..., Any], link: Link) -> Callable[..., Any]:
+def _telling_of_meshes(original: Callable[..., object], link: Link) -> Callable[..., object]:
     @functools.wraps(original)
-    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: Any, **options: Any) -> Any:
+    def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: object, **options: object) -> object:
         link.mesh(tuple(mesh_shape))
         return original(device_type, mesh_shape, *rest, **options)
 
@@ -278,7 +278,7 @@ def _typed(tensor: torch.Tensor) -> str:
     return str(TypedShape(_dtype(tensor), sizes_of(tensor), type_of(tensor)))
 
 
-def _name(process_group: Any) -> str:
+def _name(process_group: object) -> str:
     """The name of the mesh axis that a group belongs to; empty if it has none."""
     entry = current_entry()
     try:

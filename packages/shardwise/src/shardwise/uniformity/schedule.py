@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from shardwise.diagnostics.finding import Finding
 
@@ -35,7 +34,7 @@ def schedule_lines(traces: Iterable[Trace], findings: Iterable[Finding] = ()) ->
         yield from (_line(_finding(rank, finding)) for rank in finding.ranks or (None,))
 
 
-def _collective(rank: int, call: TracedCall, seq: int) -> dict[str, Any]:
+def _collective(rank: int, call: TracedCall, seq: int) -> dict[str, object]:
     location = call.location
     return {
         "v": VERSION,
@@ -54,7 +53,7 @@ def _collective(rank: int, call: TracedCall, seq: int) -> dict[str, Any]:
     }
 
 
-def _finding(rank: int | None, finding: Finding) -> dict[str, Any]:
+def _finding(rank: int | None, finding: Finding) -> dict[str, object]:
     location = finding.location
     return {
         "v": VERSION,
@@ -68,5 +67,5 @@ def _finding(rank: int | None, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _line(value: dict[str, Any]) -> str:
+def _line(value: dict[str, object]) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -73,7 +73,7 @@ class VerifyOptions:
 
 
 def verify(
-    program: Callable[..., Any],
+    program: Callable[..., object],
     mesh: Mapping[str, int],
     *,
     strict: bool = True,
@@ -203,7 +203,12 @@ def _closer(
 
 
 def _run_rank(
-    run: Callable[[Any], Any], sizes: Mapping[str, int], options: VerifyOptions, name: str, port: int, joined: bool
+    run: Callable[[object], object],
+    sizes: Mapping[str, int],
+    options: VerifyOptions,
+    name: str,
+    port: int,
+    joined: bool,
 ) -> RankRun:
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)

@@ -104,7 +104,7 @@ class _Watch(TorchFunctionMode):
         self.every = every
         self.alone = alone
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
@@ -117,7 +117,7 @@ class _Watch(TorchFunctionMode):
             self._result(func, args, result)
         return result
 
-    def _result(self, func: Any, args: Sequence[Any], result: Any) -> None:
+    def _result(self, func: object, args: Sequence[Any], result: object) -> None:
         """What an operation has made, if its type says anything; integers may tip over with the last bit of a float."""
         made = result if isinstance(result, (list, tuple)) else (result,)
         with no_torch_function():
@@ -135,7 +135,7 @@ class _Watch(TorchFunctionMode):
                 claimed = bool(type.axes) and type.ground is Ground.ABSENT
                 self.recorder.add("result", name, x, type, location, size=size, keep=self.alone or claimed)
 
-    def _roots(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, accumulating: bool) -> None:
+    def _roots(self, args: Sequence[object], kwargs: Mapping[str, object], *, accumulating: bool) -> None:
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
         roots = args[0] if args else named[0] if named else ()
         for root in roots if isinstance(roots, (list, tuple)) else (roots,):
@@ -146,7 +146,7 @@ class _Watch(TorchFunctionMode):
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
 
-    def _drawing(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _drawing(self, func: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
         generator = given[0] if given else torch.default_generator
         before = _state(generator)
@@ -159,19 +159,19 @@ class _Watch(TorchFunctionMode):
         return result
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     """True for a tensor of floating-point values that can be looked at without any rank but this one."""
     return isinstance(x, torch.Tensor) and not is_dtensor(x) and x.is_floating_point() and has_values(x)
 
 
-def _is_attribute(func: Any) -> bool:
+def _is_attribute(func: object) -> bool:
     return op_name(func).prop is not None
 
 
 _random: dict[Any, bool] = {}
 
 
-def _is_random(func: Any) -> bool:
+def _is_random(func: object) -> bool:
     known = _random.get(func)
     if known is None:
         rule = op_name(func).find(lookup)
@@ -223,12 +223,12 @@ class _Steps:
         with no_torch_function():
             self.recorder.add("computed", name, gradient, UNTYPED, None)
 
-    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after(self, optimizer: object, args: object, kwargs: object) -> None:
         """A step of ``optimizer`` has been taken."""
         while self.inside and self.inside.pop() is not optimizer:
             pass
 
-    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before(self, optimizer: Any, args: object, kwargs: object) -> None:
         """A step of ``optimizer`` is about to be taken."""
         if optimizer in self.inside:
             self.inside = self.inside[: self.inside.index(optimizer)]  # its last step has raised

@@ -113,7 +113,7 @@ def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, object], None
         future.set_result(buffer)
         return future
 
-    def init(self: Any, *args: object, **options: Any) -> None:
+    def init(self: Any, *args: object, **options: object) -> None:
         original(self, *args, **options)
         self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))
         # A reducer takes one hook. The program's own is noted and not run: it would wait for other ranks' buckets.

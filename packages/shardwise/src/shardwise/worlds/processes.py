@@ -59,7 +59,7 @@ class ProcessWorld:
         """All of them."""
         return tuple(range(self.size))
 
-    def run(self, fn: Callable[..., Result], *args: Any) -> list[Result]:
+    def run(self, fn: Callable[..., Result], *args: object) -> list[Result]:
         """What ``fn(*args)`` returns on each rank; see ``run_processes``."""
         return run_processes(fn, self.size, *args, timeout_s=self.timeout_s)
 
@@ -67,7 +67,7 @@ class ProcessWorld:
 def run_processes(
     fn: Callable[..., Result],
     world_size: int,
-    *args: Any,
+    *args: object,
     timeout_s: float = 60.0,
     ended_early: Callable[[Result], bool] = lambda result: False,
 ) -> list[Result]:
@@ -127,7 +127,7 @@ class _Place:
     origin: int
 
 
-def _rank_main(place: _Place, connection: Connection, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _rank_main(place: _Place, connection: Connection, fn: Callable[..., object], args: tuple[object, ...]) -> None:
     os.close(place.parents_end)
     speaking = threading.Lock()
     watch = threading.Thread(

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
@@ -62,7 +61,7 @@ def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[objec
     """
 
     @functools.wraps(original)
-    def init(self: object, *args: object, **options: Any) -> None:
+    def init(self: object, *args: object, **options: object) -> None:
         if alone:
             args, options = mesh_of_one_rank(args, options)
         original(self, *args, **options)

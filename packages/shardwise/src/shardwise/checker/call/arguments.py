@@ -43,7 +43,7 @@ class Op:
             return self.params[position]
         return self.variadic or f"args[{position}]"
 
-    def arguments(self, args: Sequence[object], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def arguments(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
         """Parameter name and value of every argument; ``out=`` is left out."""
         for position, value in enumerate(args):
             yield self.param_at(position), value
@@ -93,7 +93,7 @@ class Op:
 
     def static(
         self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound], values: Sequence[object]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """What the rule's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
         given = dict(self.arguments(args, kwargs))
         static = {name: given[name] for name in self.rule.static if name in given}
@@ -106,7 +106,7 @@ class Op:
         return static
 
 
-def _shapes(value: object, param: str) -> Any:
+def _shapes(value: object, param: str) -> object:
     """An argument with its tensors replaced by their shapes."""
     if isinstance(value, torch.Tensor):
         return Shape(sizes_of(value), param, str(value.dtype))
@@ -120,7 +120,7 @@ def _is_zero(value: object) -> bool:
     return isinstance(value, NUMBERS) and value == 0
 
 
-def _leaves(value: object) -> Iterator[tuple[bool, Any]]:
+def _leaves(value: object) -> Iterator[tuple[bool, object]]:
     """Tensors and numbers in an argument; True for those inside a container."""
     if isinstance(value, (list, tuple)):
         if not isinstance(value, torch.Size):
@@ -153,7 +153,7 @@ def _holds_scalar(value: Any) -> bool:
     return cls is Scalar
 
 
-def unwrap(value: Any) -> Any:
+def unwrap(value: Any) -> object:
     """The argument with every typed scalar replaced by its number."""
     if isinstance(value, Scalar):
         return value.value

@@ -49,7 +49,7 @@ def partial_contraction(kind: str) -> Handler:
     assert after is not None, "the registry has rules for add and div"
     op = Op(OpName((kind,)), rule)
 
-    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
         operands_args, other, claims = _parts(kind, args)
         bound, values = op.bind(operands_args, {})
         lies = check_sources(session, kind, claims, bound, values)

@@ -23,7 +23,7 @@ from ..state.session import CheckSession
 
 
 def check_sources(
-    session: CheckSession, kind: str, claims: Sequence[PartialClaim], bound: Sequence[Bound], values: Sequence[Any]
+    session: CheckSession, kind: str, claims: Sequence[PartialClaim], bound: Sequence[Bound], values: Sequence[object]
 ) -> frozenset[MeshAxis]:
     """The axes of claims whose ``src`` is wrong, which has been reported.
 
@@ -88,7 +88,7 @@ def _lie(operand: Bound, at: int, said: Any, axis: MeshAxis) -> _Lie | None:
 
 
 def _report(
-    session: CheckSession, kind: str, axis: MeshAxis, lie: _Lie, bound: Sequence[Bound], values: Sequence[Any]
+    session: CheckSession, kind: str, axis: MeshAxis, lie: _Lie, bound: Sequence[Bound], values: Sequence[object]
 ) -> None:
     located = LocatedCall(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name = located.name(lie.position)

@@ -157,7 +157,7 @@ def _reducer(given: Mapping[str, Any]) -> Reducer:
     return next(one for name, one in REDUCERS.items() if asked == getattr(dist.ReduceOp, name.upper()))
 
 
-def _axis_of(group: Any) -> MeshAxis | None:
+def _axis_of(group: object) -> MeshAxis | None:
     if isinstance(group, str):
         group = group_named(group)
     if group is None:
@@ -167,7 +167,7 @@ def _axis_of(group: Any) -> MeshAxis | None:
     return MeshAxis.of(group)
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _tensors(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []

@@ -46,7 +46,7 @@ def wrap_rearranging(session: Callable[[], CheckSession | None], plain: Any) -> 
     """A helper that rearranges, whose result keeps the type of its operand."""
 
     @functools.wraps(plain)
-    def rearrange(tensor: Any, *args: object, **kwargs: object) -> object:
+    def rearrange(tensor: object, *args: object, **kwargs: object) -> object:
         tag = None if session() is None else tag_of(tensor)
         if tag is None:
             return plain(tensor, *args, **kwargs)

@@ -230,7 +230,7 @@ def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: 
 
 
 def _advice(
-    call: TypedCall, name: str, axis: MeshAxis, place: Any, want: Any
+    call: TypedCall, name: str, axis: MeshAxis, place: Any, want: object
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What an operand of placement ``place`` needs instead, when it was called as ``want``."""
     where, size = axis_argument(axis), axis.size()

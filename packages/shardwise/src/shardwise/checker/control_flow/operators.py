@@ -71,7 +71,7 @@ class HigherOrderCall:
         self.location = user_location()
 
     def join(
-        self, functions: tuple[str, str], results: tuple[object, object], what: str, sources: Sequence[Any]
+        self, functions: tuple[str, str], results: tuple[object, object], what: str, sources: Sequence[object]
     ) -> Tag:
         """The one type of two results that stand for each other; where they have none, that is reported.
 
@@ -108,7 +108,7 @@ class HigherOrderCall:
         for axis in pending_axes(decides):
             report_read(self.session, self.op.name, "SW115", decides, axis)
 
-    def finish(self, dry: object, run: Callable[[], object]) -> Any:
+    def finish(self, dry: object, run: Callable[[], object]) -> object:
         """What ``run()`` computes, with the types (and the nesting) of ``dry``."""
         self.session.checked += 1
         if self.lab.is_dry:
@@ -117,7 +117,7 @@ class HigherOrderCall:
             values = iter([_own(leaf) for leaf in tree_leaves(run())])
         return tree_map(lambda leaf: _tagged(next(values), leaf), dry)
 
-    def by_value(self, run: Callable[[], object]) -> Any:
+    def by_value(self, run: Callable[[], object]) -> object:
         """The way out for functions that cannot run dry: they are checked as they run, as far as they do."""
         if self.lab.is_dry:
             raise NotDry
@@ -157,7 +157,7 @@ def _same_form(name: str, one: object, other: object) -> Iterator[tuple[Any, Any
 
 def _cond(
     session: CheckSession, pred: object, true_fn: Function, false_fn: Function, operands: Sequence[object]
-) -> Any:
+) -> object:
     call = HigherOrderCall(session, "cond", (pred, operands))
     call.reads(pred)
     try:
@@ -187,19 +187,19 @@ def _while_loop(
     body_fn: Function,
     carried_inputs: Sequence[object],
     additional_inputs: Sequence[object] = (),
-) -> Any:
+) -> object:
     call = HigherOrderCall(session, "while_loop", (carried_inputs, additional_inputs))
     additional = call.lab.stand_ins(tuple(additional_inputs))
     decides: Any = None
 
-    def body(*carried: object) -> Any:
+    def body(*carried: object) -> object:
         nonlocal decides
         decides = call.lab.run(cond_fn, (*carried, *additional))
         call.reads(decides)
         with diverging(session, "while_loop", decides, call.location):
             return call.lab.run(body_fn, (*carried, *additional))
 
-    def compute() -> Any:
+    def compute() -> object:
         return RUNS["while_loop"](cond_fn, body_fn, carried_inputs, additional_inputs)
 
     try:
@@ -251,7 +251,7 @@ def _scan(
     init: Sequence[object],
     xs: Sequence[torch.Tensor],
     additional_inputs: Sequence[object] = (),
-) -> Any:
+) -> object:
     call = HigherOrderCall(session, "scan", (init, xs, additional_inputs))
     slices = Slices(session, "scan", xs)
     additional = call.lab.stand_ins(tuple(additional_inputs))
@@ -311,7 +311,7 @@ def _map(session: CheckSession, f: Function, xs: Sequence[torch.Tensor], pos_arg
 
 
 def _handler(check: Function) -> Handler:
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Mapping[str, Any]) -> object:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Mapping[str, object]) -> object:
         if not can_handle((*args, *kwargs.values())):
             return func(*args, **kwargs)
         return check(session, *args, **without_notes(kwargs))

@@ -51,7 +51,7 @@ class Slices:
         spec = None if type.spec is None else spec_of(list(type.spec)[1:])
         return Tag(type.with_spec(spec), tag.origin)
 
-    def in_order(self, lab: Laboratory) -> list[Any]:
+    def in_order(self, lab: Laboratory) -> list[object]:
         """The same for an operator that goes from slice to slice; a sharded dim 0 is reported."""
         for x in self.xs if self.axes else ():
             spec = type_of(x).spec

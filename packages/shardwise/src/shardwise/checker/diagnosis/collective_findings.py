@@ -27,7 +27,7 @@ def not_a_partial_sum(op: str, name: str, axis: object, place: object, dim: int 
 
 
 def wrong_source(
-    op: str, name: str, want: str, along: str, place: Any, facts: Lines = (), help: Lines = ()
+    op: str, name: str, want: str, along: str, place: object, facts: Lines = (), help: Lines = ()
 ) -> Diagnosis:
     message = f"{op} expects {name} to be {want} over {along}, but it is {placement_text(place)}"
     return Diagnosis("SW201", message, facts, help)
@@ -49,7 +49,7 @@ def no_type_on_axis(op: str, name: str, axis: object, help: str, facts: Lines = 
     return Diagnosis("SW207", f"{op} runs over {axis_text(axis)}, but {name} has no type for that axis", facts, (help,))
 
 
-def wrong_shard_dim(op: str, name: str, axis: Any, said: int, known: int, help: str) -> Diagnosis:
+def wrong_shard_dim(op: str, name: str, axis: object, said: int, known: int, help: str) -> Diagnosis:
     message = f"{op} reads {name} as sharded on dim {said} over {axis_text(axis)}, but it is sharded on dim {known}"
     return Diagnosis("SW212", message, help=(help,))
 

@@ -59,7 +59,7 @@ def noting(side: str, plain: Callable[..., object]) -> Callable[..., object]:
     return setup
 
 
-def _typed(backward_hook: object, hook: Callable[..., Any], sides: tuple[str, ...]) -> Callable[..., object]:
+def _typed(backward_hook: object, hook: Callable[..., object], sides: tuple[str, ...]) -> Callable[..., object]:
     """``hook``, checked; it returns gradients of the first of ``sides`` and gets those of all of them."""
 
     @functools.wraps(hook)

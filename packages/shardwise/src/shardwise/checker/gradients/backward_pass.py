@@ -29,7 +29,7 @@ from .sharded_gradients import type_sharded
 from .unseen_writes import UnseenWrites
 
 
-def wrap_engine(plain: Callable[..., Any]) -> Callable[..., object]:
+def wrap_engine(plain: Callable[..., object]) -> Callable[..., object]:
     """The function through which every backward pass runs, with typed gradients on threads that check."""
 
     def run(roots: Any, *args: Any, accumulate_grad: bool = False, **kwargs: object) -> object:

@@ -48,7 +48,7 @@ def typed_code(session: CheckSession, judged: frozenset[str] | None = None) -> I
         yield
 
 
-def register(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
+def register(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
     """``x.register_hook(hook)``, ``x.register_post_accumulate_grad_hook(hook)``: the hook is checked when it runs."""
     given = dict(zip(("self", "hook"), args, strict=False)) | dict(kwargs)
     wrap = _on_tensor if func is torch.Tensor.register_hook else _after_accumulation
@@ -81,11 +81,11 @@ def running_pass() -> tuple[CheckSession, Any] | None:
     return (session, session.passes[-1]) if isinstance(session, CheckSession) and session.passes else None
 
 
-def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., Any]:
+def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., object]:
     tensor = weakref.ref(x)
 
     @functools.wraps(hook)
-    def typed(gradient: Any) -> Any:
+    def typed(gradient: object) -> object:
         running, x = running_pass(), tensor()
         if running is None or x is None or not isinstance(gradient, torch.Tensor):
             return hook(gradient)
@@ -104,7 +104,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., An
     return typed
 
 
-def _after_accumulation(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., Any]:
+def _after_accumulation(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(hook)
     def typed(variable: torch.Tensor) -> Any:
         running = running_pass()
@@ -127,7 +127,7 @@ def checked_call(
     types: Sequence[TensorType],
     owners: Sequence[Any] = (),
     judged: frozenset[str] | None = None,
-) -> tuple[Any, Callable[[Any], TensorType]]:
+) -> tuple[object, Callable[[object], TensorType]]:
     """Run ``call`` with ``gradients`` typed as ``types``; gives its result, and what tells the type of a gradient.
 
     The tensors may be seen by others, for whom they are gradients of something else: they get their own tags back.

@@ -25,7 +25,7 @@ from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 
 
-def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """``Tensor.backward`` and ``torch.autograd.backward``."""
     given = dict(zip(("tensors", "gradient"), args, strict=False)) | dict(kwargs)
     seeds = given.get("gradient", given.get("grad_tensors"))

@@ -48,7 +48,7 @@ def foreach(name: str) -> Handler | None:
     verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
     text = f"written by {name} here"
 
-    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
         if op.in_place:
             key = writes.key(session, args, kwargs)
             known, result = writes.run(session, func, args, kwargs, key)
@@ -69,7 +69,7 @@ def foreach(name: str) -> Handler | None:
         args: Sequence[Any],
         kwargs: Keywords,
         key: tuple[object, ...] | None,
-    ) -> Any:
+    ) -> object:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
@@ -132,7 +132,7 @@ def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[object]
 def _element(args: Arguments, kwargs: Keywords, position: int) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of the call number ``position``."""
 
-    def pick(value: object) -> Any:
+    def pick(value: object) -> object:
         return value[position] if isinstance(value, (list, tuple)) else value
 
     return [pick(value) for value in args], {key: pick(value) for key, value in kwargs.items()}

@@ -43,7 +43,7 @@ def ordinary(op: Op) -> Handler:
     writes = KnownWrites(op)
     is_view = op.rule.view
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         if not session.local:
             return handle_globally(session, func, args, kwargs)
         mesh = current_entry()
@@ -102,7 +102,7 @@ def ordinary(op: Op) -> Handler:
             verdict.hand_on(session, result, args, tags, is_view)
         return result
 
-    def handle_globally(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    def handle_globally(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         """The same with global types, whose answer also depends on shapes and on every plain argument."""
         if kwargs and writes_by_name(kwargs):
             return handle_write(session, func, args, kwargs)
@@ -132,7 +132,7 @@ def ordinary(op: Op) -> Handler:
             verdict.hand_on(session, result, args, tags, is_view)
         return result
 
-    def handle_write(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> Any:
+    def handle_write(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> object:
         """A call that writes into its first operand."""
         key = writes.key(session, args, kwargs)
         known, result = writes.run(session, func, args, kwargs, key)
@@ -146,7 +146,7 @@ def ordinary(op: Op) -> Handler:
         key: tuple[object, ...] | None = None,
         *,
         writing: bool = False,
-    ) -> Any:
+    ) -> object:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)

@@ -47,7 +47,7 @@ def deciding(op: Op, usual: Any) -> Any:
     decider, indexing, choosing = op.rule.lengths, op.rule.op == "getitem", op.rule.op == "torch.where"
     assert decider is not None, "only operators with a size that values decide come here"
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         result = usual(session, func, args, kwargs)
         # These two are called for something else as a rule.
         if (indexing and args[-1].__class__ in _PLAIN_INDICES) or (choosing and len(args) > 1):

@@ -28,7 +28,7 @@ def _wrap_wrapping(plain: Any) -> object:
     """``_wrap_tensor_for_grad`` whose result has the type of its argument."""
 
     @functools.wraps(plain)
-    def wrapped(content: Any, level: int) -> object:
+    def wrapped(content: object, level: int) -> object:
         made = plain(content, level)
         tag = tag_of(content) if isinstance(content, torch.Tensor) else None
         if tag is not None and made is not content and checking_session() is not None:
@@ -42,7 +42,7 @@ def _wrap_unwrapping(plain: Any) -> object:
     """``_undo_create_differentiable`` whose results have the types of its arguments."""
 
     @functools.wraps(plain)
-    def unwrapped(inner: Any, level: object = None) -> object:
+    def unwrapped(inner: object, level: object = None) -> object:
         made = plain(inner, level)
         if checking_session() is not None:
             for before, after in zip(tree_leaves(inner), tree_leaves(made), strict=True):

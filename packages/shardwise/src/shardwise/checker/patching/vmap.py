@@ -125,7 +125,7 @@ def _wrap_batching(plain: Any) -> object:
 
 def _wrap_unbatching(plain: Any) -> object:
     @functools.wraps(plain)
-    def unwrap(outputs: Any, out_dims: object, *rest: object) -> object:
+    def unwrap(outputs: object, out_dims: object, *rest: object) -> object:
         made = plain(outputs, out_dims, *rest)
         if checking_session() is not None:
             _type_outputs(outputs, out_dims, made)

@@ -137,7 +137,7 @@ def convert(
     return _transition("convert", x, axis, src, dst, out)
 
 
-def ignore(*values: Any) -> None:
+def ignore(*values: object) -> None:
     """Say that these tensors (or containers of them) do not bear on the type of the result."""
     for value in values:
         for leaf in tree_leaves(value):

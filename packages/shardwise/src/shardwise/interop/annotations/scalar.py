@@ -34,7 +34,7 @@ def _binary(
     """The method for an arithmetic operator. Other operands, tensors among them, get their own turn."""
 
     @boundary
-    def method(self: Scalar, other: Any) -> Any:
+    def method(self: Scalar, other: object) -> object:
         if not isinstance(other, (Scalar, int, float, complex)):
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)

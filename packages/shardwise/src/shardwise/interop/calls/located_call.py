@@ -23,7 +23,7 @@ from ..torch_compat import no_torch_function
 _OPERANDS = 3
 
 
-def axis_text(axis: Any) -> str:
+def axis_text(axis: object) -> str:
     """An axis as messages name it."""
     return repr(axis)
 
@@ -101,7 +101,7 @@ def describe_value(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def provenance(value: Any, axis: object = None) -> tuple[Hop, ...]:
+def provenance(value: object, axis: object = None) -> tuple[Hop, ...]:
     """Where ``value`` got its placement on ``axis`` (None: on any axis), nearest first, at most two hops."""
     tag = tag_of(value)
     if tag is None:

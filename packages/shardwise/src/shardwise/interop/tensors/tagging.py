@@ -87,7 +87,7 @@ class Tag:
             self.type = self.type.with_ground(cell.ground)
         return self.type
 
-    def origin_of(self, axis: Any) -> Origin | None:
+    def origin_of(self, axis: object) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
         if isinstance(self.origin, tuple):
             axes = self.type.axes
@@ -98,13 +98,13 @@ class Tag:
         # Plain containers only, so that checkpoints load with weights_only=True and without shardwise.
         return (OrderedDict, (list(_to_plain(self.current()).items()),))
 
-    def __deepcopy__(self, memo: Any) -> Tag:
+    def __deepcopy__(self, memo: object) -> Tag:
         return Tag(self.current(), self.origin)
 
     def __copy__(self) -> Tag:
         return Tag(self.current(), self.origin, self.cell)
 
-    def of_type(self, type: TensorType, origin: Any) -> Tag:
+    def of_type(self, type: TensorType, origin: object) -> Tag:
         """The same memory under another type."""
         return Tag(type, origin, self.cell)
 
@@ -171,7 +171,7 @@ def set_tag(x: Any, tag: Tag | None) -> None:
         setattr(x, ATTRIBUTE, tag)
 
 
-def set_type(x: Any, type: TensorType, origin: object = None) -> None:
+def set_type(x: object, type: TensorType, origin: object = None) -> None:
     """Give ``x`` the type ``type``; views that share its memory follow on the local placements."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
@@ -186,14 +186,14 @@ def set_type(x: Any, type: TensorType, origin: object = None) -> None:
     set_tag(x, tag.of_type(type, origin))
 
 
-def forget_lengths(x: Any) -> None:
+def forget_lengths(x: object) -> None:
     """No dim of ``x`` counts as one of an ``OwnLength`` from here on."""
     tag = tag_of(x)
     if isinstance(tag, RaggedTag):
         set_tag(x, Tag(tag.type, tag.origin, tag.cell))
 
 
-def forget_memory(x: Any) -> None:
+def forget_memory(x: object) -> None:
     """Nothing is known any more of ``x`` and of all views that share its memory, now and later."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
@@ -216,7 +216,7 @@ def sizes_of(x: Any) -> tuple[int, ...]:
     return (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
 
 
-def alias(view: Any, base: object, type: TensorType, origin: object) -> None:
+def alias(view: object, base: object, type: TensorType, origin: object) -> None:
     """Tag ``view`` as a view of ``base``: its own type and spec, the alias cell of the base (both get one)."""
     tag = tag_of(base)
     if tag is None:
@@ -236,7 +236,7 @@ def _axis_from_plain(plain: list[list[int]]) -> MeshAxis:
     return MeshAxis.from_layout(plain[0], plain[1])
 
 
-def _to_plain(type: TensorType) -> dict[str, Any]:
+def _to_plain(type: TensorType) -> dict[str, object]:
     spec = None
     if type.spec is not None:
         spec = [[_axis_to_plain(axis) for axis in entry_axes(entry)] for entry in type.spec]

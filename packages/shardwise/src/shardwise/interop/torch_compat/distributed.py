@@ -69,7 +69,7 @@ def simulated_ranks() -> Any:
     "torch._C._distributed_c10d.ProcessGroup.unbox",
     lost="the comparison of ranks",
 )
-def unboxed_group(boxed: Any) -> Any:
+def unboxed_group(boxed: Any) -> object:
     """The process group that an operator of ``torch.ops.c10d`` is given."""
     return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
 
@@ -78,7 +78,7 @@ def unboxed_group(boxed: Any) -> Any:
     "torch._C._distributed_c10d.Work.unbox",
     lost="the comparison of ranks",
 )
-def unboxed_work(boxed: Any) -> Any:
+def unboxed_work(boxed: Any) -> object:
     """The handle that an operator of ``torch.ops.c10d`` returns; the very object that the caller will get."""
     return torch._C._distributed_c10d.Work.unbox(boxed)
 
@@ -115,7 +115,7 @@ def groups_watched(made: Callable[[tuple[int, ...]], None]) -> Iterator[None]:
     c10d: Any = torch.distributed.distributed_c10d
     original = c10d._new_group_with_tag
 
-    def watched(ranks: Any = None, *args: object, **options: object) -> Any:
+    def watched(ranks: Any = None, *args: object, **options: object) -> object:
         if not options.get("use_local_synchronization"):
             made(tuple(range(torch.distributed.get_world_size()) if ranks is None else sorted(ranks)))
         return original(ranks, *args, **options)
@@ -152,7 +152,7 @@ def default_backend_everywhere() -> Iterator[None]:
         options: object = None,
         *rest: object,
         **more: object,
-    ) -> Any:
+    ) -> object:
         for own in ("backend_options", "device_id"):
             more.pop(own, None)
         return original(ranks, timeout, None, None, *rest, **more)
@@ -222,7 +222,7 @@ class _WorldPerThread:
         object.__setattr__(self, "_shared", shared)
         object.__setattr__(self, "_own", threading.local())
 
-    def _table(self) -> Any:
+    def _table(self) -> object:
         return getattr(self._own, "table", self._shared)
 
     def __getattr__(self, name: str) -> Any:
@@ -232,7 +232,7 @@ class _WorldPerThread:
         setattr(self._table(), name, value)
 
 
-def _empty_group_table() -> Any:
+def _empty_group_table() -> object:
     maps = ["pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag", "pg_coalesce_state"]
     return types.SimpleNamespace(default_pg=None, group_count=0, comms=[], **{name: {} for name in maps})
 
@@ -246,7 +246,7 @@ def _empty_group_table() -> Any:
     lost="ranks that share a process",
 )
 @contextlib.contextmanager
-def groups_per_thread() -> Iterator[Callable[[Callable[[str], Any], str, Any], None]]:
+def groups_per_thread() -> Iterator[Callable[[Callable[[str], object], str, object], None]]:
     """Inside, every thread that joins has process groups of its own, as if it were a process.
 
     Gives the function to join with: it takes what makes the default group out of its name, the backend that the groups

@@ -39,7 +39,7 @@ def forget_fakes(mode: Any) -> None:
     "torch._subclasses.fake_tensor.FakeTensor",
     lost="checking without memory (--fake)",
 )
-def is_fake(x: Any) -> bool:
+def is_fake(x: object) -> bool:
     """True for a fake tensor; does not load the fake tensor machinery."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and isinstance(x, module.FakeTensor)
@@ -61,12 +61,14 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
 
-    def __torch_dispatch__(self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+    ) -> object:
         if func is not torch.ops.aten.lift_fresh.default:  # a constant that has just been made may keep its value
             args, kwargs = tree_map(self._fake, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
-    def _fake(self, value: Any) -> Any:
+    def _fake(self, value: object) -> object:
         real = isinstance(value, torch.Tensor) and not is_fake(value)
         return self.fake_mode.from_tensor(value) if real else value
 

@@ -29,7 +29,7 @@ USE_VIEWS = patch_point(
     "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:_unsharded_param",
     lost="types of the parameters of fully_shard",
 )
-def gathered_parameter(fsdp_param: object) -> Any:
+def gathered_parameter(fsdp_param: object) -> object:
     """The gathered parameter of an ``FSDPParam``; None while there is none."""
     return getattr(fsdp_param, "_unsharded_param", None)
 

@@ -57,7 +57,7 @@ WAITS = ("wait_tensor", "_wrap_tensor_autograd")
     lost="the lists that op rules are made with (make rules)",
     tier=2,
 )
-def aten_overloads() -> dict[str, list[Any]]:
+def aten_overloads() -> dict[str, list[object]]:
     """Every operator of ``torch.ops.aten`` with its overloads, by name."""
     schemas = torch._C._jit_get_all_schemas()
     names = {schema.name.removeprefix("aten::") for schema in schemas if schema.name.startswith("aten::")}

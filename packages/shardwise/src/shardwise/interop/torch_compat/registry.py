@@ -116,7 +116,7 @@ def patch_point(
     return PatchPoint(name)
 
 
-def resolve(name: str) -> Any:
+def resolve(name: str) -> object:
     """The object called ``name``; for an attribute of instances or a parameter, what has it. Errors: MissingName."""
     path, _, attribute = name.replace("(", ":").rstrip(")").partition(":")
     module, *rest = _split(path)
@@ -155,7 +155,7 @@ def _split(path: str) -> tuple[Any, ...]:
     raise _missing(path)
 
 
-def _attribute(owner: object, name: str, whole: str) -> Any:
+def _attribute(owner: object, name: str, whole: str) -> object:
     try:
         return getattr(owner, name)
     except AttributeError:

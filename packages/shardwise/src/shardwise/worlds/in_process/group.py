@@ -37,7 +37,7 @@ class PendingWork(Work):  # type: ignore[misc]
         super().__init__()
         self._host, self._arrival, self._result = host, arrival, result
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: object = None) -> bool:
         """True, once every rank has come. Time-outs are the world's."""
         self._host.meetings.wait(self._host.turns, self._arrival)
         return True
