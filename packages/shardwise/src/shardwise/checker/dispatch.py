@@ -32,6 +32,7 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ordinary import Handler, ordinary
+from .operators.parts_written import assign_data, assigning_parts
 from .operators.random_ops import random_op
 from .operators.running_statistics import with_statistics, writes_statistics
 from .operators.value_reads import value_read
@@ -80,6 +81,8 @@ def handler_for(func: object) -> Handler:
         return joining(handler)
     if rule.op in SEARCHES:
         return searching(handler)
+    if rule.op == "setitem":
+        return assigning_parts(handler)
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
 
 
@@ -126,7 +129,7 @@ def _property(name: OpName) -> Handler:
         if name.shown == "grad":
             return special.set_gradient
         if name.shown == "data" and rule is not None:
-            return ordinary(Op(OpName(("copy_",), in_place=True), rule))
+            return assign_data(ordinary(Op(OpName(("copy_",), in_place=True), rule)))
         return special.pass_through
     if name.shown in _PROPERTY_GETTERS:
         return _PROPERTY_GETTERS[name.shown]

@@ -15,7 +15,7 @@ from typing import Any
 from .errors import SpmdValueError
 from .finding import Finding
 from .printable import safe_str
-from .result import Coverage, RunResult, Stop, StopReason, Trusted
+from .result import Coverage, LostType, RunResult, Stop, StopReason, Trusted
 from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/1"
@@ -50,6 +50,9 @@ def to_dict(result: RunResult) -> dict[str, object]:
             for trusted in result.trusted
         ],
         "coverage": asdict(result.coverage),
+        "lost": [
+            {"what": safe_str(one.what), "place": _location(one.location), "count": one.count} for one in result.lost
+        ],
         "not_followed": list(map(safe_str, result.not_followed)),
         "stopped": None
         if stop is None
@@ -126,6 +129,9 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         no_rule_ops=tuple((entry["op"], entry["count"]) for entry in data["no_rule_ops"]),
         trusted=tuple(
             Trusted(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data["trusted"]
+        ),
+        lost=tuple(
+            LostType(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data.get("lost", ())
         ),
         not_followed=tuple(data.get("not_followed", ())),
         stopped=None

@@ -14,6 +14,7 @@ class Limits:
 
     findings: int | None = 20
     trusted: int | None = 5
+    lost: int | None = 5
     no_rule_ops: int | None = 10
     facts: int | None = 8
     operand_notes: int | None = 4
@@ -21,7 +22,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-EVERYTHING = Limits(None, None, None, None, None)
+EVERYTHING = Limits(None, None, None, None, None, None)
 
 
 def rest(total: int, limit: int | None, one: str, several: str) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .finding import Finding
 from .ranks import ranks_text
-from .result import Coverage, RunResult, Stop, StopReason, Trusted
+from .result import Coverage, LostType, RunResult, Stop, StopReason, Trusted
 from .source_location import SourceLocation
 
 
@@ -26,6 +26,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         unchecked_ops=sum(run.unchecked_ops for run in runs),
         no_rule_ops=tuple(_most(dict(run.no_rule_ops) for run in runs).most_common()),
         trusted=_trusted(runs),
+        lost=_lost(runs),
         not_followed=tuple(dict.fromkeys(part for run in runs for part in run.not_followed)),
         stopped=_stopped(results),
         duration_s=max((run.duration_s for run in runs), default=0.0),
@@ -62,6 +63,14 @@ def _trusted(runs: Iterable[RunResult]) -> tuple[Trusted, ...]:
         for one in run.trusted:
             counts[one.what, one.location] = max(one.count, counts.get((one.what, one.location), 0))
     return tuple(Trusted(what, location, count) for (what, location), count in counts.items())
+
+
+def _lost(runs: Iterable[RunResult]) -> tuple[LostType, ...]:
+    counts: dict[tuple[str, SourceLocation | None], int] = {}
+    for run in runs:
+        for one in run.lost:
+            counts[one.what, one.location] = max(one.count, counts.get((one.what, one.location), 0))
+    return tuple(LostType(what, location, count) for (what, location), count in counts.items())
 
 
 def _stopped(results: Mapping[int, RunResult]) -> Stop | None:

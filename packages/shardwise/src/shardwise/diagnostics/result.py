@@ -86,6 +86,15 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class LostType:
+    """A type that was known and is not any more, ``count`` times: from there on nothing is proven of the value."""
+
+    what: str
+    location: SourceLocation | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """A finished run.
 
@@ -94,6 +103,7 @@ class RunResult:
     ``unchecked_ops``  operations passed over because no operand had a type.
     ``no_rule_ops``    operators that the registry does not know, with the number of calls, most frequent first.
     ``trusted``        what the verdict rests on without proof.
+    ``lost``           types that were lost without a call having been rejected.
     ``not_followed``   parts of the library that the installed torch does not let us follow.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
@@ -108,6 +118,7 @@ class RunResult:
     unchecked_ops: int = 0
     no_rule_ops: tuple[tuple[str, int], ...] = ()
     trusted: tuple[Trusted, ...] = ()
+    lost: tuple[LostType, ...] = ()
     not_followed: tuple[str, ...] = ()
     stopped: Stop | None = None
     duration_s: float = 0.0
@@ -193,6 +204,16 @@ def group(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(finding, count=counts[key]) for key, finding in first.items())
 
 
+def _resolved(
+    counts: Counter[tuple[str, SourceLocation | Site | None]],
+) -> Counter[tuple[str, SourceLocation | None]]:
+    """The same with every site looked up."""
+    resolved: Counter[tuple[str, SourceLocation | None]] = Counter()
+    for (what, location), count in counts.items():
+        resolved[what, location.location() if isinstance(location, Site) else location] += count
+    return resolved
+
+
 @dataclass
 class Collector:
     """Gathers one run. Several threads may write into one collector."""
@@ -206,6 +227,7 @@ class Collector:
     _unchecked: int = 0
     _no_rule: Counter[str] = field(default_factory=Counter)
     _trusted: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
+    _lost: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
     _not_followed: dict[str, None] = field(default_factory=dict)
     _stopped: Stop | None = None
     _started_s: float = field(default_factory=time.perf_counter)
@@ -233,6 +255,11 @@ class Collector:
         with self._lock:
             self._trusted[what, location] += 1
 
+    def lose(self, what: str, location: SourceLocation | Site | None = None) -> None:
+        """The type of ``what`` was lost at ``location``; a Site is resolved only when the result is asked for."""
+        with self._lock:
+            self._lost[what, location] += 1
+
     def leave_out(self, parts: Iterable[str]) -> None:
         """These parts of the library are not followed; said once, however often they are named."""
         with self._lock:
@@ -247,15 +274,14 @@ class Collector:
     def result(self) -> RunResult:
         """Everything so far; the collector may go on."""
         with self._lock:
-            trusted: Counter[tuple[str, SourceLocation | None]] = Counter()
-            for (what, location), count in self._trusted.items():
-                trusted[what, location.location() if isinstance(location, Site) else location] += count
+            trusted, lost = _resolved(self._trusted), _resolved(self._lost)
             return RunResult(
                 findings=group(self._findings),
                 checked_ops=self._checked,
                 unchecked_ops=self._unchecked,
                 no_rule_ops=tuple(self._no_rule.most_common()),
                 trusted=tuple(Trusted(what, location, count) for (what, location), count in trusted.items()),
+                lost=tuple(LostType(what, location, count) for (what, location), count in lost.items()),
                 not_followed=tuple(self._not_followed),
                 stopped=self._stopped,
                 duration_s=time.perf_counter() - self._started_s,

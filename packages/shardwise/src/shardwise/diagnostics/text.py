@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .finding import WIDTH, absolute_root, finding_lines, location_text
 from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str
 from .ranks import ranks_text
-from .result import ExitCode, RunResult
+from .result import ExitCode, LostType, RunResult, Trusted
 
 _VERDICTS = {
     ExitCode.CLEAN: "clean",
@@ -31,7 +33,11 @@ def render_result(
     if result.no_rule_ops:
         blocks.append(_no_rule_ops(result, limits))
     if result.trusted:
-        blocks.append(_trusted(result, root, limits))
+        more = rest(len(result.trusted), limits.trusted, "trusted entry", "trusted entries")
+        blocks.append(_places("trusted, not proven:", result.trusted[: limits.trusted], more, root))
+    if result.lost:
+        more = rest(len(result.lost), limits.lost, "lost type", "lost types")
+        blocks.append(_places("types lost:", result.lost[: limits.lost], more, root))
     if result.not_followed:
         blocks.append([[("strong", "not followed: "), ("", safe_str(part))] for part in result.not_followed])
     if result.coverage.untyped and not result.interrupted:
@@ -50,14 +56,13 @@ def _no_rule_ops(result: RunResult, limits: Limits) -> list[Line]:
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
-def _trusted(result: RunResult, root: str, limits: Limits) -> list[Line]:
-    lines: list[Line] = [[("strong", "trusted, not proven:")]]
-    for trusted in result.trusted[: limits.trusted]:
-        text = f"  {safe_str(trusted.what)}"
-        if trusted.location is not None:
-            text += f" ({location_text(trusted.location, root)})"
-        lines.append([("", text + (f", {trusted.count} times" if trusted.count > 1 else ""))])
-    more = rest(len(result.trusted), limits.trusted, "trusted entry", "trusted entries")
+def _places(heading: str, entries: Sequence[Trusted | LostType], more: str | None, root: str) -> list[Line]:
+    lines: list[Line] = [[("strong", heading)]]
+    for entry in entries:
+        text = f"  {safe_str(entry.what)}"
+        if entry.location is not None:
+            text += f" ({location_text(entry.location, root)})"
+        lines.append([("", text + (f", {entry.count} times" if entry.count > 1 else ""))])
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
@@ -74,6 +79,8 @@ def _summary(result: RunResult) -> Line:
     lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
     checked = f"{counted(result.checked_ops, 'operation')} checked, {result.unchecked_ops} unchecked"
+    if result.lost:
+        checked += f", {counted(sum(lost.count for lost in result.lost), 'type')} lost"
     verdict = _VERDICTS[result.exit_code]
     style = "good" if result.exit_code is ExitCode.CLEAN else "error"
     head = ", ".join(part for part in (verdict, found) if part)

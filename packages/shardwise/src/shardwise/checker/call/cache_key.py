@@ -102,7 +102,7 @@ def extend(items: Any, key: list[object], tags: list[Tag | None]) -> bool:
             tags.append(tag)
             if tag is None:
                 key.append(UNTYPED)
-            elif tag.__class__ is Tag:
+            elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
                 key.append(tag.current())
             else:
                 return False
@@ -139,7 +139,7 @@ def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]
             tags.append(tag)
             if tag is None:
                 key.append(UNTYPED)
-            elif tag.__class__ is Tag:
+            elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
                 key.append(tag.type if tag.cell is None else tag.current())
             else:
                 return False

@@ -19,14 +19,14 @@ from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import is_tracing
-from shardwise.interop.tensors.tagging import Origin, Tag, forget_memory, set_tag, set_type, tag_of, type_of
+from shardwise.interop.tensors.memory_pieces import Piece
+from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
     WAITS,
     OpOverload,
     OpOverloadPacket,
-    base_of,
     group_named,
     qualified_name,
 )
@@ -44,7 +44,7 @@ from ..diagnosis.collective_findings import (
     unknown_collective,
     wrong_source,
 )
-from ..diagnosis.gradient_findings import gradient_sum_not_owed
+from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_raw_shapes
@@ -52,6 +52,7 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
+from .raw_arrivals import Receipt, receipt
 from .raw_backward import leave_node, passages
 from .raw_buffers import admitted, as_declared, check_buffers
 from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
@@ -135,13 +136,22 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             bases = [types[0] if types else None] * len(received)
         site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
         arrivals = [
-            (tensor, _received(session, tensor, base, exchange, dims), origin_after(tensor, site, text))
+            receipt(
+                session,
+                tensor,
+                base,
+                exchange,
+                sent,
+                origin_after(tensor, site, text),
+                lambda one, tensor=tensor: _received(session, tensor, one, exchange, dims),  # type: ignore[misc]
+            )
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
         if given.get("async_op") and isinstance(result, dist.Work):
             return Handle(result, arrivals)
-        _arrive(arrivals)
+        for arrival in arrivals:
+            arrival.take_place()
         if is_tracing():
             log_result(usual, shown, received)
         return result
@@ -174,9 +184,23 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 
 def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> TensorType:
-    """The sent tensor's type; a placement that the row does not admit is reported."""
+    """The sent tensor's type; a placement that the row does not admit is reported, that of a part of it too."""
+    pieces = pieces_of(tensor)
+    types = dict.fromkeys(piece.type for piece in pieces)
+    if len(types) < 2:
+        return _check_type(session, exchange, tensor, type_of(tensor))
+    for type in types:
+        if type.ground is Ground.ABSENT and type.axes:
+            _check_type(session, exchange, tensor, type, [piece for piece in pieces if piece.type is type])
+    completed(tensor)
+    return type_of(tensor)
+
+
+def _check_type(
+    session: CheckSession, exchange: Exchange, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
+) -> TensorType:
+    """``within``  the pieces of the tensor that have the type, if it is not that of all of it."""
     row, name, axis = exchange.row, exchange.name, exchange.axis
-    type = type_of(tensor)
     if type.ground is not Ground.ABSENT:
         return type
     axes = parts_of(axis, type)
@@ -198,7 +222,7 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> T
         if place.is_equal and repr(place) in admits:
             continue
         pending = not place.is_extremum and place.is_pending_sum(name)
-        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type):
+        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, within):
             return UNKNOWN_TYPE
         if place.is_extremum and tensor.requires_grad and repr(place) in _extrema(exchange, tensor):
             located = LocatedCall(name, [(row.sent, tensor)])
@@ -209,7 +233,10 @@ def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> T
         if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
             continue  # addends are exchanged as they are, to be summed afterwards
         located = LocatedCall(name, [(row.sent, tensor)])
-        report(session, located, _not_admitted(exchange, located.name(0), one, place, admits), one)
+        told = _not_admitted(exchange, located.name(0), one, place, admits)
+        if within:
+            told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
+        report(session, located, told, one)
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or LocatedCall(name, [(row.sent, tensor)])
@@ -288,36 +315,14 @@ def _arrived(
     return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
 
 
-Arrivals = Sequence[tuple[torch.Tensor, TensorType | None, Origin]]
-
-
-def _arrive(arrivals: Arrivals) -> None:
-    for tensor, type, origin in arrivals:
-        if type is None:
-            continue
-        if _is_part(tensor) and type_of(tensor).ground is not Ground.UNKNOWN and type is not type_of(tensor):
-            # The rest of the memory is still what it was, and one type cannot say both.
-            forget_memory(tensor)
-            set_tag(tensor, Tag(type, origin))
-        else:
-            set_type(tensor, type, origin)
-
-
-def _is_part(tensor: torch.Tensor) -> bool:
-    """``tensor`` is a view of some of the elements of a larger one."""
-    base = base_of(tensor)
-    return base is not None and tensor.numel() < base.numel()
-
-
 class Handle:
     """What a collective with ``async_op=True`` gives: its tensors have no known type until it is waited for."""
 
-    def __init__(self, work: Any, arrivals: Arrivals) -> None:
+    def __init__(self, work: Any, arrivals: Sequence[Receipt]) -> None:
         self._work = work
         self._arrivals = arrivals
-        for tensor, type, origin in arrivals:
-            if type is not None:
-                set_type(tensor, UNKNOWN_TYPE, origin)
+        for arrival in arrivals:
+            arrival.forget()
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
@@ -328,7 +333,8 @@ class Handle:
 
     def wait(self, *args: object, **kwargs: object) -> object:
         done = self._work.wait(*args, **kwargs)
-        _arrive(self._arrivals)
+        for arrival in self._arrivals:
+            arrival.take_place()
         return done
 
     synchronize = wait

@@ -7,14 +7,17 @@ is cut along dim 0 too. An exchange of pieces of dim 0 leaves pieces of dim 0, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import axis_text
+from shardwise.interop.tensors.memory_pieces import Piece
+from shardwise.interop.torch_compat import group_named
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -33,6 +36,7 @@ class Exchange:
 
     ``ragged``  the ranks are given pieces of different sizes.
     ``reducer`` the reduction that it makes, if any.
+    ``rank``    which of the pieces is this rank's.
     """
 
     row: RawCollective
@@ -42,6 +46,7 @@ class Exchange:
     received: tuple[int, ...] | None = None
     ragged: bool = False
     reducer: Reducer | None = None
+    rank: int = 0
 
     def stacks(self, sent: int) -> bool:
         """True if the result has one dim more or less than what was sent, with ``sent`` dims: one entry per rank."""
@@ -55,7 +60,22 @@ def exchange_of(
     into = given.get(row.received) if row.received != row.sent else None
     shape = tuple(into.shape) if isinstance(into, torch.Tensor) else None
     sizes = [given[key] for key in _SIZES if isinstance(given.get(key), (list, tuple))]
-    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes), reducer)
+    group = given.get("group") or given.get("group_name")
+    rank = dist.get_rank(group_named(group) if isinstance(group, str) else group)
+    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes), reducer, max(rank, 0))
+
+
+def own_chunk(pieces: Sequence[Piece], exchange: Exchange) -> list[Piece]:
+    """Of the pieces of a buffer that is cut evenly, those that this rank gets."""
+    count = sum((piece.stop - piece.start) // piece.itemsize for piece in pieces) // exchange.axis.size()
+    first, last, at, own = exchange.rank * count, (exchange.rank + 1) * count, 0, []
+    for piece in pieces:
+        end = at + (piece.stop - piece.start) // piece.itemsize
+        low, high = max(first, at), min(last, end)
+        if low < high:
+            own.append(piece.within(*(piece.start + (edge - at) * piece.itemsize for edge in (low, high))))
+        at = end
+    return own
 
 
 def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -> Diagnosis | None:

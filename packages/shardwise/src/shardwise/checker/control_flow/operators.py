@@ -25,7 +25,8 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 from ..call.arguments import Op
 from ..collectives.divergence import diverging, pending_axes
 from ..diagnosis.reporter import refuse
-from ..operators.ordinary import Handler, judge
+from ..operators.judging import judge
+from ..operators.ordinary import Handler
 from ..operators.value_reads import report_read
 from ..propagation.results import origin_of_result
 from ..state.session import CheckSession

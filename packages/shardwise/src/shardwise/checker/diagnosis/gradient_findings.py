@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,10 +22,13 @@ from shardwise.interop.calls.located_call import (
     report,
 )
 from shardwise.interop.running.session import Session
-from shardwise.interop.tensors.tagging import forget_memory, tag_of, type_of
+from shardwise.interop.tensors.memory_pieces import Piece, region_of
+from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+_RANGES = 3
 
 
 def replicated_loss(name: str, axis: Any) -> Diagnosis:
@@ -89,8 +93,13 @@ def passed_on_unsummed(op: str, name: str, axis: Any, src: Placement) -> Diagnos
     )
 
 
-def gradient_not_summed(op: str, names: Sequence[str], axis: Any, *, pending: bool) -> Diagnosis:
-    """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
+def gradient_not_summed(
+    op: str, names: Sequence[str], axis: Any, *, pending: bool, facts: Sequence[str] = ()
+) -> Diagnosis:
+    """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not.
+
+    ``facts``  of which elements that is so, where it is not of all.
+    """
     where, size, one = axis_text(axis), axis.size(), len(names) == 1
     what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
     state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
@@ -100,12 +109,45 @@ def gradient_not_summed(op: str, names: Sequence[str], axis: Any, *, pending: bo
     return Diagnosis(
         "SW608",
         f"{op} takes {what} {state} {where}",
-        (fact,),
+        (fact, *facts),
         (
             f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
             "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
         ),
     )
+
+
+def gradient_misplaced(op: str, name: str, range: str, found: str) -> Diagnosis:
+    """SW614: elements of the gradient called ``name`` are those that ``found`` says."""
+    return Diagnosis(
+        "SW614",
+        f"{op} takes the gradient of {name}, of which {range} are {found}",
+        ("what was copied out of a bucket is not what was copied into it: the offsets differ",),
+        (f"copy {name}.grad out of the place in the bucket that it was copied into",),
+    )
+
+
+def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
+    """The elements of ``tensor`` that lie in ``pieces`` of its memory: ``elements 4 to 7 of 8``."""
+    wanted = [(piece.start, piece.stop) for piece in pieces]
+    ranges: list[list[int]] = []
+    region = region_of(tensor)
+    at = 0
+    for low, high in () if region is None else region.ranges:
+        item = tensor.element_size()
+        for start, stop in wanted:
+            first, last = max(low, start), min(high, stop)
+            if first < last:
+                numbers = [at + (first - low) // item, at + (last - low) // item]
+                if ranges and ranges[-1][1] == numbers[0]:
+                    ranges[-1][1] = numbers[1]
+                else:
+                    ranges.append(numbers)
+        at += (high - low) // item
+    more = len(ranges) - _RANGES
+    noun = "element" if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1 else "elements"
+    shown = " and ".join(f"{a} to {b - 1}" if b - a > 1 else f"{a}" for a, b in ranges[:_RANGES])
+    return f"{noun} {shown}{f' and {more} more ranges' if more > 0 else ''} of {at}"
 
 
 def local_gradient_norm(name: str, axis: Any) -> Diagnosis:
@@ -121,11 +163,14 @@ def local_gradient_norm(name: str, axis: Any) -> Diagnosis:
     )
 
 
-def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType) -> bool:
+def gradient_sum_not_owed(
+    session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
+) -> bool:
     """SW605 if ``op`` sums a gradient over ``axis``, along which it is no pending sum; False if it is no gradient.
 
     A gradient that varies because its parameter does is a list of gradients of different pieces. A value made of
     gradients may vary and be summed, as the squares of a norm are.
+    ``within``  the pieces of which that is so, if it is not of all.
     """
     origin, owner = gradient_origin(tag_of(tensor)), owner_of(tensor)
     if origin is None or type.ground is not Ground.ABSENT:
@@ -134,7 +179,7 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     parameter = owner if owner is not None else origin.parameter
     if type.is_varying(axis) and (owner is None or not type_of(owner).is_varying(axis)):
         return False
-    if owner is None and (parameter is None or tensor.numel() < parameter.numel()):
+    if owner is None and not within and (parameter is None or tensor.numel() < parameter.numel()):
         return False
     located = LocatedCall(op, [("tensor", tensor)])
     where, size = axis_text(axis), axis.size()
@@ -145,6 +190,8 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     else:
         why = f"which is {place.word} there and owes no sum"
         fact = f"summing {size} equal values multiplies them by {size}"
+    if within:
+        what = f"{elements_text(tensor, within)} of {located.name(0)}, made of gradients,"
     message = f"{op} sums {what} over {where}, {why}"
     owed = [axis_text(one) for one in type.axes if type.is_partial(one)]
     help_lines = [f"leave out this {op} over {where}"]
@@ -153,7 +200,10 @@ def gradient_sum_not_owed(session: Session, op: str, axis: Any, tensor: torch.Te
     try:
         report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines)), axis)
     finally:
-        forget_memory(tensor if owner is None else owner.grad)
+        if within:
+            replace_pieces(tensor, [replace(piece, type=UNKNOWN_TYPE) for piece in within])
+        else:
+            forget_memory(tensor if owner is None else owner.grad)
     return True
 
 

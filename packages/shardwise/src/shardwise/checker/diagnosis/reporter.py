@@ -62,8 +62,12 @@ def refuse(
     outcome: Outcome,
     *,
     blocked: str | None = None,
+    facts: Sequence[str] = (),
 ) -> None:
-    """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values."""
+    """Report every refusal of ``outcome``; returns only if the session collects or the call only compares values.
+
+    ``facts``  what else is to be said of each.
+    """
     if is_running(_COMPARING):  # comparing local tensors is how a type error is hunted down
         return
     located = LocatedCall(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
@@ -71,7 +75,9 @@ def refuse(
         refused = RefusedCall(op, rule, operands, located, at, blocked, outcome.call)
         shown = [located.operand(one, at.axis) for one in dict.fromkeys([*refused.culprits, *refused.others])]
         context = _context(op, operands, values)
-        report(session, located, diagnosis(refused), at.axis, operands=shown, context=context)
+        said = diagnosis(refused)
+        said = replace(said, facts=(*said.facts, *facts))
+        report(session, located, said, at.axis, operands=shown, context=context)
 
 
 def diagnosis(refused: RefusedCall) -> Diagnosis:

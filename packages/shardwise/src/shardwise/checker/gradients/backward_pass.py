@@ -14,7 +14,7 @@ from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.autograd.gradients import gradient_of, waive
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
+from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, type_of
 from shardwise.interop.torch_compat import same_memory
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
@@ -104,10 +104,15 @@ def _refuse_conflicts(session: CheckSession, arrivals: Iterable[GradientArrival]
 
 def _summed_before(arrival: GradientArrival) -> list[object]:
     """The axes along which the gradient is equal on every rank and a pending sum comes to it."""
-    before, contribution = arrival.before, arrival.contribution
-    if before is None or before.ground is not Ground.ABSENT:
+    gradient, contribution = gradient_of(arrival.variable), arrival.contribution
+    if arrival.before is None or gradient is None:
         return []
-    return [axis for axis in contribution.axes if contribution.is_partial(axis) and before.is_equal(axis)]
+    types = [piece.type for piece in pieces_of(gradient)] or [arrival.before]
+    return [
+        axis
+        for axis in contribution.partial_axes
+        if any(type.ground is Ground.ABSENT and type.is_equal(axis) for type in types)
+    ]
 
 
 def _reduce(variable: torch.Tensor, axes: Mapping[object, Placement]) -> None:

@@ -1,4 +1,4 @@
-"""What type does a bucket of gradients have? Along each axis what all of them agree on, and nothing where they do not.
+"""What type does a bucket of gradients have? Each of its elements that of the gradient which it is.
 
 Gradients are laid side by side to be sent in one message. A pending sum beside varying values would be an error in a
 forward pass; here every piece keeps its meaning and is taken out again.
@@ -11,10 +11,14 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.source import user_location
+from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
-from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.tensors.memory_pieces import joined_placement
+from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.types.placement import UNKNOWN, Placement, R, V
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..operators.ordinary import Handler
@@ -26,15 +30,16 @@ FLATTEN, UNFLATTEN = "flatten_dense_tensors", "unflatten_dense_tensors"
 
 
 def joining(usual: Handler) -> Handler:
-    """The handler of a concatenation: by ``usual``, unless it mixes gradients that have their sums before them."""
+    """The handler of a concatenation: by ``usual``, unless it joins gradients."""
 
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         tensors = args[0] if args else kwargs.get("tensors")
-        if not isinstance(tensors, (list, tuple)) or not _is_mixed_bucket(tensors, session.local):
+        if not isinstance(tensors, (list, tuple)) or not _is_bucket(tensors):
             return usual(session, func, args, kwargs)
         result = func(*args, **kwargs)
         session.checked += 1
-        _tag(result, tensors, session.local)
+        dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+        _tag(session, result, tensors, in_order=dim == 0)
         return result
 
     return handle
@@ -44,7 +49,7 @@ def flatten(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwa
     """``torch._utils._flatten_dense_tensors``."""
     result = func(*args, **kwargs)
     if not is_dtensor_call(args, kwargs):
-        _tag(result, args[0], session.local)
+        _tag(session, result, args[0], in_order=True)
     return result
 
 
@@ -58,44 +63,37 @@ def unflatten(session: CheckSession, func: Any, args: Arguments, kwargs: Keyword
     return results
 
 
-def _is_mixed_bucket(tensors: Sequence[object], local: bool) -> bool:
-    types = []
-    for tensor in tensors:
-        tag = tag_of(tensor) if isinstance(tensor, torch.Tensor) else None
-        if tag is None or not (tag.current().ground.is_constant or gradient_origin(tag) is not None):
-            return False
-        types.append(tag.current())
-    if not local and any(type.spec is not None for type in types):
-        return True
-    return any(type.partial_axes for type in types) and any(
-        _joined([type.get(axis) for type in types if axis in type]) is UNKNOWN for axis in types[0].axes
+def _is_bucket(tensors: Sequence[object]) -> bool:
+    tags = [tag_of(tensor) if isinstance(tensor, torch.Tensor) else None for tensor in tensors]
+    if any(tag is None for tag in tags):
+        return False
+    gradients = [gradient_origin(tag) is not None for tag in tags]
+    return any(gradients) and all(
+        is_gradient or type_of(tensor).ground.is_constant
+        for is_gradient, tensor in zip(gradients, tensors, strict=True)
     )
 
 
-def _tag(bucket: object, tensors: Sequence[object], local: bool) -> None:
-    """Type ``bucket`` by what is in it; zeros between the gradients are any of them.
-
-    With global types nothing is known along an axis that shards a gradient: the bucket is no tensor of the program.
-    """
-    types = [type_of(tensor) for tensor in tensors if not type_of(tensor).ground.is_constant]
-    if not isinstance(bucket, torch.Tensor) or not types or any(type is UNTYPED for type in types):
+def _tag(session: CheckSession, bucket: object, tensors: Sequence[Any], *, in_order: bool) -> None:
+    """Type ``bucket`` by what is in it: the elements of ``tensors`` one after the other, if it is ``in_order``."""
+    types = [type_of(tensor) for tensor in tensors]
+    typed = [type for type in types if not type.ground.is_constant]
+    if not isinstance(bucket, torch.Tensor) or not typed or any(type is UNTYPED for type in typed):
         return
-    if any(type.ground is not Ground.ABSENT for type in types):
+    origin = next((found for tensor in tensors if (found := gradient_origin(tag_of(tensor))) is not None), None)
+    with no_torch_function():
+        in_order = in_order and bucket.is_contiguous()
+    if in_order:
+        pieces = [piece for tensor in tensors for piece in contents_of(tensor)]
+        set_pieces(bucket, laid_into(bucket, pieces), origin)
+        return
+    if any(type.ground is not Ground.ABSENT for type in typed):
         set_tag(bucket, Tag(UNKNOWN_TYPE))
         return
-    axes = [axis for axis in types[0].axes if all(axis in type for type in types)]
-    origin = next((found for tensor in tensors if (found := gradient_origin(tag_of(tensor))) is not None), None)
-    places = {axis: _joined([type.get(axis) for type in types]) for axis in axes}
-    if not local:
+    axes = [axis for axis in typed[0].axes if all(axis in type for type in typed)]
+    places = {axis: joined_placement([type.get(axis) for type in typed]) for axis in axes}
+    if not session.local:
         places = {axis: UNKNOWN if place.is_varying else place for axis, place in places.items()}
+    if UNKNOWN in places.values():
+        session.lose("the type of gradients that are joined along another dim than the first", user_location())
     set_tag(bucket, Tag(TensorType.of(places), origin))
-
-
-def _joined(places: Sequence[Placement]) -> Placement:
-    """What values of these placements are when they lie in one tensor."""
-    first = places[0]
-    if all(place is first for place in places):
-        return first
-    if all(place.is_equal for place in places):
-        return R
-    return V if all(place.is_varying or place.is_equal for place in places) else UNKNOWN

@@ -11,7 +11,7 @@ Source: docs/semantics.md sections 2 and 6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -19,7 +19,16 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin, gradient_now, gradient_origin
 from shardwise.interop.autograd.gradients import gradient_of
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import (
+    Tag,
+    is_pieced,
+    local_type,
+    pieces_of,
+    replace_pieces,
+    set_tag,
+    tag_of,
+    type_of,
+)
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
@@ -105,6 +114,13 @@ def arrive(arrival: GradientArrival) -> None:
         return
     type = accumulated(arrival.before, arrival.contribution)
     tag = tag_of(gradient)
+    if is_pieced(gradient):
+        more = local_type(arrival.contribution)
+        origin = GradientOrigin(user_site(), arrival.variable)
+        sums = [replace(p, type=accumulated(p.type, more), origin=origin) for p in pieces_of(gradient)]
+        replace_pieces(gradient, sums)
+        set_tag(gradient, Tag(type, origin) if tag is None else tag.of_type(type, origin))
+        return
     if tag is not None and tag.cell is not None:
         write([(gradient, type)], GradientOrigin(user_site(), arrival.variable))
         return
@@ -128,6 +144,12 @@ def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor)
     """``variable.grad = gradient``, after a gradient of type ``before``: it is typed as what was assigned."""
     tag = tag_of(gradient)
     if tag is None or is_dtensor(gradient) or is_dtensor(variable):
+        return
+    if tag.cell is not None and tag.cell.pieces is not None:
+        own, type = dual(type_of(variable)), tag.type_for(gradient)
+        if own.axes == type.axes:  # the pieces have no dims, the gradient has those of its parameter
+            changes = {axis: type.get(axis) for axis in own.axes if type.get(axis) is not own.get(axis)}
+            set_tag(gradient, tag.of_type(own.with_placements(changes) if changes else own, tag.origin))
         return
     type = tag.current()
     believed = into_gradient(variable, before, type)

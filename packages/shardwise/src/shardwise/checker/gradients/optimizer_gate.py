@@ -15,15 +15,18 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.interop.autograd.gradients import gradient_of, undischarged, varying, waive
+from shardwise.interop.autograd.gradient_content import contents_of
+from shardwise.interop.autograd.gradients import gradient_of, pieces_where, undischarged, varying, waive
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
-from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.tensors.dtensors import local_part
+from shardwise.interop.tensors.tagging import is_pieced, type_of
 
-from ..diagnosis.gradient_findings import gradient_not_summed
+from ..diagnosis.gradient_findings import elements_text, gradient_misplaced, gradient_not_summed
 from ..state.session import CheckSession
 
 FindSession = Callable[[], CheckSession | None]
+_FACTS = 3
 
 
 def stand(find: FindSession) -> Callable[[], None]:
@@ -51,23 +54,28 @@ def stand(find: FindSession) -> Callable[[], None]:
 
 
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
-    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608."""
+    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608, SW614."""
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str] = {}
+    taken: dict[int, torch.Tensor] = {}
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
             if isinstance(name, str):
                 names[id(parameter)] = name
             if gradient_of(parameter) is not None:
+                taken[id(parameter)] = parameter
                 for axis in undischarged(parameter):
                     owing.setdefault((axis, True), []).append(parameter)
                 for axis in varying(parameter):
                     owing.setdefault((axis, False), []).append(parameter)
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
+    step = f"{type(optimizer).__name__}.step"
     try:
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
-            _refuse(session, optimizer, axis, parameters, names, pending)
+            _refuse(session, step, axis, parameters, names, pending)
+        for parameter in taken.values():
+            _check_place(session, step, parameter, taken, names)
     finally:
         for parameter in (parameter for parameters in owing.values() for parameter in parameters):
             waive(parameter)
@@ -75,14 +83,55 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
 
 def _refuse(
     session: CheckSession,
-    optimizer: torch.optim.Optimizer,
-    axis: object,
+    step: str,
+    axis: Any,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,
 ) -> None:
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
-    names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
-    said = gradient_not_summed(f"{type(optimizer).__name__}.step", names, axis, pending=pending)
+    names = _names(parameters, known)
+    facts = []
+    for parameter, name in zip(parameters, names, strict=True):
+        parts = pieces_where(parameter, lambda type: type.is_partial(axis) if pending else type.is_varying(axis))
+        if parts:
+            facts.append(f"of the gradient of {name} that is so of {elements_text(_gradient(parameter), parts)}")
+    more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
+    said = gradient_not_summed(step, names, axis, pending=pending, facts=[*facts[:_FACTS], *more])
     operands = gradients_as_operands(parameters, names, axis)
     report(session, LocatedCall("step", []), said, axis, operands=operands)
+
+
+def _check_place(
+    session: CheckSession,
+    step: str,
+    parameter: torch.Tensor,
+    taken: Mapping[int, torch.Tensor],
+    known: Mapping[int, str],
+) -> None:
+    """Report elements of the gradient that are known to be those of other elements. Errors: SW614."""
+    gradient = _gradient(parameter)
+    at = 0
+    for piece in contents_of(gradient) if is_pieced(gradient) else ():
+        count = (piece.stop - piece.start) // piece.itemsize
+        owner = None if piece.content is None else piece.content.owner()
+        if piece.content is not None and owner is not None and id(owner) in taken:
+            first = piece.content.first
+            if owner is not parameter or first != at:
+                name, other = (_names([one], known)[0] for one in (parameter, owner))
+                place = f"elements {first} to {first + count - 1}" if count > 1 else f"element {first}"
+                text = f"{place} of the gradient of {other}"
+                said = gradient_misplaced(step, name, elements_text(gradient, [piece]), text)
+                report(session, LocatedCall("step", []), said, operands=())
+                return
+        at += count
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    gradient = gradient_of(parameter)
+    assert gradient is not None, "what is asked about has a gradient"
+    return local_part(gradient)
+
+
+def _names(parameters: Sequence[torch.Tensor], known: Mapping[int, str]) -> list[str]:
+    return [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]

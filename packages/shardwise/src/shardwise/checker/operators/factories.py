@@ -25,8 +25,9 @@ from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call, learn
+from .judging import judge
 from .known_calls import LIMIT, KnownWrites
-from .ordinary import Handler, judge, run
+from .ordinary import Handler, run
 from .varying_lengths import same_shape
 
 _UNKNOWN: Any = object()

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.autograd.gradient_origin import origin_after
+from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.calls.tracing import anywhere
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, is_pieced, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
@@ -27,11 +27,15 @@ from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call, learn
+from .gradient_writes import is_part
+from .judging import judge
 from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
-from .ordinary import Handler, judge
+from .ordinary import Handler, ordinary
 from .write_destination import settle, write
 
 _PREFIX = "_foreach_"
+_REPEATABLE = frozenset({"add", "sub", "mul", "div", "copy", "neg", "norm"})
+"""Operators with the arguments of their ``_foreach_`` form."""
 
 
 def foreach(name: str) -> Handler | None:
@@ -46,6 +50,8 @@ def foreach(name: str) -> Handler | None:
     writes = KnownWrites(op)
     writes.fills = False
     verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
+    plain = getattr(torch.Tensor, repeated, None)
+    one_by_one = ordinary(op) if plain is not None and repeated.rstrip("_") in _REPEATABLE else None
     text = f"written by {name} here"
 
     def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
@@ -74,6 +80,9 @@ def foreach(name: str) -> Handler | None:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
+        if one_by_one is not None and any(_in_pieces(op, *call) for call in calls):
+            made = [one_by_one(session, plain, *call) for call in calls]
+            return args[0] if op.in_place else tuple(made)
         outcomes = [_judge(session, op, *call) for call in calls]
         settled = []
         known = key is not None and all(
@@ -96,6 +105,15 @@ def foreach(name: str) -> Handler | None:
         return results
 
     return handle
+
+
+def _in_pieces(op: Op, args: Arguments, kwargs: Keywords) -> bool:
+    """True if some tensor of the call shares its memory with others of other types, or is a piece of a bucket."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    if any(is_pieced(tensor) for tensor in tensors):
+        return True
+    gradients = any(gradient_origin(tag_of(tensor)) is not None for tensor in tensors)
+    return op.in_place and gradients and is_part(tensors[0])
 
 
 def _remember(

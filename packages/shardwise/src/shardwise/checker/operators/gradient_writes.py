@@ -1,15 +1,20 @@
 """What may be written into a gradient? More than into other tensors: whoever overwrites all of it says what it is now.
 
-Gradients are zeroed, replaced by pieces of a bucket that has been summed, and gathered in buffers. Where buckets hold
-gradients of several types side by side, nothing is known of the mixture.
+Gradients are zeroed, replaced by pieces of a bucket that has been summed, and gathered in buffers, whose elements then
+have the types and the contents of what was written there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
+from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, owner_of
-from shardwise.interop.tensors.tagging import tag_of, type_of
+from shardwise.interop.tensors.memory_pieces import Content, Piece
+from shardwise.interop.tensors.tagging import is_pieced, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function, storage_of
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -17,18 +22,24 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 OVERWRITING = ("copy_", "zero_", "fill_")
 
 
-def overwritten(op: str, tensor: torch.Tensor, result: TensorType) -> TensorType | None:
-    """The type of ``tensor``, a gradient, after ``op`` has written ``result`` over all of it; None for other writes."""
+def overwritten(
+    op: str, tensor: torch.Tensor, result: TensorType, operands: Sequence[tuple[str, object]] = ()
+) -> TensorType | None:
+    """The type of ``tensor`` after ``op`` has written ``result`` over it; None where no gradient takes part.
+
+    ``operands``  what is written, by name: a gradient may be put into any part of a buffer.
+    """
+    if op not in OVERWRITING or tensor.requires_grad:
+        return None
     tag = tag_of(tensor)
-    if op not in OVERWRITING or tag is None or tensor.requires_grad or gradient_origin(tag) is None:
-        return None
-    if not _is_whole(tensor):
-        return None
-    if result.ground.is_constant and tag.cell is None:
+    if tag is None or gradient_origin(tag) is None:
+        gathered = is_part(tensor) and any(gradient_origin(tag_of(value)) is not None for _, value in operands)
+        return result if gathered else None
+    if result.ground.is_constant:
         return result
     if not result.axes or result.ground is not Ground.ABSENT:
         return UNKNOWN_TYPE
-    return into_gradient(owner_of(tensor), tag.current(), result)
+    return into_gradient(owner_of(tensor), tag.type_for(tensor), result)
 
 
 def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: TensorType) -> TensorType:
@@ -51,15 +62,49 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
 
 
 def gathers_gradients(tensor: torch.Tensor, origin: object) -> bool:
-    """True if a gradient is being written into a part of a buffer, beside gradients of other types perhaps."""
-    tag = tag_of(tensor)
-    return tag is not None and tag.cell is not None and not _is_whole(tensor) and beginning(origin) is not None
-
-
-def _is_whole(tensor: torch.Tensor) -> bool:
-    """True if ``tensor`` is all of a gradient, or all of its memory."""
-    if owner_of(tensor) is not None:
+    """True if ``tensor`` is a part of a gradient, or of a buffer that a gradient is being written into."""
+    if is_pieced(tensor):
         return True
+    return (beginning(origin) is not None or gradient_origin(tag_of(tensor)) is not None) and is_part(tensor)
+
+
+def is_part(tensor: torch.Tensor) -> bool:
+    """True if there is more in the memory of ``tensor`` than its elements."""
     with no_torch_function():
         storage = storage_of(tensor)
-        return storage is not None and tensor.numel() * tensor.element_size() == storage.nbytes()
+        return storage is not None and tensor.numel() * tensor.element_size() < storage.nbytes()
+
+
+def written_contents(op: str, tensor: torch.Tensor, operands: Sequence[object]) -> list[Piece]:
+    """The gradients that the elements of ``tensor`` are after ``op``, which has not typed it yet; none if unknown."""
+    with no_torch_function():
+        count = tensor.numel()
+        sources = [x for x in operands if isinstance(x, torch.Tensor) and x is not tensor and x.numel() == count]
+    if len(sources) > 1 or (not sources and op in OVERWRITING):
+        return []
+    own = contents_of(tensor)
+    if not sources:
+        return own
+    source = contents_of(sources[0])
+    if op in OVERWRITING or all(piece.type.ground is Ground.ZERO for piece in own):
+        return source
+    if len(own) == len(source) == 1:
+        return [replace(own[0], content=content_after(op, own[0], source))]
+    return []
+
+
+def content_after(op: str, own: Piece | None, sources: Sequence[Piece]) -> Content | None:
+    """Which gradient the elements are after ``op``, whose destination had ``own`` and whose other operands ``sources``.
+
+    A gradient that is scaled, or added to zeros or to itself, stays that one.
+    """
+    contents = [piece.content for piece in sources]
+    if own is None:
+        return contents[0] if len(contents) == 1 else None
+    if not sources:
+        return None if op in OVERWRITING else own.content
+    if op in OVERWRITING or own.type.ground is Ground.ZERO:
+        return contents[0] if len(contents) == 1 else None
+    if own.content is not None and all(content is None or own.content.is_same(content) for content in contents):
+        return own.content
+    return None

@@ -13,24 +13,23 @@ from typing import Any
 import torch
 
 from shardwise.interop.calls.tracing import anywhere, is_tracing
-from shardwise.interop.tensors.tagging import ATTRIBUTE, RaggedTag, Tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import ATTRIBUTE, RaggedTag, Tag, is_pieced, tag_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
-from shardwise.op_rules.propagation.call_types import Outcome, propagate
-from shardwise.op_rules.propagation.operand import Bound
-from shardwise.op_rules.propagation.shape_templates import GIVES_SHAPE, shaped
+from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import extend, extend_named, full_key, gradient_bits
 from ..diagnosis.reporter import refuse
-from ..propagation.foreign_mesh import judged_elsewhere
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
 from . import buffer_filling as filling
+from .judging import judge
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
+from .parted_memory import parted, run_parted
 from .varying_lengths import carry
 from .write_destination import settle, write
 
@@ -57,7 +56,7 @@ def ordinary(op: Op) -> Handler:
                 tags.append(tag)
                 if tag is None:
                     key.append(UNTYPED)
-                elif tag.__class__ is Tag:
+                elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
                     key.append(tag.type if tag.cell is None else tag.current())
                 else:
                     return slow(session, func, args, kwargs)
@@ -150,6 +149,9 @@ def ordinary(op: Op) -> Handler:
         learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
+        operands, values = op.bind(args, kwargs)
+        if any(is_pieced(value) for value in values) and (parts := parted(op, args, kwargs, values)) is not None:
+            return run_parted(session, op, func, args, kwargs, parts)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if outcome.refusals:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
@@ -162,30 +164,6 @@ def ordinary(op: Op) -> Handler:
         return result
 
     return handle_write if op.in_place else handle
-
-
-def judge(
-    session: CheckSession, op: Op, args: Arguments, kwargs: Keywords
-) -> tuple[list[Bound], list[Any], Outcome, str | None]:
-    """The operands, their values, the outcome, and why the linear law is blocked (None: it is not)."""
-    operands, values = op.bind(args, kwargs)
-    blocked = None
-    guard = op.rule.guard
-    if guard is not None and any(isinstance(o.type, TensorType) and o.type.partial_axes for o in operands):
-        blocked = guard(op.static(args, kwargs, operands, values))
-    mesh, strict = current_entry(), session.strict
-    if session.local:
-        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked)
-    else:
-        scope, call = session.scope(mesh), op.labelled(args, kwargs, operands)
-        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
-        if op.templates and op.name in GIVES_SHAPE and not op.in_place:
-            template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
-            if isinstance(template, torch.Tensor):
-                outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
-    if outcome.refusals:
-        outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
-    return operands, values, outcome, blocked
 
 
 def run(
@@ -225,7 +203,7 @@ def run(
     else:
         session.unchecked += 1
     if destination is not None:
-        write(settled, origin)
+        write(settled, origin, op.name, values)
     else:
         tag_results(result, args, outcome.type, origin, op.rule.view, outcome.results, origins)
         if any(tag.__class__ is RaggedTag for tag in tags):

@@ -26,8 +26,9 @@ from ..call.cache_key import full_key, gradient_bits
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call, learn
+from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
-from .ordinary import Handler, judge, run, writes_by_name
+from .ordinary import Handler, run, writes_by_name
 
 
 def random_op(op: Op) -> Handler:

@@ -13,15 +13,16 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.autograd.gradient_origin import inherit
+from shardwise.interop.autograd.gradient_content import is_foreign
+from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, inherit, owner_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.running.session import Session
-from shardwise.interop.tensors.tagging import forget_memory, set_type, type_of
+from shardwise.interop.tensors.tagging import forget_memory, set_part, set_type, tag_of, type_of
 from shardwise.types.placement import Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from .gradient_writes import gathers_gradients, overwritten
+from .gradient_writes import gathers_gradients, overwritten, written_contents
 from .local_norm import scaled_by_local_norm
 
 
@@ -43,7 +44,7 @@ def settle(
         result = results[number] if number < len(results) else result
         if isinstance(tensor, torch.Tensor):
             before = type_of(tensor)
-            whole = overwritten(op, tensor, result) or scaled_by_local_norm(session, op, tensor, operands)
+            whole = overwritten(op, tensor, result, operands) or scaled_by_local_norm(session, op, tensor, operands)
             if whole is not None:
                 settled.append((tensor, whole))
                 continue
@@ -54,11 +55,23 @@ def settle(
     return settled
 
 
-def write(settled: Sequence[tuple[torch.Tensor, TensorType]], origin: object) -> None:
-    """Give the destination's tensors their types, after the op has run."""
+def write(
+    settled: Sequence[tuple[torch.Tensor, TensorType]], origin: object, op: str = "", operands: Sequence[object] = ()
+) -> None:
+    """Give the destination's tensors their types, after ``op`` has run on them and ``operands``."""
     for tensor, type in settled:
-        if type is UNKNOWN_TYPE or gathers_gradients(tensor, origin):
+        if type is UNKNOWN_TYPE:
             forget_memory(tensor)
+            continue
+        tag = tag_of(tensor)
+        pieced = gathers_gradients(tensor, origin)
+        if pieced or beginning(origin) is not None:
+            contents, owner = written_contents(op, tensor, operands), owner_of(tensor)
+            if pieced or (owner is not None and is_foreign(contents, owner)):
+                set_part(tensor, type, inherit(tensor, origin), contents)
+                continue
+        if type.ground.is_constant and tag is not None and tag.cell is not None and gradient_origin(tag) is not None:
+            set_part(tensor, type, tag.origin)
         elif type_of(tensor) is not type:
             set_type(tensor, type, inherit(tensor, origin))
 

@@ -35,7 +35,12 @@ class GradientOrigin(Origin):
 
 def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
     """Where the history of a tensor with this tag goes back to a gradient; None if it does not."""
-    return None if tag is None or tag.origin is None else beginning(tag.origin)
+    if tag is None:
+        return None
+    found = None if tag.origin is None else beginning(tag.origin)
+    if found is None and tag.cell is not None and tag.cell.pieces is not None:
+        return next((one for piece in tag.cell.pieces.pieces if (one := beginning(piece.origin)) is not None), None)
+    return found
 
 
 def beginning(origin: Any) -> GradientOrigin | None:
@@ -78,4 +83,7 @@ def owner_of(tensor: torch.Tensor) -> torch.Tensor | None:
         gradient = local_part(gradient)
         if gradient.numel() != tensor.numel():
             return None
-        return parameter if gradient is tensor or same_memory(gradient, tensor) else None
+        if gradient is tensor:
+            return parameter
+        same = same_memory(gradient, tensor) and gradient.storage_offset() == tensor.storage_offset()
+        return parameter if same else None

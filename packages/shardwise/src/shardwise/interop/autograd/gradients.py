@@ -6,6 +6,7 @@ while nobody was checking, or that belongs to a leaf without a type, is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..tensors.dtensors import local_part
-from ..tensors.tagging import Tag, set_tag, type_of
+from ..tensors.memory_pieces import Piece
+from ..tensors.tagging import Tag, forget_memory, is_pieced, pieces_of, set_tag, type_of
 from ..torch_compat import no_torch_function
 
 
@@ -26,21 +28,39 @@ def gradient_type(parameter: torch.Tensor) -> TensorType:
 
 
 def undischarged(parameter: torch.Tensor) -> dict[Any, Placement]:
-    """The mesh axes along which ``parameter.grad`` is still a pending sum, each with its placement; outermost first."""
-    type = gradient_type(parameter)
-    return {axis: place for axis, place in zip(type.axes, type.placements, strict=True) if place.is_partial}
+    """The mesh axes along which some of ``parameter.grad`` is still a pending sum, each with its placement."""
+    found: dict[Any, Placement] = {}
+    for type in _types(parameter):
+        found |= {axis: type.get(axis) for axis in type.partial_axes}
+    return found
 
 
 def varying(parameter: torch.Tensor) -> list[object]:
-    """The mesh axes along which ``parameter`` is equal on every rank and its gradient is not."""
-    type, own = gradient_type(parameter), type_of(parameter)
-    return [axis for axis in type.axes if type.is_varying(axis) and own.is_equal(axis)]
+    """The mesh axes along which ``parameter`` is equal on every rank and some of its gradient is not."""
+    own = type_of(parameter)
+    return [axis for axis in own.equal_axes if any(type.is_varying(axis) for type in _types(parameter))]
+
+
+def pieces_where(parameter: torch.Tensor, holds: Callable[[TensorType], bool]) -> list[Piece]:
+    """The pieces of ``parameter.grad`` whose type is such; none if that is so of all of it."""
+    gradient = gradient_of(parameter)
+    pieces = [] if gradient is None else pieces_of(local_part(gradient))
+    found = [piece for piece in pieces if holds(piece.type)]
+    return found if len(found) < len(pieces) else []
+
+
+def _types(parameter: torch.Tensor) -> list[TensorType]:
+    gradient = gradient_of(parameter)
+    pieces = [] if gradient is None else pieces_of(local_part(gradient))
+    return list(dict.fromkeys(piece.type for piece in pieces)) or [gradient_type(parameter)]
 
 
 def waive(parameter: torch.Tensor) -> None:
     """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
     gradient = gradient_of(parameter)
-    if gradient is not None:
+    if gradient is not None and is_pieced(local_part(gradient)):
+        forget_memory(local_part(gradient))
+    elif gradient is not None:
         set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
 
 

@@ -112,6 +112,11 @@ class Session:
         if self.collector is not None:
             self.collector.trust(what, location)
 
+    def lose(self, what: str, location: Any) -> None:
+        """Note a type that is not known any more though nothing was rejected, for the list in the report."""
+        if self.collector is not None:
+            self.collector.lose(what, location)
+
     def leave_out(self, parts: Iterable[str]) -> None:
         """Parts of the library are not followed on this torch: for the report, or a warning if there will be none."""
         if self.collector is not None:

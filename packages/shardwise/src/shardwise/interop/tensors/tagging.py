@@ -7,7 +7,8 @@ in-place write that changes the local type of one changes it for all of them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.diagnostics.source import Site
@@ -17,9 +18,12 @@ from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
-from ..torch_compat import no_torch_function
+from ..torch_compat import base_of, no_torch_function, storage_of
+from .memory_pieces import MemoryPieces, Piece, joined_type, region_of
 
 ATTRIBUTE = "_shardwise"
+_CELL = "_shardwise_cell"
+"""Where a storage keeps the cell of its pieces, for tensors that share it without having been made as views."""
 
 
 class Origin:
@@ -48,13 +52,15 @@ class Cell:
 
     ``retyped``  local types.
     ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
+    ``pieces``   the types of its elements, where they differ or once did; then nothing else in the cell counts.
     """
 
-    __slots__ = ("ground", "retyped")
+    __slots__ = ("ground", "pieces", "retyped")
 
     def __init__(self) -> None:
         self.retyped: dict[Any, Placement] | None = None
         self.ground: Ground | None = None
+        self.pieces: MemoryPieces | None = None
 
 
 class Tag:
@@ -73,10 +79,12 @@ class Tag:
         self.cell = cell
 
     def current(self) -> TensorType:
-        """The type now, with what in-place writes through views have changed."""
+        """The type now, with what in-place writes through views have changed; in pieces, that of the whole memory."""
         cell = self.cell
-        if cell is None or (cell.ground is None and cell.retyped is None):
+        if cell is None or (cell.ground is None and cell.retyped is None and cell.pieces is None):
             return self.type
+        if cell.pieces is not None:
+            return self.of_pieces(cell.pieces.pieces)
         if cell.ground is Ground.UNKNOWN:
             return UNKNOWN_TYPE
         if cell.retyped:
@@ -87,7 +95,21 @@ class Tag:
             self.type = self.type.with_ground(cell.ground)
         return self.type
 
-    def origin_of(self, axis: object) -> Origin | None:
+    def of_pieces(self, pieces: Sequence[Piece]) -> TensorType:
+        """The type of a tensor with this tag that consists of ``pieces``."""
+        type = joined_type(piece.type for piece in pieces) if pieces else self.type
+        if type.axes != self.type.axes or self.type.ground is not Ground.ABSENT or type.ground is not Ground.ABSENT:
+            return type
+        return self.type.with_placements(dict(zip(type.axes, type.placements, strict=True)))
+
+    def type_for(self, x: Any) -> TensorType:
+        """The type of ``x``, which carries this tag."""
+        cell = self.cell
+        if cell is None or cell.pieces is None:
+            return self.current()
+        return self.of_pieces(pieces_of(x, self))
+
+    def origin_of(self, axis: Any) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
         if isinstance(self.origin, tuple):
             axes = self.type.axes
@@ -160,7 +182,22 @@ def tag_of(x: Any) -> Tag | None:
 def type_of(x: Any) -> TensorType:
     """The type that ``x`` carries; ``UNTYPED`` if none."""
     tag = tag_of(x)
-    return UNTYPED if tag is None else tag.current()
+    return UNTYPED if tag is None else tag.type_for(x)
+
+
+def is_pieced(x: Any) -> bool:
+    """True if the memory of ``x`` is known piece by piece."""
+    tag = tag_of(x)
+    return tag is not None and tag.cell is not None and tag.cell.pieces is not None
+
+
+def pieces_of(x: Any, tag: Tag | None = None) -> list[Piece]:
+    """The pieces that ``x`` consists of, in its order as far as it is laid out in it; none if its type says all."""
+    tag = tag_of(x) if tag is None else tag
+    if tag is None or tag.cell is None or tag.cell.pieces is None:
+        return []
+    region = region_of(x)
+    return [] if region is None else tag.cell.pieces.of(region.ranges)
 
 
 def set_tag(x: Any, tag: Tag | None) -> None:
@@ -176,6 +213,9 @@ def set_type(x: object, type: TensorType, origin: object = None) -> None:
     tag = tag_of(x)
     if tag is None or tag.cell is None:
         set_tag(x, Tag(type, origin) if tag is None else tag.of_type(type, origin))
+        return
+    if tag.cell.pieces is not None:
+        set_part(x, type, origin)
         return
     before = tag.current()
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
@@ -193,13 +233,101 @@ def forget_lengths(x: object) -> None:
         set_tag(x, Tag(tag.type, tag.origin, tag.cell))
 
 
-def forget_memory(x: object) -> None:
-    """Nothing is known any more of ``x`` and of all views that share its memory, now and later."""
+def forget_memory(x: Any) -> None:
+    """Nothing is known any more of the memory of ``x``; of its elements alone, if it is known piece by piece."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
         set_tag(x, Tag(UNKNOWN_TYPE))
-    else:
+    elif tag.cell.pieces is None:
         tag.cell.ground = Ground.UNKNOWN
+    else:
+        set_part(x, UNKNOWN_TYPE, tag.origin)
+
+
+def adopt_memory(x: Any) -> Tag:
+    """The tag of ``x``, with the alias cell that all who share its memory have as far as that is known."""
+    tag = tag_of(x)
+    if tag is not None and tag.cell is not None:
+        return tag
+    storage, base = storage_of(x), base_of(x)
+    cell: Cell | None = getattr(storage, _CELL, None)
+    if cell is None and base is not None and (own := tag_of(base)) is not None:
+        cell = own.cell
+    if cell is None:
+        cell = Cell()
+        if base is not None:
+            set_tag(base, (tag_of(base) or Tag(UNTYPED)).in_cell(cell))
+    tag = (Tag(UNTYPED) if tag is None else tag).in_cell(cell)
+    set_tag(x, tag)
+    return tag
+
+
+def set_part(x: Any, type: TensorType, origin: object, content: Sequence[Piece] = ()) -> None:
+    """The elements of ``x`` have this type from here on, and what else is in their memory stays as it was.
+
+    ``content``  pieces of another tensor, whose elements have been written one by one into ``x``: they say which
+                 gradients these are.
+    """
+    with no_torch_function():
+        tag, region, storage = adopt_memory(x), region_of(x), storage_of(x)
+        cell = tag.cell
+        if cell is None or region is None or storage is None:
+            set_tag(x, tag.of_type(type, origin))
+            return
+        if cell.pieces is None:
+            base = base_of(x)
+            kept = tag if base is None else tag_of(base) or tag
+            whole = Piece(0, storage.nbytes(), local_type(kept.current()), kept.origin, None, x.element_size())
+            cell.pieces = MemoryPieces(whole)
+            setattr(storage, _CELL, cell)
+        item = x.element_size()
+    local = local_type(type)
+    new = [Piece(start, stop, local, origin, None, item) for start, stop in region.ranges]
+    if region.ordered and content:
+        new = [replace(piece, type=local, origin=origin) for piece in laid_into(x, content)]
+    cell.pieces.put(new)
+    set_tag(x, tag.of_type(type, origin))
+
+
+def set_pieces(x: Any, pieces: Sequence[Piece], origin: object) -> None:
+    """``x`` consists of these pieces of memory, as ``laid_into`` gives them."""
+    set_part(x, UNTYPED, origin)
+    tag = adopt_memory(x)
+    replace_pieces(x, pieces)
+    set_tag(x, Tag(joined_type(piece.type for piece in pieces) if pieces else UNTYPED, origin, tag.cell))
+
+
+def replace_pieces(x: Any, pieces: Sequence[Piece]) -> None:
+    """These pieces of the memory of ``x``, which is known piece by piece, are something else now."""
+    tag = tag_of(x)
+    if tag is not None and tag.cell is not None and tag.cell.pieces is not None:
+        tag.cell.pieces.put(pieces)
+
+
+def laid_into(x: Any, pieces: Sequence[Piece]) -> list[Piece]:
+    """``pieces``, which lie one after the other in the order of a tensor's elements, as the pieces of memory of ``x``.
+
+    It may have elements of another size.
+    """
+    region = region_of(x)
+    assert region is not None, "only what has memory is written into"
+    with no_torch_function():
+        item = x.element_size()
+    laid, at = [], 0
+    for piece in pieces:
+        length = (piece.stop - piece.start) // piece.itemsize * item
+        done = 0
+        for start, stop in region.part(at, at + length):
+            content = piece.content if piece.content is None else piece.content.after(done // item)
+            laid.append(Piece(start, stop, piece.type, piece.origin, content, item))
+            done += stop - start
+        at += length
+    return laid
+
+
+def local_type(type: TensorType) -> TensorType:
+    """The type without what only one tensor has: its dims."""
+    return type if type.spec is None else TensorType.of(dict(zip(type.axes, type.placements, strict=True)))
 
 
 def typed_shape(x: Any, type: TensorType | None = None) -> TypedShape:

@@ -1,0 +1,67 @@
+"""What is the verdict on one call of an operator? Its operands are bound to their roles and propagation is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shardwise.interop.tensors.tagging import is_pieced, type_of
+from shardwise.interop.torch_call import Arguments, Keywords
+from shardwise.mesh.entry import current_entry
+from shardwise.op_rules.propagation.call_types import Outcome, propagate
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.shape_templates import GIVES_SHAPE, shaped
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+from ..call.arguments import Op
+from ..propagation.foreign_mesh import judged_elsewhere
+from ..state.session import CheckSession
+
+
+def judge(
+    session: CheckSession,
+    op: Op,
+    args: Arguments,
+    kwargs: Keywords,
+    types: Mapping[int, TensorType] | None = None,
+) -> tuple[list[Bound], list[Any], Outcome, str | None]:
+    """The operands, their values, the outcome, and why the linear law is blocked (None: it is not).
+
+    ``types``  of the values with these ids, where only a part of them is meant.
+    """
+    operands, values = op.bind(args, kwargs)
+    if types:
+        operands = [replace(o, type=types.get(id(value), o.type)) for o, value in zip(operands, values, strict=True)]
+    if not session.local:
+        operands = [
+            replace(o, type=_unsharded(o.type)) if isinstance(o.type, TensorType) and is_pieced(value) else o
+            for o, value in zip(operands, values, strict=True)
+        ]
+    blocked = None
+    guard = op.rule.guard
+    if guard is not None and any(isinstance(o.type, TensorType) and o.type.partial_axes for o in operands):
+        blocked = guard(op.static(args, kwargs, operands, values))
+    mesh, strict = current_entry(), session.strict
+    if session.local:
+        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked)
+    else:
+        scope, call = session.scope(mesh), op.labelled(args, kwargs, operands)
+        outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+        if op.templates and op.name in GIVES_SHAPE and not op.in_place:
+            template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
+            if isinstance(template, torch.Tensor):
+                outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
+    if outcome.refusals:
+        outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
+    return operands, values, outcome, blocked
+
+
+def _unsharded(type: TensorType) -> TensorType:
+    """The global type of a bucket, which says nothing of axes that shard what is in it: it has no dim that they cut."""
+    hidden = {axis: UNKNOWN for axis in type.varying_axes if partition_spec_get_shard(type.spec, axis) is None}
+    return type.with_placements(hidden) if hidden else type

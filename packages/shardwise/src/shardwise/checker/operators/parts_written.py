@@ -1,0 +1,72 @@
+"""Assignments to a part of a buffer that holds gradients, and to ``.data``: which memory do they write, or share?
+
+``buffer[4:8] = gradient`` is a copy into a view. ``x.data = y`` copies nothing: ``x`` is another name for the memory of
+``y`` from there on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import user_location
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.tensors.tagging import adopt_memory, alias, forget_memory, is_pieced, tag_of, type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import no_torch_function, same_memory
+from shardwise.op_rules.registry import lookup
+
+from ..call.arguments import Op
+from ..state.session import CheckSession
+from .ordinary import Handler, ordinary
+
+
+def assigning_parts(usual: Handler) -> Handler:
+    """The handler of ``buffer[index] = value``: by ``usual``, unless gradients lie in the buffer or are put there."""
+    rule = lookup("copy_")
+    assert rule is not None, "the registry knows copy_"
+    copies = ordinary(Op(OpName(("copy_",), in_place=True), rule))
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        if len(args) != 3 or not any(
+            gradient_origin(tag_of(x)) is not None or is_pieced(x) for x in (args[0], args[2])
+        ):
+            return usual(session, func, args, kwargs)
+        given: tuple[Any, ...] = tuple(args)
+        buffer, index, value = given
+        with no_torch_function(), torch.no_grad():
+            part = buffer[index]
+            is_view = same_memory(part, buffer)
+        if not is_view:
+            result = usual(session, func, args, kwargs)
+            if is_pieced(buffer):
+                session.lose("the type of gradients that are written by an index of tensors or a mask", user_location())
+                forget_memory(buffer)
+            return result
+        adopt_memory(buffer)
+        alias(part, buffer, type_of(part) if tag_of(part) is not None else type_of(buffer).with_spec(None), None)
+        if not isinstance(value, torch.Tensor):
+            value = torch.full((), value, dtype=part.dtype, device=part.device)
+        copies(session, lambda *_: func(buffer, index, given[2]), (part, value), {})
+        return None
+
+    return handle
+
+
+def _holds_gradients(value: object) -> bool:
+    return gradient_origin(tag_of(value)) is not None or is_pieced(value)
+
+
+def assign_data(copying: Handler) -> Handler:
+    """The handler of ``x.data = y``, whose type may be written into ``x`` as ``copying`` judges it."""
+
+    def handle(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
+        result = copying(session, func, args, kwargs)
+        target, source = args
+        if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None and tag.cell is not None:
+            alias(target, source, type_of(target), None if (own := tag_of(target)) is None else own.origin)
+        return result
+
+    return handle
