@@ -138,3 +138,52 @@ def test_an_autograd_function_with_a_generated_vmap_rule(tp_mesh):
 
 def test_nothing_is_typed_when_nothing_is_checked(tp_mesh):
     assert not spmd.has_local_type(torch.vmap(lambda x: x * 1)(make("V")))
+
+
+def globally(*shapes: tuple[PartitionSpec, tuple[int, ...]]) -> list[torch.Tensor]:
+    """Tensors with these specs, replicate where they are not sharded."""
+    made = []
+    for spec, shape in shapes:
+        x = sharded(spec, *shape)
+        named = {axis for entry in spec for axis in ([entry] if isinstance(entry, str) else entry or ())}
+        made.append(spmd.assert_type(x, {axis: spmd.R for axis in ("dp", "tp") if axis not in named}))
+    return made
+
+
+ROWS = (PartitionSpec("tp", None), (2, 3))
+CAPTURED = [
+    ("sharded on the axis of the mapped dim", (PartitionSpec("tp"), (3,)), lambda x, w: x * w, "SW401"),
+    ("sharded on another axis", (PartitionSpec("dp"), (3,)), lambda x, w: x.sum() * w, ("tp", "dp")),
+    ("whole", (PartitionSpec(None), (3,)), lambda x, w: x * w, ("tp", None)),
+    ("whole, and the mapped input is not used", (PartitionSpec(None), (3,)), lambda x, w: w * 2, ("tp", None)),
+    ("whole, and nothing is used", (PartitionSpec(None), (3,)), lambda x, w: torch.ones(3), ("tp", None)),
+]
+
+
+@pytest.mark.parametrize(
+    ("captured", "body", "expected"), [row[1:] for row in CAPTURED], ids=[row[0] for row in CAPTURED]
+)
+def test_what_a_mapped_function_captures(mesh, captured, body, expected):
+    x, w = globally(ROWS, captured)
+    with typecheck(local=False):
+        if isinstance(expected, str):
+            with refused(expected, "mul"):
+                torch.vmap(lambda a: body(a, w))(x)
+            return
+        out = torch.vmap(lambda a: body(a, w))(x)
+    assert spmd.get_partition_spec(out) == spmd.normalize_partition_spec(PartitionSpec(*expected))
+    assert place(out, "tp") == "V"
+
+
+@pytest.mark.parametrize("letter", ["I", "P"])
+def test_a_result_that_is_no_piece_of_a_stack_is_refused(mesh, letter):
+    (x,) = globally(ROWS)
+    w = spmd.assert_type(torch.ones(3), {"dp": spmd.R, "tp": getattr(spmd, letter)})
+    with typecheck(local=False), refused("SW405", "vmap"):
+        torch.vmap(lambda a: w * 2)(x)
+
+
+def test_mapped_arguments_are_sharded_alike(mesh):
+    x, y = globally(ROWS, (PartitionSpec(None, None), (2, 3)))
+    with typecheck(local=False), refused("SW401", "vmap"):
+        torch.vmap(lambda a, b: a * b)(x, y)

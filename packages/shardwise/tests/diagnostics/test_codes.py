@@ -104,6 +104,8 @@ def test_the_failing_program_is_reported_with_this_code_on_the_marked_line(code)
 def test_the_repaired_program_passes(code):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # torch itself scripts the decompositions of forward mode when they are first needed
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
         run(explain.runnable(explain.page(code).repaired), f"{code} repaired")
 
 

@@ -213,6 +213,7 @@ def test_tensors_of_torch_func():
 
     def inside(x):
         batched.append((torch_compat.is_batched(x), torch_compat.is_transformed(x)))
+        assert torch_compat.transforms_active()
         with torch_compat.outside_transforms():
             outside.append(torch_compat.is_transformed(torch.ones(2) + 1))
         return x.sum()
@@ -221,6 +222,7 @@ def test_tensors_of_torch_func():
         differentiated.append((torch_compat.is_batched(x), torch_compat.is_transformed(x)))
         return x.sum()
 
+    assert not torch_compat.transforms_active()
     torch.vmap(inside)(torch.ones(2, 3))
     torch.func.grad(derived)(torch.ones(3))
     assert (batched, differentiated, outside) == ([(True, True)], [(False, True)], [False])

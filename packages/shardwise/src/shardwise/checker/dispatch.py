@@ -25,7 +25,7 @@ from .collectives.partial_contractions import partial_contraction
 from .collectives.raw import raw_handler
 from .collectives.typed import collective
 from .control_flow.operators import CONTROL_FLOW
-from .gradients import gradient_hooks, loss
+from .gradients import forward_derivatives, gradient_hooks, loss
 from .gradients import unjudged_calls as special
 from .gradients.gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
 from .gradients.gradient_reads import SEARCHES, searching
@@ -69,6 +69,8 @@ def handler_for(func: object) -> Handler:
     name = op_name(func)
     if name.prop is not None:
         return _property(name)
+    if name.shown in ("_make_dual", "_unpack_dual"):
+        return forward_derivatives.make_dual if name.shown == "_make_dual" else forward_derivatives.unpack_dual
     if name.shown == "__deepcopy__":
         return special.copied
     if name.shown in (FLATTEN, UNFLATTEN):

@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.interop.communication import wire
 from shardwise.interop.communication.process_groups import Communicator
+from shardwise.interop.torch_compat import transforms_active
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import PerMeshAxisSpmdType
 
@@ -69,6 +70,8 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: object = None)
     """Check the operand's sizes, then run the recipe; through autograd if ``x`` takes part in it."""
     if recipe.check is not None:
         recipe.check(x, recipe, comm, sizes)
+    if recipe.way != wire.TRACED and transforms_active():
+        return _apply_transformed(x, (recipe, comm, sizes))
     if x.requires_grad and torch.is_grad_enabled():
         if recipe.row.backward is None:
             raise no_gradient(recipe)
@@ -83,6 +86,8 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: object = None)
 
 def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
     """The recipe of an all_reduce, its result written into ``x``."""
+    if recipe.way != wire.TRACED and transforms_active():
+        return x.copy_(_apply_transformed(x, (recipe, comm, None)))
     if not (x.requires_grad and torch.is_grad_enabled()):
         return wire.all_reduce_(x, comm, recipe.way, recipe.reduction)
     if recipe.row.backward is None:
@@ -120,6 +125,15 @@ def run(x: Tensor, step: Step) -> Tensor:
     return recipe.kernel(x, comm, recipe, sizes)
 
 
+def backward_step(step: Step) -> Step:
+    """What a gradient goes through where the tensor went through ``step``."""
+    recipe, comm, sizes = step
+    assert recipe.partner is not None, "recipes for calls are made with their partners"
+    if sizes is not None and recipe.row.op == "all_to_all":
+        sizes = (sizes[1], sizes[0])
+    return recipe.partner, comm, sizes
+
+
 class TransitionFunction(torch.autograd.Function):
     """A transition between placements; its gradient takes the partner."""
 
@@ -132,13 +146,10 @@ class TransitionFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        recipe, comm, sizes = ctx.step
-        if sizes is not None and recipe.row.op == "all_to_all":
-            sizes = (sizes[1], sizes[0])
-        recipe = recipe.partner
+        step = recipe, comm, sizes = backward_step(ctx.step)
         if grad.requires_grad and torch.is_grad_enabled():
             return _apply(grad, (recipe.with_partner(), comm, sizes)), None
-        return run(grad, (recipe, comm, sizes)) if recipe.casts else recipe.kernel(grad, comm, recipe, sizes), None
+        return run(grad, step) if recipe.casts else recipe.kernel(grad, comm, recipe, sizes), None
 
 
 class TransitionFunctionInPlace(torch.autograd.Function):
@@ -155,7 +166,40 @@ class TransitionFunctionInPlace(torch.autograd.Function):
     backward = TransitionFunction.backward
 
 
+class TransformedTransition(torch.autograd.Function):
+    """A transition inside vmap and the derivatives of ``torch.func``, which want a function in four parts.
+
+    A transition is linear, so its tangent takes the same transition. Recipes count dims from the front: the dim that
+    vmap maps goes to the end, where none of them sees it.
+    """
+
+    __shardwise_internal__ = True
+
+    @staticmethod
+    def forward(x: Tensor, step: Step) -> Tensor:
+        result = run(x, step)
+        return result if result is not x else x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Step], output: Tensor) -> None:
+        ctx.step = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        recipe, comm, sizes = backward_step(ctx.step)
+        return _apply_transformed(grad, (recipe.with_partner(), comm, sizes)), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, step: None) -> Tensor:
+        return _apply_transformed(tangent, ctx.step)
+
+    @staticmethod
+    def vmap(info: object, in_dims: tuple[int, None], x: Tensor, step: Step) -> tuple[Tensor, int]:
+        return _apply_transformed(x.movedim(in_dims[0], -1), step), -1
+
+
 # The stubs of torch leave ``apply`` untyped.
+_apply_transformed: Callable[[Tensor, Step], Tensor] = TransformedTransition.apply
 _apply: Callable[[Tensor, Step], Tensor] = TransitionFunction.apply
 _apply_in_place: Callable[[Tensor, Step], Tensor] = TransitionFunctionInPlace.apply
 

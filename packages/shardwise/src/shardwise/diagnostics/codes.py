@@ -152,6 +152,7 @@ _TABLE = (
     Code(
         "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
     ),
+    Code("SW630", "tangent-not-alike", "a tangent given to forward-mode autograd does not have its tensor's type"),
     Code("SW901", "axes-not-orthogonal", "mesh axes overlap: they share ranks along more than one point"),
     Code("SW902", "unknown-axis", "no mesh axis has this name"),
     Code("SW903", "bad-mesh", "a mesh cannot be built from these arguments"),

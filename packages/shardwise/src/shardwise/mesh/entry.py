@@ -6,8 +6,8 @@ Normalisation and whoever needs the mesh reads it, ``current.py`` writes it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwise.types.axis_names import set_name_scopes
@@ -26,6 +26,8 @@ class CurrentMesh:
     ``local_axes``    the axes that keep local semantics while the checker is in global mode.
     ``constant``      the type of a constant under this mesh; ``zero`` that of zeros.
     ``outer``         the mesh that this one hides.
+    ``mapped_axes``   those of ``local_axes`` over which a dim is sharded that ``vmap`` or ``map`` takes apart.
+    ``reach``         one object for all meshes with the same axes, local axes and mapped axes: what verdicts depend on.
     """
 
     axes: frozenset[MeshAxis]
@@ -38,6 +40,23 @@ class CurrentMesh:
     constant: TensorType
     zero: TensorType
     outer: CurrentMesh | None = field(repr=False)
+    mapped_axes: frozenset[MeshAxis] = frozenset()
+    reach: object = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        reach = (self.axes, self.local_axes, self.mapped_axes)
+        object.__setattr__(self, "reach", _reaches.setdefault(reach, _Reach()))
+
+    def mapping(self, axes: Iterable[MeshAxis]) -> CurrentMesh:
+        """This mesh while a dim that is sharded over ``axes`` is taken apart."""
+        return replace(self, local_axes=self.local_axes | set(axes), mapped_axes=self.mapped_axes | set(axes))
+
+
+class _Reach:
+    """Compared and hashed by identity, which costs a key of the verdict cache less than three sets."""
+
+
+_reaches: dict[tuple[frozenset[MeshAxis], ...], _Reach] = {}
 
 
 class _Local(threading.local):

@@ -55,8 +55,7 @@ def full_key(
 ) -> list[object] | None:
     """The key by types, shapes, dtypes and plain arguments."""
     mesh = current_entry()
-    axes, local_axes = (None, None) if mesh is None else (mesh.axes, mesh.local_axes)
-    key: list[Any] = [session.strict, session.local, session.partials, axes, local_axes, len(args)]
+    key: list[Any] = [session.strict, session.local, session.partials, None if mesh is None else mesh.reach, len(args)]
     values = (*args, *kwargs, *kwargs.values()) if kwargs else args
     try:
         if count_function_modes():  # another mode, such as the stand-in of a device, would be asked for every shape

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,12 +17,14 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import Tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves, tree_map
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.spec import entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
 
+from ..diagnosis.sharding_refusals import not_mapped, not_stacked
 from ..state.session import CheckSession
 from .dry_run import Laboratory
 
@@ -78,7 +79,7 @@ class Slices:
         for value in (*self.xs, *tree_leaves(list(others))) if self.axes else ():
             self._check_whole(value)
         if mesh is not None and self.axes:
-            set_current_entry(replace(mesh, local_axes=mesh.local_axes | set(self.axes)))
+            set_current_entry(mesh.mapping(self.axes))
         try:
             yield
         finally:
@@ -94,13 +95,7 @@ class Slices:
                 continue
             located = LocatedCall(self.op, [("xs" if mapped else "args", value)])
             where = f"sharded on dim {cut[0]}" if cut else "whole"
-            said = Diagnosis(
-                "SW401",
-                f"{self.op} maps slices sharded over {axis_text(axis)}, and {located.name(0)} is {where} there",
-                ("each rank maps its own slices, so the slices must correspond and everything else must be whole",),
-                (),
-            )
-            report(self.session, located, said, axis)
+            report(self.session, located, not_mapped(self.op, located.name(0), axis, where), axis)
 
     def stacked(self, lab: Laboratory, results: object) -> object:
         """Results for one slice as they are stacked for all of them."""
@@ -115,21 +110,29 @@ class Slices:
         if self.op != "map" or not self.axes or not (type.axes or type.ground.is_constant):
             lab.retype(made, _widened(type, None, leaf.ndim), tag.origin)
             return made
-        changes: dict[Any, Placement] = {}
-        for axis in self.axes:
-            place = type.get(axis)
-            if place in (R, V, None) or type.ground.is_constant:
-                changes[axis] = V
-                continue
-            changes[axis] = UNKNOWN
-            if not place.is_unknown:
-                text = f"{self.op} gives {place!r} over {axis_text(axis)}, along which the mapped dim is sharded"
-                facts = ("a stack of one rank's results is a piece of the result, so they vary",)
-                report(self.session, LocatedCall(self.op, [("f", leaf)]), Diagnosis("SW405", text, facts), axis)
-        known = all(place is V for place in changes.values())
-        base = TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, type.spec)
+        base, known = stacked_type(self.session, self.op, leaf, type, self.axes)
         lab.retype(made, _widened(base, self.entry if known else None, leaf.ndim), tag.origin)
         return made
+
+
+def stacked_type(
+    session: CheckSession, op: str, leaf: object, type: TensorType, axes: Sequence[MeshAxis]
+) -> tuple[TensorType, bool]:
+    """The type of a stack of results ``leaf``, without its new dim, which is sharded over ``axes``: it varies there.
+
+    True if so; False where it was reported that it cannot, and nothing is known. Errors: SW405.
+    """
+    changes: dict[MeshAxis, Placement] = {}
+    for axis in axes:
+        place = type.get(axis)
+        if place in (R, V, None) or type.ground.is_constant:
+            changes[axis] = V
+            continue
+        changes[axis] = UNKNOWN
+        if not place.is_unknown:
+            report(session, LocatedCall(op, [("f", leaf)]), not_stacked(op, axis, place), axis)
+    known = all(place is V for place in changes.values())
+    return TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, type.spec), known
 
 
 def _widened(type: TensorType, entry: Any, ndim: int) -> TensorType:

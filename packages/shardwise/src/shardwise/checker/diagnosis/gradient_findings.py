@@ -73,6 +73,34 @@ def seed_not_dual(name: str, seed: str, axis: Any, own: Placement, wanted: Place
     )
 
 
+def tangent_not_alike(name: str, tangent: str, axis: Any, own: Placement, found: Placement) -> Diagnosis:
+    """SW630."""
+    size = axis.size()
+    if own.is_partial:
+        fact = f"{name} is a sum over {size} ranks: with {tangent} on each of them it changes by {size} times {tangent}"
+    else:
+        fact = f"{name} is equal on the {size} ranks, and cannot change by something else on each of them"
+    return Diagnosis(
+        "SW630",
+        f"{tangent} is {placement_text(found)} over {axis_text(axis)}, and the tensor whose tangent it is, {name}, "
+        f"is {placement_text(own)} there",
+        (fact,),
+    )
+
+
+def elements_apart(name: str, axis: Any) -> Diagnosis:
+    """SW405 of a jacobian with a row or column for each element of a shard."""
+    return Diagnosis(
+        "SW405",
+        f"a jacobian has a row or a column for each element of {name}, which is sharded over {axis_text(axis)}",
+        (f"each of the {axis.size()} ranks lists its own elements, and all ranks move one of theirs at once",),
+        (
+            "jacrev lists the elements of the result, jacfwd those of the argument: take the one that is whole",
+            f"all_gather({name}, {axis_argument(axis)}, src=S(i), dst=R) before it",
+        ),
+    )
+
+
 def passed_on_unsummed(op: str, name: str, axis: Any, src: Placement) -> Diagnosis:
     """SW606 of a sum in place, which is nothing to autograd."""
     result = f"{name} = " if name.replace(".", "").isidentifier() else ""

@@ -6,6 +6,7 @@ from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.located_call import axis_text
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.local import Weak
@@ -22,8 +23,28 @@ _MOST_REPAIRS = 2
 
 
 def shardings_disagree(refused: RefusedCall) -> Diagnosis:
+    if not refused.others and len(refused.culprits) == 1:
+        return not_mapped(refused.op, refused.first, refused.at.axis, refused.cut(refused.culprits[0]))
     message = f"{refused.op} gets operands sharded on different dims over {refused.axis}: {refused.listed}"
     return Diagnosis("SW401", message, help=_moves(refused))
+
+
+def not_mapped(op: str, name: str, axis: Any, state: str) -> Diagnosis:
+    """SW401 of what meets the slices of a mapped dim that is sharded over ``axis``. ``state``: how it is there."""
+    return Diagnosis(
+        "SW401",
+        f"{op} works on slices of a dim that is sharded over {axis_text(axis)}, and {name} is {state} there",
+        ("each rank maps its own slices, so the slices must correspond and everything else must be whole",),
+    )
+
+
+def not_stacked(op: str, axis: Any, place: object) -> Diagnosis:
+    """SW405 of a result that is no piece of the stack along a mapped dim that is sharded over ``axis``."""
+    return Diagnosis(
+        "SW405",
+        f"{op} gives {place!r} over {axis_text(axis)}, along which the mapped dim is sharded",
+        ("a stack of one rank's results is a piece of the result, so they vary",),
+    )
 
 
 def whole_meets_shard(refused: RefusedCall) -> Diagnosis:

@@ -16,13 +16,14 @@ from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import is_transformed
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground
 
 from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
-from .gradient_types import is_gradient_of
+from .gradient_types import dual, is_gradient_of
 
 
 def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
@@ -37,7 +38,7 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
     inputs = _as_list(given.get("inputs"))
-    check_roots(session, given.get("outputs"), given.get("grad_outputs"), derivative=True, inputs=inputs)
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"), inputs=inputs)
     results = func(*args, **kwargs)
     type_gradients(inputs, results)
     return results
@@ -63,14 +64,12 @@ def check_roots(
     seeds: object,
     *,
     lists: bool = False,
-    derivative: bool = False,
     inputs: Sequence[object] = (),
 ) -> None:
     """Report roots that are no losses, and gradients given for roots that are none of theirs.
 
-    ``lists``       a varying root is a list of losses, each with its own derivative.
-    ``derivative``  a constant may be given as the direction in which to differentiate.
-    ``inputs``      what the derivatives are taken by; where all of it varies, ``lists`` holds.
+    ``lists``   a varying root is a list of losses, each with its own derivative.
+    ``inputs``  what the derivatives are taken by; where all of it varies, ``lists`` holds.
     """
     seeds = _as_list(seeds)
     for position, root in enumerate(_as_list(roots)):
@@ -78,7 +77,7 @@ def check_roots(
         if isinstance(root, torch.Tensor) and seed is None:
             _check_root(session, root, lists, inputs)
         elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
-            _check_seed(session, root, seed, constants=not derivative)
+            _check_seed(session, root, seed)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object]) -> None:
@@ -108,12 +107,18 @@ def _all_vary(tensors: Sequence[object], axis: object) -> bool:
     return bool(tensors) and all(isinstance(x, torch.Tensor) and type_of(x).is_varying(axis) for x in tensors)
 
 
-def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor, *, constants: bool) -> None:
+def _is_variable(seed: torch.Tensor) -> bool:
+    """True for zeros by which the gradient will be differentiated: ``autograd.functional.jvp`` derives twice."""
+    return seed.requires_grad and seed.is_leaf and not is_transformed(seed) and not seed.detach().any()
+
+
+def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor) -> None:
     """A gradient given for ``root`` must be of the dual type. Errors: SW606."""
     own, given = type_of(root), type_of(seed)
     if own.ground is not Ground.ABSENT or given.ground in (Ground.ZERO, Ground.UNKNOWN, Ground.EMPTY):
         return
-    if given.ground.is_constant and not constants:
+    if _is_variable(seed):
+        set_tag(seed, Tag(dual(own)))
         return
     located = LocatedCall("backward", [("tensor", root), ("gradient", seed)])
     for axis, place in zip(own.axes, own.placements, strict=True):

@@ -10,10 +10,19 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
-from shardwise.interop.torch_compat import RUN_DERIVATIVE, UNWRAP_DERIVATIVE, WRAP_FOR_DERIVATIVE, tree_leaves
+from shardwise.interop.torch_compat import (
+    FUNC_BASIS,
+    FUNCTIONAL_BASIS,
+    RUN_DERIVATIVE,
+    UNWRAP_DERIVATIVE,
+    WRAP_FOR_DERIVATIVE,
+    tree_leaves,
+)
 
+from ..diagnosis.gradient_findings import elements_apart
 from ..gradients.loss import check_roots, type_gradients
 from .patches import Patches, Plugin, checking_session
 
@@ -22,6 +31,8 @@ def _install(patches: Patches) -> None:
     patches.replace(WRAP_FOR_DERIVATIVE, _wrap_wrapping)
     patches.replace(UNWRAP_DERIVATIVE, _wrap_unwrapping)
     patches.replace(RUN_DERIVATIVE, _wrap_derivative)
+    patches.replace(FUNC_BASIS, _wrap_basis)
+    patches.replace(FUNCTIONAL_BASIS, _wrap_basis)
 
 
 def _wrap_wrapping(plain: Any) -> object:
@@ -54,6 +65,21 @@ def _wrap_unwrapping(plain: Any) -> object:
     return unwrapped
 
 
+def _wrap_basis(plain: Any) -> object:
+    """What lists the elements of a tensor, one direction each, for a jacobian: no rank has all of a shard."""
+
+    @functools.wraps(plain)
+    def basis(tensors: Any, *args: object, **kwargs: object) -> object:
+        session = checking_session()
+        for x in tensors if session is not None and not session.local else ():
+            for axis in type_of(x).varying_axes:
+                located = LocatedCall("jacobian", [("tensor", x)])
+                report(session, located, elements_apart(located.name(0), axis), axis)
+        return plain(tensors, *args, **kwargs)
+
+    return basis
+
+
 def _wrap_derivative(plain: Any) -> object:
     """``_autograd_grad``, the one place where ``torch.func`` runs backward, with typed results."""
 
@@ -65,8 +91,8 @@ def _wrap_derivative(plain: Any) -> object:
         if session is None:
             return plain(outputs, inputs, grad_outputs, *args, **kwargs)
         varying: set[Any] = set()
+        check_roots(session, outputs, grad_outputs, lists=True)
         if grad_outputs is None:
-            check_roots(session, outputs, None, lists=True)
             types = [type_of(output) for output in outputs]
             varying = {axis for type in types for axis in type.varying_axes}
         with paused(session):

@@ -10,11 +10,11 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import RUN_VMAP, UNWRAP_VMAP_OUTPUTS, WRAP_VMAP_INPUTS, tree_leaves
@@ -22,34 +22,50 @@ from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.types.spec import PartitionSpec, entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
 
+from ..control_flow.slices import stacked_type
+from ..diagnosis.sharding_refusals import not_mapped
+from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
 
 
 class _Local(threading.local):
     entry: Any = None
-    """How the mapped dim of the vmap that runs is sharded, if all mapped arguments say the same."""
+    """How the mapped dim of the vmap that runs is sharded."""
 
 
 _local = _Local()
 
 
 @contextlib.contextmanager
-def _mapped_over(in_dims: Sequence[int | None], args: Arguments) -> Iterator[None]:
+def _mapped_over(session: CheckSession, in_dims: Sequence[int | None], args: Arguments) -> Iterator[None]:
     """Inside the block, axes that shard the mapped dim have local semantics: the dim that they cut cannot be seen."""
-    entries = [
-        type_of(arg).spec[dim] if type_of(arg).spec is not None else None  # type: ignore[index]
-        for dim, arg in zip(in_dims, args, strict=True)
-        if dim is not None and tag_of(arg) is not None
-    ]
+    mapped = [(arg, dim) for dim, arg in zip(in_dims, args, strict=True) if dim is not None and tag_of(arg) is not None]
+    entries = [_entry(arg, dim) for arg, dim in mapped]
     before, mesh = _local.entry, current_entry()
-    _local.entry = entries[0] if entries and all(entry == entries[0] for entry in entries) else None
+    _local.entry = next((entry for entry in entries if entry is not None), None)
+    if not session.local:
+        for (arg, _), entry in zip(mapped, entries, strict=True):
+            if entry != _local.entry and not type_of(arg).ground.is_constant:
+                _refuse_slices(session, arg)
     if mesh is not None and _local.entry is not None:
-        set_current_entry(replace(mesh, local_axes=mesh.local_axes | set(entry_axes(_local.entry))))
+        set_current_entry(mesh.mapping(entry_axes(_local.entry)))
     try:
         yield
     finally:
         _local.entry = before
         set_current_entry(mesh)
+
+
+def _entry(arg: Any, dim: int) -> object:
+    spec = type_of(arg).spec
+    return None if spec is None else spec[dim]
+
+
+def _refuse_slices(session: CheckSession, arg: object) -> None:
+    """SW401 of a mapped argument whose mapped dim is not sharded as that of the others."""
+    axis = entry_axes(_local.entry)[0]
+    located = LocatedCall("vmap", [("args", arg)])
+    report(session, located, not_mapped("vmap", located.name(0), axis, "not sharded along its mapped dim"), axis)
 
 
 def _type_inputs(in_dims: Sequence[int | None], args: Arguments, made: object) -> None:
@@ -64,7 +80,7 @@ def _type_inputs(in_dims: Sequence[int | None], args: Arguments, made: object) -
         alias(inner, arg, type, tag.origin)
 
 
-def _type_outputs(inner: object, out_dims: object, made: object) -> None:
+def _type_outputs(session: CheckSession, inner: object, out_dims: object, made: object) -> None:
     """Type the results of vmap by the types that were computed inside."""
     inside, outside = tree_leaves(inner), tree_leaves(made)
     dims = tree_leaves(out_dims)
@@ -76,7 +92,11 @@ def _type_outputs(inner: object, out_dims: object, made: object) -> None:
             continue
         type = tag.current()
         if dim is not None:
-            type = type.with_spec(_with(type, before.ndim, dim, _local.entry))
+            entry = _local.entry
+            if entry is not None and not session.local:
+                type, known = stacked_type(session, "vmap", before, type, entry_axes(entry))
+                entry = entry if known else None
+            type = type.with_spec(_with(type, before.ndim, dim, entry))
         set_tag(after, Tag(type, tag.origin))
 
 
@@ -104,9 +124,10 @@ def _wrap_vmap(plain: Any) -> object:
         *rest: Any,
         **kwargs: object,
     ) -> object:
-        if checking_session() is None:
+        session = checking_session()
+        if session is None:
             return plain(func, batch_size, in_dims, args, *rest, **kwargs)
-        with _mapped_over(in_dims, args):
+        with _mapped_over(session, in_dims, args):
             return plain(func, batch_size, in_dims, args, *rest, **kwargs)
 
     return run
@@ -127,8 +148,9 @@ def _wrap_unbatching(plain: Any) -> object:
     @functools.wraps(plain)
     def unwrap(outputs: object, out_dims: object, *rest: object) -> object:
         made = plain(outputs, out_dims, *rest)
-        if checking_session() is not None:
-            _type_outputs(outputs, out_dims, made)
+        session = checking_session()
+        if session is not None:
+            _type_outputs(session, outputs, out_dims, made)
         return made
 
     return unwrap

@@ -46,7 +46,8 @@ class CheckSession(Session):
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""
-        return Scope(mesh.local_axes if mesh is not None else frozenset(), self.partials != "explicit")
+        partials = self.partials != "explicit"
+        return Scope(partials=partials) if mesh is None else Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

@@ -53,6 +53,8 @@ from .function_modes import no_torch_function as no_torch_function
 from .function_modes import without_torch_function as without_torch_function
 from .functorch import COMPILE_AND_CALL as COMPILE_AND_CALL
 from .functorch import COMPILERS_NOTES as COMPILERS_NOTES
+from .functorch import FUNC_BASIS as FUNC_BASIS
+from .functorch import FUNCTIONAL_BASIS as FUNCTIONAL_BASIS
 from .functorch import RUN_DERIVATIVE as RUN_DERIVATIVE
 from .functorch import RUN_VMAP as RUN_VMAP
 from .functorch import UNWRAP_DERIVATIVE as UNWRAP_DERIVATIVE
@@ -62,6 +64,7 @@ from .functorch import WRAP_VMAP_INPUTS as WRAP_VMAP_INPUTS
 from .functorch import is_batched as is_batched
 from .functorch import is_transformed as is_transformed
 from .functorch import outside_transforms as outside_transforms
+from .functorch import transforms_active as transforms_active
 from .meshes import is_part_of_mesh as is_part_of_mesh
 from .meshes import mesh_of_one_rank as mesh_of_one_rank
 from .modules import APPLY_HOOK_TO_INPUT as APPLY_HOOK_TO_INPUT

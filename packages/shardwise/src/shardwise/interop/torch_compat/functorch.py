@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .registry import patch_point, private
+from .registry import constant, patch_point, private
 
 RUN_VMAP = patch_point(
     "torch._functorch.vmap._flat_vmap",
@@ -39,11 +40,28 @@ UNWRAP_DERIVATIVE = patch_point(
     lost="types in derivatives of torch.func",
     tier=2,
 )
+FUNC_BASIS = patch_point(
+    "torch._functorch.eager_transforms._chunked_standard_basis_for_",
+    purpose="where ``jacrev`` and ``jacfwd`` list the elements of a tensor",
+    lost="jacobians of sharded tensors",
+    tier=2,
+)
+FUNCTIONAL_BASIS = patch_point(
+    "torch.autograd.functional._construct_standard_basis_for",
+    purpose="where ``torch.autograd.functional.jacobian`` lists the elements of a tensor",
+    lost="jacobians of sharded tensors",
+    tier=2,
+)
 RUN_DERIVATIVE = patch_point(
     "torch._functorch.eager_transforms._autograd_grad",
     purpose="where ``torch.func`` runs backward",
     lost="types in derivatives of torch.func",
     tier=2,
+)
+transforms_active: Callable[[], bool] = constant(  # type: ignore[assignment]
+    "torch._C._are_functorch_transforms_active",
+    purpose="whether a vmap or a derivative of ``torch.func`` is at work, which want functions written for them",
+    lost="collectives inside transforms of torch.func",
 )
 COMPILERS_NOTES = frozenset({"mutated_arg_indices"})
 """Arguments of higher-order operators that only the compiler reads: since torch 2.14, what a body writes to."""

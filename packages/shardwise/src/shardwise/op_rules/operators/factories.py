@@ -46,6 +46,7 @@ RULES = (
         "from_numpy frombuffer from_file from_dlpack __array_wrap__ load",
     ),
     *_made(Kind.ZERO, "zeros, of the template's shape", "zeros_like new_zeros zero_ zeros_", "~input"),
+    *_made(Kind.ZERO, "the tangent that nobody gave", "_new_zeros_with_same_feature_meta", "~input ~other"),
     *_made(Kind.CONSTANT, "ones, of the template's shape", "ones_like new_ones ones_ eye_ dirac_", "~input"),
     *_made(
         Kind.EMPTY,

@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..schema import Each, OpRule
 from .dim_labels import Call, Shape, pointwise
 from .local import Given, Refusal, Weak, local_rule, local_rules
-from .operand import Bound, givens_along
+from .operand import Bound, givens_along, sharded_dim
 from .placer import Placer, Scope, result_type
 
 NO_CALL = Call((), {})
@@ -131,7 +131,12 @@ def propagate(
         if isinstance(places, Refusal):
             refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
             places = (UNKNOWN,)
-        if V in places and scope is not None and axis not in scope.local_axes:
+        if scope is not None and axis in scope.mapped:
+            cut = tuple(at for at in typed if sharded_dim(types[at], axis) is not None)
+            if cut:
+                refusals.append(AxisRefusal(axis, Refusal("SW401", "not mapped", cut)))
+                places = (UNKNOWN,)
+        elif V in places and scope is not None and axis not in scope.local_axes:
             # Nobody knows how an operand is cut that says nothing about the axis.
             known = len(positions) == len(operands)
             places = placer.place(axis, scope, places) if known else (UNKNOWN,)

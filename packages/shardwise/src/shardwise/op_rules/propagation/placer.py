@@ -31,12 +31,14 @@ class Scope:
 
     ``local_axes``  mesh axes that keep local semantics.
     ``partials``    a contraction over a sharded dim may leave a pending sum without being asked.
+    ``mapped``      those of them over which a dim is sharded that ``vmap`` takes apart.
     ``claimed``     axes along which this call asks for one.
     """
 
     local_axes: frozenset[MeshAxis] = frozenset()
     partials: bool = True
     claimed: frozenset[MeshAxis] = frozenset()
+    mapped: frozenset[MeshAxis] = frozenset()
 
 
 class Placer:
