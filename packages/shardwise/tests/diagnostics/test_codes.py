@@ -75,6 +75,7 @@ def leave_the_world():
 
 
 def run(program, name):
+    leave_the_world()  # the mesh of another page would be the program's own
     filename = f"<{name}>"
     linecache.cache[filename] = (len(program), None, program.splitlines(keepends=True), filename)
     try:
