@@ -68,7 +68,7 @@ def _only(tensors: Sequence[torch.Tensor], size: int, who: int) -> list[Sequence
     return [tensors if member == who else () for member in range(size)]
 
 
-def _list(value: Any) -> list[torch.Tensor]:
+def _list(value: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else list(value)
 
 

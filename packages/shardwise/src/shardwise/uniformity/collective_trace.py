@@ -235,7 +235,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         if work is not None:
             self._works[id(work)] = work, position, complete
 
-    def _remember_tensors(self, result: Any) -> _Remember:
+    def _remember_tensors(self, result: torch.Tensor) -> _Remember:
         def remember(_: object, position: int, complete: _Complete) -> None:
             for tensor in [result] if isinstance(result, torch.Tensor) else result:
                 self._pending[storage_key(tensor)] = tensor, position, complete

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+
+from shardwise.mesh.axis import MeshAxis
 
 _CLOSE = 1e-2
 
 
-def hint_for(factor: float | None, count: int, axes: Mapping[Any, str]) -> str:
+def hint_for(factor: float | None, count: int, axes: Mapping[MeshAxis, str]) -> str:
     """A question to start from; ``axes`` are the mesh's axes with their names. Empty if the factor says nothing.
 
     ``count``  elements that have the factor: that of a single one is clean only if it is the size of an axis.
@@ -32,7 +33,7 @@ def hint_for(factor: float | None, count: int, axes: Mapping[Any, str]) -> str:
     return f"{factor:.4g} times as much throughout"
 
 
-def _products(axes: Mapping[Any, str]) -> list[tuple[tuple[str, ...], int]]:
+def _products(axes: Mapping[MeshAxis, str]) -> list[tuple[tuple[str, ...], int]]:
     """Axes and products of axes with their sizes; axes of one size are named together as alternatives."""
     sized = sorted(((name, axis.size()) for axis, name in axes.items() if axis.size() > 1), key=lambda one: one[0])
     found: dict[int, tuple[str, ...]] = {}

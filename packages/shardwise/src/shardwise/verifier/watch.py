@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -146,7 +146,7 @@ class _Watch(TorchFunctionMode):
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
 
-    def _drawing(self, func: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    def _drawing(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
         generator = given[0] if given else torch.default_generator
         before = _state(generator)

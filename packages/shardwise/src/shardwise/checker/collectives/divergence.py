@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -32,7 +31,7 @@ class Divergence:
     location: SourceLocation | None
 
 
-def varying_axes(decides: object) -> list[Any]:
+def varying_axes(decides: object) -> list[MeshAxis]:
     """The axes along which a predicate differs between ranks."""
     if not isinstance(decides, torch.Tensor):
         return []

@@ -35,7 +35,7 @@ from shardwise.op_rules.transitions import (
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.placement import UNKNOWN, P, Shard, V, resolve_dim, to_local_type
+from shardwise.types.placement import UNKNOWN, P, Placement, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -171,7 +171,7 @@ def _after(
     return after.type
 
 
-def _admits(session: CheckSession, call: TypedCall, place: Any, before: TensorType) -> bool:
+def _admits(session: CheckSession, call: TypedCall, place: Placement, before: TensorType) -> bool:
     """True if an operand of placement ``place`` may be read as the transition's source."""
     want = to_local_type(call.src)
     if place is want or place.is_unknown:

@@ -8,7 +8,9 @@ from typing import Any
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.calls.located_call import axis_text, placement_text
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.placement import Placement
 
 from .sharding_refusals import assert_even
 
@@ -33,7 +35,7 @@ def wrong_source(
     return Diagnosis("SW201", message, facts, help)
 
 
-def gradient_through_extremum(op: str, name: str, axis: Any, place: Any) -> Diagnosis:
+def gradient_through_extremum(op: str, name: str, axis: MeshAxis, place: Placement) -> Diagnosis:
     return Diagnosis(
         "SW118",
         f"{op} finishes {name}, a pending {place.reduction} over {axis_text(axis)} that would receive a gradient",
@@ -62,7 +64,7 @@ def unknown_collective(op: str, name: str) -> Diagnosis:
     )
 
 
-def collective_after_parting(op: str, axis: Any, parted: str, location: SourceLocation | None) -> Diagnosis:
+def collective_after_parting(op: str, axis: MeshAxis, parted: str, location: SourceLocation | None) -> Diagnosis:
     """``parted``: the branch or loop in which the ranks of ``axis`` have parted ways, at ``location``."""
     what = "predicate" if parted == "cond" else "condition"
     where = "" if location is None else f" (at {location})"
@@ -77,7 +79,7 @@ def collective_after_parting(op: str, axis: Any, parted: str, location: SourceLo
     )
 
 
-def mean_by_own_counts(count: str, axis: Any) -> Diagnosis:
+def mean_by_own_counts(count: str, axis: MeshAxis) -> Diagnosis:
     return Diagnosis(
         "SW110",
         f"mean divides a pending sum over {axis_text(axis)} by {count}, which differs per rank there",
@@ -99,7 +101,7 @@ def mean_over_uneven_shards(name: str, axis: object, dim: int | None) -> Diagnos
     )
 
 
-def mean_counts_addends(name: str, axis: Any) -> Diagnosis:
+def mean_counts_addends(name: str, axis: MeshAxis) -> Diagnosis:
     return Diagnosis(
         "SW135",
         f"mean would count the elements of {name} once per rank of {axis_text(axis)}, where they are a pending sum",

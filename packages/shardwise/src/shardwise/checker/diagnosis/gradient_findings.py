@@ -24,6 +24,7 @@ from shardwise.interop.calls.located_call import (
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.memory_pieces import Piece, region_of
 from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
@@ -31,7 +32,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 _RANGES = 3
 
 
-def replicated_loss(name: str, axis: Any) -> Diagnosis:
+def replicated_loss(name: str, axis: MeshAxis) -> Diagnosis:
     size = axis.size()
     return Diagnosis(
         "SW601",
@@ -44,7 +45,7 @@ def replicated_loss(name: str, axis: Any) -> Diagnosis:
     )
 
 
-def varying_loss(name: str, axis: Any) -> Diagnosis:
+def varying_loss(name: str, axis: MeshAxis) -> Diagnosis:
     way = f"reinterpret({name}, {axis_argument(axis)}, src=V, dst=P).backward() if the ranks' losses are to be added"
     return Diagnosis(
         "SW602",
@@ -54,13 +55,15 @@ def varying_loss(name: str, axis: Any) -> Diagnosis:
     )
 
 
-def untyped_loss(name: str, axes: Sequence[Any]) -> Diagnosis:
+def untyped_loss(name: str, axes: Sequence[MeshAxis]) -> Diagnosis:
     types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
     way = f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added"
     return Diagnosis("SW603", f"backward starts from {name}, which has no type", help=(way,))
 
 
-def seed_not_dual(name: str, seed: str, axis: Any, own: Placement, wanted: Placement, found: Placement) -> Diagnosis:
+def seed_not_dual(
+    name: str, seed: str, axis: MeshAxis, own: Placement, wanted: Placement, found: Placement
+) -> Diagnosis:
     """SW606 of a gradient that is given to ``backward``."""
     fact = "each rank would go on with its own addend of the gradient"
     if wanted.is_partial:
@@ -73,7 +76,7 @@ def seed_not_dual(name: str, seed: str, axis: Any, own: Placement, wanted: Place
     )
 
 
-def tangent_not_alike(name: str, tangent: str, axis: Any, own: Placement, found: Placement) -> Diagnosis:
+def tangent_not_alike(name: str, tangent: str, axis: MeshAxis, own: Placement, found: Placement) -> Diagnosis:
     """SW630."""
     size = axis.size()
     if own.is_partial:
@@ -88,7 +91,7 @@ def tangent_not_alike(name: str, tangent: str, axis: Any, own: Placement, found:
     )
 
 
-def elements_apart(name: str, axis: Any) -> Diagnosis:
+def elements_apart(name: str, axis: MeshAxis) -> Diagnosis:
     """SW405 of a jacobian with a row or column for each element of a shard."""
     return Diagnosis(
         "SW405",
@@ -101,7 +104,7 @@ def elements_apart(name: str, axis: Any) -> Diagnosis:
     )
 
 
-def passed_on_unsummed(op: str, name: str, axis: Any, src: Placement) -> Diagnosis:
+def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement) -> Diagnosis:
     """SW606 of a sum in place, which is nothing to autograd."""
     result = f"{name} = " if name.replace(".", "").isidentifier() else ""
     typed = f"{result}all_reduce({name}, {axis_argument(axis)}, src={src!r}"
@@ -178,7 +181,7 @@ def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
     return f"{noun} {shown}{f' and {more} more ranges' if more > 0 else ''} of {at}"
 
 
-def local_gradient_norm(name: str, axis: Any) -> Diagnosis:
+def local_gradient_norm(name: str, axis: MeshAxis) -> Diagnosis:
     where = axis_text(axis)
     return Diagnosis(
         "SW609",
@@ -235,7 +238,7 @@ def gradient_sum_not_owed(
     return True
 
 
-def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torch.Tensor]) -> None:
+def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence[torch.Tensor]) -> None:
     """SW604: a pending sum is about to be added to gradients that have been summed over ``axis`` already."""
     names = names_of(parameters)
     where, size = axis_text(axis), axis.size()
@@ -257,7 +260,9 @@ def accumulation_conflict(session: Session, axis: Any, parameters: Sequence[torc
     report(session, LocatedCall("backward", []), said, axis, operands=operands)
 
 
-def not_dual(session: Session, hook: object, axis: Any, own: Placement, expected: Placement, found: Placement) -> None:
+def not_dual(
+    session: Session, hook: object, axis: MeshAxis, own: Placement, expected: Placement, found: Placement
+) -> None:
     """SW606: a hook returns a gradient whose type is not the dual of its tensor's."""
     name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
     where = axis_text(axis)

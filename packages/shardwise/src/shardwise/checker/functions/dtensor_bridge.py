@@ -22,7 +22,17 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.transition_types import landed
-from shardwise.types.placement import UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, Shard, V
+from shardwise.types.placement import (
+    UNKNOWN,
+    I,
+    P,
+    PerMeshAxisLocalSpmdType,
+    PerMeshAxisSpmdType,
+    Placement,
+    R,
+    Shard,
+    V,
+)
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -104,7 +114,9 @@ def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
     return P if getattr(placement, "reduce_op", "") == "sum" else None
 
 
-def _refuse(session: CheckSession, local: object, axis: MeshAxis, placement: object, place: Any, want: Any) -> None:
+def _refuse(
+    session: CheckSession, local: object, axis: MeshAxis, placement: object, place: PerMeshAxisSpmdType, want: Any
+) -> None:
     located = LocatedCall("from_local", [("local_tensor", local)])
     name, along = located.name(0), axis_text(axis)
     message = f"from_local reads {name} as {placement!r} over {along}, but it is {placement_text(place)}"

@@ -29,7 +29,8 @@ def make_dual(session: CheckSession, func: TorchFunction, args: Arguments, kwarg
     """``forward_ad.make_dual`` and ``torch.func.jvp``: the tensor with its tangent. Errors: SW630."""
     given = dict(zip(("tensor", "tangent"), args, strict=False)) | dict(kwargs)
     primal, tangent = given["tensor"], given["tangent"]
-    _check_tangent(session, primal, tangent)
+    if isinstance(primal, torch.Tensor) and isinstance(tangent, torch.Tensor):
+        _check_tangent(session, primal, tangent)
     result = func(*args, **kwargs)
     _give(result, primal)
     return result
@@ -44,7 +45,7 @@ def unpack_dual(session: CheckSession, func: TorchFunction, args: Arguments, kwa
     return parts
 
 
-def _give(part: object, whole: torch.Tensor) -> None:
+def _give(part: object, whole: object) -> None:
     tag = tag_of(whole)
     if tag is not None and isinstance(part, torch.Tensor) and part is not whole:
         set_tag(part, Tag(tag.current(), tag.origin))

@@ -22,7 +22,7 @@ from shardwise.types.placement import UNKNOWN, Placement, R
 from ..state.session import CheckSession
 
 
-def wrap_forward(find: Callable[[], CheckSession | None], plain: Any) -> object:
+def wrap_forward(find: Callable[[], CheckSession | None], plain: Callable[..., object]) -> object:
     """``DistributedDataParallel.forward``, which notes whether the reducer will run in the backward pass to come."""
 
     @functools.wraps(plain)

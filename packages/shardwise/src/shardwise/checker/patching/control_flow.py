@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.interop.torch_compat import COMPILE_AND_CALL, function_modes
@@ -17,7 +17,7 @@ def _install(patches: Patches) -> None:
     patches.replace(COMPILE_AND_CALL, _wrap)
 
 
-def _wrap(plain: Any) -> object:
+def _wrap(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def call(fn: Any, args: Sequence[object], kwargs: Any = None) -> object:
         interpreted = any(isinstance(mode, Interpreting) for mode in function_modes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def _install(patches: Patches) -> None:
     )
 
 
-def _wrap_making(plain: Any) -> object:
+def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def __init__(self: Any, *args: object, **kwargs: object) -> None:
         plain(self, *args, **kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ def _wrap_sharding(plain: Any) -> object:
     return __init__
 
 
-def _wrap_gathering(plain: Any) -> object:
+def _wrap_gathering(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def init_unsharded_param(self: Any) -> None:
         plain(self)

@@ -71,10 +71,11 @@ def _wrap_basis(plain: Any) -> object:
     @functools.wraps(plain)
     def basis(tensors: Any, *args: object, **kwargs: object) -> object:
         session = checking_session()
-        for x in tensors if session is not None and not session.local else ():
-            for axis in type_of(x).varying_axes:
-                located = LocatedCall("jacobian", [("tensor", x)])
-                report(session, located, elements_apart(located.name(0), axis), axis)
+        if session is not None and not session.local:
+            for x in tensors:
+                for axis in type_of(x).varying_axes:
+                    located = LocatedCall("jacobian", [("tensor", x)])
+                    report(session, located, elements_apart(located.name(0), axis), axis)
         return plain(tensors, *args, **kwargs)
 
     return basis

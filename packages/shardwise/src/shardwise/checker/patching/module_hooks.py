@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from shardwise.interop.torch_compat import APPLY_HOOK_TO_INPUT, APPLY_HOOK_TO_OUTPUT, MAKE_BACKWARD_HOOK
@@ -17,7 +18,7 @@ def _install(patches: Patches) -> None:
     patches.replace(APPLY_HOOK_TO_OUTPUT, functools.partial(noting, "outputs"))
 
 
-def _wrap_making(plain: Any) -> object:
+def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def __init__(self: Any, module: object, user_hooks: Any, user_pre_hooks: Any) -> None:
         session = checking_session()

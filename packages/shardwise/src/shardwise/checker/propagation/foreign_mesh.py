@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.tagging import tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound
@@ -45,7 +45,7 @@ def judged_elsewhere(
     return Outcome(UNKNOWN_TYPE, checked=False, elsewhere=True) if update else outcome
 
 
-def _on(axes: Iterable[Any], operands: Sequence[Bound]) -> list[Bound] | None:
+def _on(axes: Iterable[MeshAxis], operands: Sequence[Bound]) -> list[Bound] | None:
     """The operands with their types said on ``axes``; None if that cannot be."""
     try:
         return [

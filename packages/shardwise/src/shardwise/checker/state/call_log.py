@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from shardwise.types.notation import TypedShape
 from shardwise.types.tensor_type import UNTYPED
 
 
-def typed_shape(value: Any) -> TypedShape:
+def typed_shape(value: torch.Tensor) -> TypedShape:
     """The full typed shape of a tensor."""
     return TypedShape(str(value.dtype).removeprefix("torch."), sizes_of(value), type_of(value))
 

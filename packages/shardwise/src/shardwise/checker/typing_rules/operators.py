@@ -31,7 +31,7 @@ from shardwise.op_rules.transitions import (
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V, to_local_type
+from shardwise.types.placement import P, PerMeshAxisSpmdType, Placement, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -252,7 +252,7 @@ def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
     return type
 
 
-def _reads_as(x: object, type: TensorType, place: Any, wanted: Any, part: MeshAxis) -> bool:
+def _reads_as(x: object, type: TensorType, place: Placement, wanted: Any, part: MeshAxis) -> bool:
     free = isinstance(x, torch.Tensor) and not can_receive_gradient(x)
     if free and place.is_equal and wanted.is_equal:
         return True

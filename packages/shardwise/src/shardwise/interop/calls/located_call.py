@@ -12,6 +12,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.notation import TypedShape
 
@@ -33,7 +34,7 @@ def placement_text(place: Any) -> str:
     return f"{place!r} ({place.word})"
 
 
-def group_text(axis: Any) -> str:
+def group_text(axis: MeshAxis) -> str:
     """The process group of an axis as a program may spell it; in words where only a layout is known."""
     argument = axis_argument(axis)
     return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
