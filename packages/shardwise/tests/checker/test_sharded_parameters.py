@@ -72,3 +72,25 @@ def test_parameters_of_the_older_wrapper_are_gathered_too(mesh: Any, use_orig_pa
         out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V}))
         assert spmd.get_axis_local_type(out, "dp") is V
         spmd.reinterpret(out.sum(), "dp", src=V, dst=spmd.P).backward()
+
+
+def test_a_dtensor_that_is_gathered_is_replicate_over_the_axis_of_fsdp_when_it_is_left(mesh: Any) -> None:
+    tensor = pytest.importorskip("torch.distributed.tensor")
+
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(
+                tensor.distribute_tensor(torch.randn(8, 4), mesh["tp"], [tensor.Shard(0)], src_data_rank=None)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen = spmd.get_local_type(self.weight.to_local())
+            return x @ self.weight.to_local().t()
+
+    with typecheck():
+        model = Cut()
+        fsdp.fully_shard(model, mesh=mesh["dp"])
+        out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": R}))
+    assert model.seen == {spmd.normalize_axis("dp"): R, spmd.normalize_axis("tp"): V}
+    assert spmd.get_axis_local_type(out, "dp") is V

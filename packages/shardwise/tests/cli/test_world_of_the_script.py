@@ -178,3 +178,18 @@ def test_two_runs_in_one_process_do_not_meet(project):
     project.write(TYPED_CALL, typed=True)
     assert [project.check("train.py").exit_code for _ in range(2)] == [0, 0]
     assert not torch.distributed.is_initialized()
+
+
+def test_a_mesh_that_cuts_the_axis_of_another_leaves_none_current(project):
+    project.write(
+        """
+        import torch
+        from torch.distributed.device_mesh import init_device_mesh
+        from shardwise import current_mesh
+        world = init_device_mesh("cuda", (4,), mesh_dim_names=("world",))
+        assert len(current_mesh()) == 1
+        world._unflatten(0, (2, 2), ("dp", "tp"))
+        print("current:", current_mesh())
+        """
+    )
+    assert "current: None" in said(project.check("train.py", "--world-size", "4"))

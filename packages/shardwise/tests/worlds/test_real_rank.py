@@ -142,3 +142,22 @@ def exchanges_by_lengths_in_tensors() -> list[float]:
 
 def test_an_exchange_takes_lengths_in_tensors() -> None:
     assert run_processes(inside, 2, exchanges_by_lengths_in_tensors) == [[0.0, 10.0], [1.0, 2.0, 11.0, 12.0]]
+
+
+def reduces_with_a_factor() -> list[list[float]]:
+    dist.init_process_group("nccl")
+    half = dist.ReduceOp.PREMUL_SUM(0.5)
+    whole = torch.full((2,), 2.0, device="cuda")
+    dist.all_reduce(whole, op=half)
+    piece, listed = torch.empty(1), torch.empty(1)
+    dist.reduce_scatter_single(piece, torch.tensor([2.0, 4.0]), half)
+    dist.reduce_scatter(listed, [torch.ones(1), torch.ones(1)], op=half, async_op=True).wait()
+    largest = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return [x.tolist() for x in (whole, piece, listed, largest)]
+
+
+def test_a_sum_is_scaled_first_as_nccl_scales_it() -> None:
+    first, second = run_processes(inside, 2, reduces_with_a_factor)
+    assert first == [[2.0, 2.0], [2.0], [1.0], [1.0]]
+    assert second == [[2.0, 2.0], [4.0], [1.0], [1.0]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ from .cuda_stand_ins import (
 HERE = {"cpu", "meta"}
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
 """Modules that compute with rank numbers held in tensors."""
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor")
+"""Those that take an operation; not every torch has all of them."""
 LOOKED_THROUGH = ("shardwise.", MODULE_OF_FACTORIES, "torch.overrides")
 
 
@@ -183,6 +186,22 @@ def _gather(target: Target, func: TorchFunction, args: Any, kwargs: Any) -> obje
     return func(*args, **kwargs)
 
 
+def _reduce(target: Target, func: Any, args: Any, kwargs: Any) -> object:
+    """A reduction that NCCL scales before it sums: scaled here, for the groups here cannot."""
+    given = inspect.signature(inspect.unwrap(func)).bind(*args, **kwargs)
+    op = given.arguments.get("op")
+    if op is None or op != dist.ReduceOp.PREMUL_SUM or dist.get_backend(given.arguments.get("group")) == "fake":
+        return func(*args, **kwargs)
+    name = next(name for name in ("input_list", "input", "tensor") if name in given.arguments)
+    scaled = given.arguments[name]
+    if name == "tensor":
+        scaled.mul_(op.factor)
+    else:
+        scaled = [x * op.factor for x in scaled] if name == "input_list" else scaled * op.factor
+    given.arguments.update({name: scaled, "op": dist.ReduceOp.SUM})
+    return func(*given.args, **given.kwargs)
+
+
 def _of_all_gather(
     tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor, Any, bool]:
@@ -256,6 +275,10 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.pin_memory: _stay,
     parse_to: _parse,
     dist.all_gather: _gather,
+    **dict.fromkeys(
+        [getattr(dist, name) for name in REDUCTIONS if hasattr(dist, name)],
+        _reduce,
+    ),
     dist.all_to_all_single: _lengths,
     **dict.fromkeys(
         (

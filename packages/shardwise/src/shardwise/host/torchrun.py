@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.interop.torch_compat import is_part_of_mesh, mesh_of_one_rank
 
 RANKS_PER_HOST = 8
 
@@ -130,9 +131,7 @@ def init_process_group_of(
     return init_process_group
 
 
-def init_device_mesh_of(
-    world: TorchrunJob, original: Callable[..., object], on_mesh: Callable[[object], None]
-) -> Callable[..., object]:
+def init_device_mesh_of(world: TorchrunJob, original: Callable[..., object]) -> Callable[..., object]:
     """``init_device_mesh`` that shows the arithmetic when the mesh does not fit into the world."""
 
     @functools.wraps(original)
@@ -145,11 +144,40 @@ def init_device_mesh_of(
                 code="SW903",
                 help=(_more_ranks(world, needed),),
             )
-        mesh = original(device_type, mesh_shape, *rest, **options)
+        return original(device_type, mesh_shape, *rest, **options)
+
+    return init_device_mesh
+
+
+def mesh_init_of(
+    original: Callable[..., None], on_mesh: Callable[[object], None], *, alone: bool = False
+) -> Callable[..., None]:
+    """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one.
+
+    ``alone``  a mesh has as many axes as asked for, under the same names, each of one rank.
+    """
+
+    @functools.wraps(original)
+    def init(self: object, *args: object, **options: object) -> None:
+        if alone:
+            args, options = mesh_of_one_rank(args, options)
+        original(self, *args, **options)
+        if not is_part_of_mesh(options):
+            on_mesh(self)
+
+    return init
+
+
+def cutting(original: Callable[..., object], on_mesh: Callable[[object], None]) -> Callable[..., object]:
+    """What makes a mesh by cutting an axis of another one, which says so: that is a mesh of its own."""
+
+    @functools.wraps(original)
+    def cut(*args: object, **options: object) -> object:
+        mesh = original(*args, **options)
         on_mesh(mesh)
         return mesh
 
-    return init_device_mesh
+    return cut
 
 
 def _more_ranks(world: TorchrunJob, ranks: int) -> str:

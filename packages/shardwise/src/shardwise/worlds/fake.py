@@ -20,8 +20,16 @@ import torch.distributed.device_mesh as device_mesh
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import Membership, TorchrunJob, init_device_mesh_of, init_process_group_of
+from shardwise.host.torchrun import (
+    Membership,
+    TorchrunJob,
+    cutting,
+    init_device_mesh_of,
+    init_process_group_of,
+    mesh_init_of,
+)
 from shardwise.interop.torch_compat import (
+    CUT_AXIS,
     communication_hooks,
     default_backend_everywhere,
     default_group_exists,
@@ -68,8 +76,11 @@ def fake_world(
         for module in (dist, dist.distributed_c10d, device_mesh):
             stack.enter_context(patched(module, "init_process_group", init))
         for module in (dist, device_mesh):
-            mesh = init_device_mesh_of(world, module.init_device_mesh, on_mesh)
+            mesh = init_device_mesh_of(world, module.init_device_mesh)
             stack.enter_context(patched(module, "init_device_mesh", membership.joining(mesh)))
+        kind = device_mesh.DeviceMesh
+        stack.enter_context(patched(kind, "__init__", mesh_init_of(kind.__init__, on_mesh)))
+        stack.enter_context(patched(kind, CUT_AXIS.attribute, cutting(vars(kind)[CUT_AXIS.attribute], on_mesh)))
         stack.enter_context(patched(dist, "TCPStore", _store))
         for name in ("broadcast_object_list", "scatter_object_list"):
             replacement = _object_collective(world, name, getattr(dist, name))

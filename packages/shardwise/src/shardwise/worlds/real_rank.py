@@ -9,7 +9,6 @@ rank a mesh has one rank along every axis, whatever sizes the script asks for.
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator
 
@@ -18,8 +17,15 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import Target, accelerator_redirected
-from shardwise.host.torchrun import Membership, TorchrunJob, init_device_mesh_of, init_process_group_of
-from shardwise.interop.torch_compat import default_backend_everywhere, is_part_of_mesh, mesh_of_one_rank
+from shardwise.host.torchrun import (
+    Membership,
+    TorchrunJob,
+    cutting,
+    init_device_mesh_of,
+    init_process_group_of,
+    mesh_init_of,
+)
+from shardwise.interop.torch_compat import CUT_AXIS, default_backend_everywhere
 
 
 @contextlib.contextmanager
@@ -46,26 +52,10 @@ def real_world(
         for owner in (dist, device_mesh):
             mesh = owner.init_device_mesh
             if world.size > 1:
-                mesh = init_device_mesh_of(world, mesh, lambda mesh: None)
+                mesh = init_device_mesh_of(world, mesh)
             stack.enter_context(patched(owner, "init_device_mesh", membership.joining(mesh)))
         kind = device_mesh.DeviceMesh
-        stack.enter_context(patched(kind, "__init__", _making(kind.__init__, world.size == 1, on_mesh)))
+        stack.enter_context(patched(kind, "__init__", mesh_init_of(kind.__init__, on_mesh, alone=world.size == 1)))
+        stack.enter_context(patched(kind, CUT_AXIS.attribute, cutting(vars(kind)[CUT_AXIS.attribute], on_mesh)))
         stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))
         yield world
-
-
-def _making(original: Callable[..., None], alone: bool, on_mesh: Callable[[object], None]) -> Callable[..., None]:
-    """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one.
-
-    ``alone``  a mesh has as many axes as asked for, under the same names, each of one rank.
-    """
-
-    @functools.wraps(original)
-    def init(self: object, *args: object, **options: object) -> None:
-        if alone:
-            args, options = mesh_of_one_rank(args, options)
-        original(self, *args, **options)
-        if not is_part_of_mesh(options):
-            on_mesh(self)
-
-    return init

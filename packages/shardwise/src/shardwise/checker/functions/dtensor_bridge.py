@@ -18,6 +18,7 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.torch_compat import is_strided_shard
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
@@ -36,6 +37,7 @@ from shardwise.types.placement import (
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..gradients.sharded_gradients import gathered_over
 from ..state.session import CheckSession
 
 
@@ -77,6 +79,7 @@ def leave(session: CheckSession, args: Sequence[Any], result: object) -> None:
         )
         if axis.size() > 1 and (place := _placed(placement, grad)) is not None
     }
+    places |= {axis: R for axis in gathered_over(dtensor) if places.get(axis, I) is I}
     if places:
         # What became of the other axes among DTensors, nobody has followed.
         mesh = current_entry()
@@ -107,7 +110,7 @@ def _axes(mesh: Any) -> list[MeshAxis]:
 
 def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
     """The local type that a placement stands for; None if there is none. DTensor keeps replicated gradients equal."""
-    if placement.is_shard():
+    if placement.is_shard() or is_strided_shard(placement):
         return V
     if placement.is_replicate():
         return R if grad is not None and grad.is_partial() else I

@@ -7,14 +7,17 @@ known. A norm weight that is replicate over tp still owes a sum over tp, so the 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
-from shardwise.interop.torch_compat import gathered_parameter, sharded_parameter
+from shardwise.interop.torch_compat import gathered_parameter, no_torch_function, sharded_parameter
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
@@ -25,6 +28,19 @@ DECLARED = "_shardwise_declared"
 """Where an ``FSDPParam`` keeps the tag of the parameter that it was made of."""
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
+_gathered: Any = WeakIdKeyDictionary()
+"""The axes over which FSDP has gathered a parameter that is a DTensor all the same."""
+
+
+def note_gathered(parameter: torch.Tensor, axes: Iterable[MeshAxis]) -> None:
+    """FSDP has gathered ``parameter``, a DTensor, over these axes, and will sum its gradient over them."""
+    _gathered[parameter] = tuple(axes)
+
+
+def gathered_over(parameter: torch.Tensor) -> tuple[MeshAxis, ...]:
+    """The axes over which FSDP has gathered a DTensor; none if it has not."""
+    with no_torch_function():
+        return _gathered.get(parameter, ())  # type: ignore[no-any-return]
 
 
 def note(fsdp_param: object, tag: Tag | None) -> None:

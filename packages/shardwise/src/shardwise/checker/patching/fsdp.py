@@ -1,8 +1,9 @@
 """Parameters that FSDP splits: between forward and backward they are gathered, so replicate.
 
 FSDP takes a parameter apart and makes new tensor objects of it, which carry no tag. The gathered one is replicate along
-the axes that FSDP splits it over; along all others it is what its owner declared of the original. A parameter that is a
-DTensor stays its own business. FSDP is never imported from here, because it takes seconds to load.
+the axes that FSDP splits it over; along all others it is what its owner declared of the original. Of a DTensor it is
+noted that it was gathered, for when a local tensor leaves it. FSDP is never imported from here, because it takes
+seconds to load.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED
 
-from ..gradients.sharded_gradients import DECLARED, note
+from ..gradients.sharded_gradients import DECLARED, note, note_gathered
 from ..observation.wrappers import averaged
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
@@ -63,8 +64,12 @@ def _wrap_gathering(plain: Callable[..., object]) -> object:
     def init_unsharded_param(self: Any) -> None:
         plain(self)
         gathered = gathered_parameter(self)
-        if isinstance(gathered, torch.Tensor) and not is_dtensor(gathered) and tag_of(gathered) is None:
-            groups = self.mesh_info.mesh.get_all_groups()
+        if not isinstance(gathered, torch.Tensor):
+            return
+        groups = self.mesh_info.mesh.get_all_groups()
+        if is_dtensor(gathered):
+            note_gathered(gathered, [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1])
+        elif tag_of(gathered) is None:
             set_tag(gathered, _gathered(getattr(self, DECLARED, None), groups))
             _note_average(groups)
 

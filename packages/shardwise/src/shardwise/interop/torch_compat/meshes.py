@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .registry import private
+from .registry import patch_point, private
 
 
 @private(
@@ -35,3 +35,11 @@ def mesh_of_one_rank(args: tuple[object, ...], options: dict[str, Any]) -> tuple
 def is_part_of_mesh(options: dict[str, object]) -> bool:
     """True if ``DeviceMesh`` is called with these arguments to make a part of another mesh."""
     return options.get("_root_mesh") is not None
+
+
+CUT_AXIS = patch_point(
+    "torch.distributed.device_mesh.DeviceMesh._unflatten",
+    purpose="makes a mesh of another one by cutting an axis in several; it counts as a mesh of its own",
+    lost="types in programs that cut their mesh once more",
+    tier=2,
+)
