@@ -6,6 +6,7 @@ in ``torch.nn.functional``, a whole backward pass) is not seen call by call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch.compiler import is_dynamo_compiling
@@ -34,7 +35,7 @@ class CheckMode(TorchFunctionMode):
 
     @outermost
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
         if is_dynamo_compiling() or self.session.paused or (silent_code and is_silenced()):

@@ -27,7 +27,7 @@ def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: objec
         )
 
 
-def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
+def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
     length = x.shape[recipe.dim]
     if sizes is not None:
         _count(sizes, comm)
@@ -45,7 +45,7 @@ def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
         )
 
 
-def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: Any) -> None:
+def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
     if sizes is not None:
         _count(sizes, comm)
         with_own_rank(x, comm, lambda x, rank: _of_size(x, recipe.dim, sizes, rank))

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -111,7 +111,9 @@ class Redirect(TorchFunctionMode):
         self.fakes = fake_tensor_mode() if target.fake else None
         self.elsewhere = factories() if not target.has_values else frozenset()
 
-    def __torch_function__(self, func: TorchFunction, types: object, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(
+        self, func: TorchFunction, types: object, args: Sequence[object] = (), kwargs: Any = None
+    ) -> object:
         kwargs = kwargs or {}
         if kwargs:
             kwargs = self._keywords(kwargs)
@@ -127,7 +129,7 @@ class Redirect(TorchFunctionMode):
             kwargs = {**kwargs, "pin_memory": False}
         return kwargs
 
-    def _make(self, func: TorchFunction, args: Any, kwargs: dict[str, object]) -> object:
+    def _make(self, func: TorchFunction, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if self.fakes is not None:
             with self.fakes:
                 return func(*args, **kwargs)
@@ -147,7 +149,7 @@ def _called_for_a_mesh() -> bool:
     return False
 
 
-def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
+def _move(target: Target, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """``x.to(...)``, ``module.to(...)``: an accelerator among the arguments is the target."""
     if len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
         args = (args[0], target.device, *args[2:])
@@ -156,13 +158,15 @@ def _move(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> o
     )
 
 
-def _retype(target: Target, func: Any, args: Any, kwargs: Any) -> object:
+def _retype(
+    target: Target, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
     """``x.type(...)``: a tensor type of an accelerator is that of the CPU, also where the name is asked for."""
     answer = func(*(a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args), **kwargs)
     return TensorTypeName(answer) if isinstance(answer, str) else answer
 
 
-def _lengths(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
+def _lengths(target: Target, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """``all_to_all_single(...)``: a script that moves the lengths to the CPU only if they are elsewhere has tensors."""
     named = {name: _as_list(value) if name.endswith("_split_sizes") else value for name, value in kwargs.items()}
     return func(*args[:2], *map(_as_list, args[2:4]), *args[4:], **named)
@@ -224,7 +228,7 @@ class _Works:
         return all(work.is_completed() for work in self.works)
 
 
-def _parse(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
+def _parse(target: Target, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """What ``module.to(...)`` makes of its arguments."""
     first, *rest = args or (None,)
     return func(*((target.device, *rest) if is_accelerator(first) else args), **kwargs)
@@ -235,7 +239,7 @@ def _to_accelerator(target: Target, func: object, args: Any, kwargs: object) -> 
     return args[0].to(target.device)
 
 
-def _stay(target: Target, func: object, args: Any, kwargs: object) -> object:
+def _stay(target: Target, func: object, args: Sequence[object], kwargs: object) -> object:
     """``x.pin_memory()``: nothing to do."""
     return args[0]
 

@@ -113,7 +113,7 @@ class MeshAxis:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a MeshAxis is frozen: cannot delete {name!r}")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (MeshAxis.from_layout, (self.layout.sizes, self.layout.strides))
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 
@@ -154,7 +154,7 @@ class PerMeshAxisLocalSpmdType(AxisPlacement, enum.Enum):
     def __str__(self) -> str:
         return str(self._value_)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         return PerMeshAxisLocalSpmdType, (self._value_,)
 
     def __copy__(self) -> PerMeshAxisLocalSpmdType:

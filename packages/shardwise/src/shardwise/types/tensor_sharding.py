@@ -47,7 +47,7 @@ class TensorSharding(Sequence[DimSharding]):
     def __repr__(self) -> str:
         return f"TensorSharding({', '.join(map(repr, self._entries))})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (TensorSharding, self._entries)
 
 

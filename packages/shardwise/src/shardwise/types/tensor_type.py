@@ -53,7 +53,7 @@ class LocalTypes(dict[Any, Any]):
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (dict, (dict(self),))
 
     def __copy__(self) -> dict[object, object]:

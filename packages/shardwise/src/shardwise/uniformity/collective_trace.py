@@ -97,7 +97,9 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(self)
             yield
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if func.namespace not in ("c10d", _FUNCTIONAL):
             # A subclass goes first, so that what it issues inside is seen.

@@ -104,7 +104,13 @@ class _Watch(TorchFunctionMode):
         self.every = every
         self.alone = alone
 
-    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)

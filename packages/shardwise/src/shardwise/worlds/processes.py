@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,7 +193,7 @@ def _pickled_or_none(error: BaseException) -> bytes | None:
 
 
 def _collect(
-    ranks: list[Any],
+    ranks: list[BaseProcess],
     connections: list[Connection],
     world_size: int,
     timeout_s: float,

@@ -85,7 +85,7 @@ class Interpreting(TorchFunctionMode):
     """Runs higher-order operators by these loops, also those inside others, and checks nothing."""
 
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         run = RUNS.get(func.__name__) if isinstance(func, HigherOrderOperator) else None
         if run is None:

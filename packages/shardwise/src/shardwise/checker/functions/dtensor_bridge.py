@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
@@ -98,13 +99,13 @@ def _spec(dtensor: Any, ndim: int) -> PartitionSpec | None:
     return spec
 
 
-def _uneven(dtensor: Any, spec: PartitionSpec) -> set[object]:
+def _uneven(dtensor: torch.Tensor, spec: PartitionSpec) -> set[object]:
     """The axes that cut a dim whose size they do not divide: DTensor's last shards are shorter, or empty."""
     cuts = zip(dtensor.shape, map(entry_axes, spec), strict=True)
     return {axis for size, axes in cuts if size % math.prod(axis.size() for axis in axes) for axis in axes}
 
 
-def _axes(mesh: Any) -> list[MeshAxis]:
+def _axes(mesh: DeviceMesh) -> list[MeshAxis]:
     return [MeshAxis.of(group) for group in mesh.get_all_groups()]
 
 

@@ -5,7 +5,7 @@ Whatever was constant is so no longer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,13 @@ class UnseenWrites(TorchFunctionMode):
         super().__init__()
         self.session = session
 
-    def __torch_function__(self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if not self.session.in_typed_code:

@@ -129,7 +129,7 @@ def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> O
     return _drawn(draws, Outcome(type, sources=(0,) * len(type.axes)), [source])
 
 
-def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Any]) -> Outcome:
+def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:
     """The outcome with a refusal for every axis along which equal values would get different numbers, or shards the
     same ones from a stream that is meant for equal values."""
     type = outcome.type

@@ -20,6 +20,7 @@ from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.schema import Decided
@@ -72,7 +73,7 @@ def _mark(session: CheckSession, op: str, decided: Decided, result: object) -> N
             _add(tensor, own)
 
 
-def _varying(session: CheckSession, value: torch.Tensor) -> list[Any]:
+def _varying(session: CheckSession, value: torch.Tensor) -> list[MeshAxis]:
     """The axes along which ``value`` differs and dims are not followed by global types."""
     type, mesh = type_of(value), current_entry()
     if type.ground.is_constant:

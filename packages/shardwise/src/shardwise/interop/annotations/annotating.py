@@ -27,6 +27,7 @@ from shardwise.types.placement import (
     I,
     P,
     PerMeshAxisLocalSpmdType,
+    PerMeshAxisSpmdType,
     Placement,
     R,
     Shard,
@@ -212,7 +213,7 @@ def _resolve(claim: SpmdType, ndim: int) -> TensorType:
     return TensorType.of(local, spec if any(entry is not None for entry in spec) else None)
 
 
-def _placements(local: Mapping[Any, object], ndim: int) -> dict[MeshAxis, Any]:
+def _placements(local: Mapping[Any, object], ndim: int) -> dict[MeshAxis, PerMeshAxisSpmdType]:
     """Per axis what ``local`` says, dims counted from the front; axes of one rank are left out.
 
     A name or a group after the axis itself corrects it: ``types = dict(get_local_type(x)); types[group] = I``.

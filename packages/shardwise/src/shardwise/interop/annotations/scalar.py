@@ -86,7 +86,7 @@ class Scalar:
     def __repr__(self) -> str:
         return f"Scalar({self._value!r}, {type_of(self)!r})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self._value, type_of(self)))
 
     @classmethod

@@ -116,7 +116,7 @@ class Tag:
             return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
         return self.origin  # type: ignore[no-any-return]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         # Plain containers only, so that checkpoints load with weights_only=True and without shardwise.
         return (OrderedDict, (list(_to_plain(self.current()).items()),))
 
@@ -169,7 +169,7 @@ def _is_more(ground: Ground, before: Ground) -> bool:
     return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 3)
 
 
-def tag_of(x: Any) -> Tag | None:
+def tag_of(x: object) -> Tag | None:
     """The tag of ``x``, or None if it carries none. Works on any object."""
     tag = getattr(x, ATTRIBUTE, None)
     if tag is None or tag.__class__ is Tag or isinstance(tag, Tag):
@@ -179,7 +179,7 @@ def tag_of(x: Any) -> Tag | None:
     return tag
 
 
-def type_of(x: Any) -> TensorType:
+def type_of(x: object) -> TensorType:
     """The type that ``x`` carries; ``UNTYPED`` if none."""
     tag = tag_of(x)
     return UNTYPED if tag is None else tag.type_for(x)
@@ -330,7 +330,7 @@ def local_type(type: TensorType) -> TensorType:
     return type if type.spec is None else TensorType.of(dict(zip(type.axes, type.placements, strict=True)))
 
 
-def typed_shape(x: Any, type: TensorType | None = None) -> TypedShape:
+def typed_shape(x: object, type: TensorType | None = None) -> TypedShape:
     """The full type of ``x`` as printed: dtype, local shape, and ``type`` or else the type that it carries."""
     with no_torch_function():
         return TypedShape(

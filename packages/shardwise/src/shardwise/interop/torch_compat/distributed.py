@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from torch.distributed import ProcessGroup
 
 from .registry import constant, patch_point, private
 
@@ -96,7 +97,7 @@ def fake_work() -> Any:
     "torch.distributed.distributed_c10d._world",
     lost="the comparison of ranks",
 )
-def groups_in_order() -> list[Any]:
+def groups_in_order() -> list[ProcessGroup]:
     """The process groups that this process is a member of, in the order in which they were made."""
     c10d: Any = torch.distributed.distributed_c10d
     return list(c10d._world.pg_names)
@@ -181,7 +182,7 @@ def forget_groups() -> None:
     "torch._C._distributed_c10d._resolve_process_group",
     lost="functional collectives",
 )
-def group_named(name: str) -> Any:
+def group_named(name: str) -> ProcessGroup:
     """The process group that the functional collectives know as ``name``."""
     return torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
 

@@ -121,10 +121,10 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def allreduce_coalesced(self, tensors: list[Tensor], opts: object = None) -> PendingWork:
         return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: list[Tensor], opts: Any) -> PendingWork:
+    def reduce(self, tensors: list[Tensor], opts: dist.ReduceOptions) -> PendingWork:
         return self._in_place("reduce", tensors, op=_op(opts), root=opts.rootRank)
 
-    def broadcast(self, tensors: list[Tensor], opts: Any) -> PendingWork:
+    def broadcast(self, tensors: list[Tensor], opts: dist.BroadcastOptions) -> PendingWork:
         return self._in_place("broadcast", tensors, root=opts.rootRank)
 
     def barrier(self, opts: object = None) -> PendingWork:
@@ -155,10 +155,10 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> PendingWork:
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: dist.GatherOptions) -> PendingWork:
         return self._join("gather", inputs, [x for gathered in outputs for x in gathered], root=opts.rootRank)
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> PendingWork:
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: dist.ScatterOptions) -> PendingWork:
         with no_modes():
             given = [memory(x) for scattered in inputs for x in scattered]
             filled = [memory(x) for x in outputs]
