@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import shardwise as spmd
 from shardwise import I, P, PartitionSpec, R, S, SpmdTypeError, V, rules
@@ -202,7 +203,12 @@ class TestGlobalCalls:
 
     @pytest.mark.parametrize(("x_dim", "w_dim", "result"), [(1, 0, "I"), (0, None, "SW305"), (1, None, "SW305")])
     def test_a_rule_sees_the_shards(self, tp_mesh, x_dim, w_dim, result):
-        kernel = declared(lambda *, x, w: TestOneRuleServesBothModes.rule(x, w))
+        def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            out = x @ w
+            dist.all_reduce(out)
+            return out
+
+        kernel = declared(lambda *, x, w: TestOneRuleServesBothModes.rule(x, w), forward)
         x, w = (make("R") if dim is None else spmd.assert_type(make("V"), {"tp": S(dim)}) for dim in (x_dim, w_dim))
         with typecheck(local=False):
             if result == "I":

@@ -106,6 +106,25 @@ _TABLE = (
     Code("SW303", "unregistered-hook", "a module backward hook without a typing declaration"),
     Code("SW304", "bad-rule", "a hand-declared rule is malformed or leaves an argument or output out"),
     Code("SW305", "rule-refused", "a hand-declared rule does not admit these operand types"),
+    Code(
+        "SW306", "forward-not-as-declared", "the forward of an autograd function does something else than its rule says"
+    ),
+    Code(
+        "SW307",
+        "backward-not-partner",
+        "the backward of an autograd function is the partner of no forward like its own",
+    ),
+    Code(
+        "SW308",
+        "function-misfit",
+        "an autograd function is the partner of its backward for operands of other types only",
+    ),
+    Code(
+        "SW309",
+        "backward-scaled",
+        "the backward of an autograd function is off by the size of its group",
+        Severity.WARNING,
+    ),
     Code("SW401", "shardings-disagree", "operands are sharded on different dims over one mesh axis"),
     Code("SW402", "whole-meets-shard", "an operand has the whole of a dim that the others have sharded"),
     Code("SW403", "mean-over-shard", "a mean over a sharded dim sees only this rank's elements"),

@@ -2,7 +2,8 @@
 
 In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
 writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
-Anything else is opaque: an error in strict mode, an untyped result in permissive mode.
+Anything else is opaque: an error in strict mode; in permissive mode a function that communicates is run on simulated
+ranks (``probed_functions``), and what is not known then has an untyped result.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from ..state.tensor_classes import is_dtensor_call
 from ..typing_rules.protocol import TypingRuleCall
 from . import dtensor_bridge
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
+from .declared_forward import compare_forward, watched
 from .function_backward import remember, types_of
+from .probed_functions import communicates, probed
 
 Run = Callable[[], Any]
 
@@ -87,6 +90,8 @@ def _checked_forward(
             return _as_local(session, cls, args, kwargs, run)
         if session.strict:
             raise _unregistered(cls)
+        if not kwargs and communicates(cls, args):
+            return probed(session, cls, args, run)
     except SpmdTypeError as error:
         if error.attached is not None:
             raise  # an operator inside was refused and has said so
@@ -129,9 +134,12 @@ def _by_rule(
         )
     call = TypingRuleCall(cls, args, local=session.local, strict=session.strict)
     call.before()
-    with paused(session):
+    before = [type_of(value) for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    with paused(session), watched(session, cls, args, before) as seen:
         results = run()
     call.after(results)
+    if seen is not None:
+        compare_forward(session, cls, args, before, results, call.run.steps, seen)
     for leaf in tree_leaves(results):
         declared(leaf, f"result of {cls.__qualname__}")
     session.checked += 1

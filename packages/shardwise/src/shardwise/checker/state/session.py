@@ -23,6 +23,7 @@ class CheckSession(Session):
     ``passes``      the backward passes that are running, innermost last; see ``gradients``.
     ``observe``     wrappers and torch's own marks give types to what nobody has typed.
     ``averaged``    the axes over which some wrapper averages gradients.
+    ``probed``      what was found of autograd functions that nobody has declared, by class and arguments.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -42,6 +43,7 @@ class CheckSession(Session):
         self.passes: list[Any] = []
         self.observe = observe
         self.averaged: frozenset[MeshAxis] = frozenset()
+        self.probed: dict[Any, Any] = {}
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

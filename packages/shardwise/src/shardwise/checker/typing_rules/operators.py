@@ -16,7 +16,7 @@ from shardwise.diagnostics.errors import RedistributeError, SpmdArgumentError, S
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.annotations.annotating import asserted_type, refine
-from shardwise.interop.running.typing_rule_run import see
+from shardwise.interop.running.typing_rule_run import current_run, see
 from shardwise.interop.tensors.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis
@@ -24,6 +24,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.transition_types import TransitionCall, resolved, spec_after, type_after
 from shardwise.op_rules.transitions import (
+    REDUCTIONS,
     TRANSITIONS,
     Transition,
     find_transition,
@@ -182,6 +183,9 @@ def _transition(
         )
     type, parts = _resolved(x, name, resolved)
     step = RuleTransition(op, resolved, parts, src, dst, x.ndim, op, name)
+    run = current_run()
+    if run is not None:
+        run.steps.append((op, resolved, dst))
     if row.ndim_change < 0 and type.spec is not None and type.spec[0] is not None:
         raise SpmdTypeError(f"{owner()}: {step} unbinds dim 0, which is sharded: {type.spec!r}", code="SW305")
     if resolved.size() > 1:
@@ -242,6 +246,8 @@ def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
             continue
         if place is wanted or is_unknown(type, part) or _reads_as(x, type, place, wanted, part):
             continue
+        if step.op in REDUCTIONS and _is_addends(x, place, wanted, part):
+            continue
         raise SpmdTypeError(
             f"{owner()}: {step} expected input type {wanted!r} over {part!r}, got {place!r}",
             code="SW305",
@@ -260,6 +266,13 @@ def _reads_as(x: object, type: TensorType, place: Placement, wanted: Any, part: 
         return True
     # An einsum over a sharded label is P where shards are followed and V where they are not: one rule serves both.
     return wanted is P and place is V and part in getattr(x, "summable", ())
+
+
+def _is_addends(x: object, place: Any, wanted: Any, part: MeshAxis) -> bool:
+    """What a reduction takes is read as addends: where global types see a pending sum, local ones may see V."""
+    if wanted is V:
+        return place is P
+    return wanted is P and place is V and isinstance(x, torch.Tensor) and not is_global(part)
 
 
 def _source_help(step: RuleTransition, place: object) -> tuple[str, ...]:

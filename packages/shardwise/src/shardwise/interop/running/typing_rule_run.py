@@ -17,14 +17,16 @@ class TypingRuleRun:
     ``local``   shard dims are ignored, as in local mode.
     ``strict``  an operand that says nothing about an axis in play is an error.
     ``owner``   what to call the rule in messages.
+    ``steps``   the collectives and coercions that the rule says the function is made of: name, axis, dst.
     """
 
-    __slots__ = ("_names", "_unseen", "local", "owner", "strict")
+    __slots__ = ("_names", "_unseen", "local", "owner", "steps", "strict")
 
     def __init__(self, owner: str, arguments: Iterable[tuple[str, object]], *, local: bool, strict: bool) -> None:
         self.owner = owner
         self.local = local
         self.strict = strict
+        self.steps: list[tuple[str, object, object]] = []
         # The tensors are kept alive by the call's arguments, so their ids are theirs alone.
         self._names: dict[int, str] = {}
         for name, tensor in arguments:

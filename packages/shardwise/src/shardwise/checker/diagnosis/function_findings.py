@@ -1,0 +1,155 @@
+"""What is said of autograd functions around collectives: SW306 to SW309, at the lines of forward and backward."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source import Site
+from shardwise.diagnostics.source_location import Operand, SourceLocation
+from shardwise.interop.calls.located_call import axis_text, group_text, placement_text
+from shardwise.oracle.function_transition import FunctionTransition
+from shardwise.oracle.public_transitions import PublicTransition
+from shardwise.oracle.simulated_ranks.identity import code_of
+from shardwise.oracle.simulated_ranks.replay import IssuedCollective
+from shardwise.types.placement import PerMeshAxisLocalSpmdType
+
+_SHOWN = 3
+
+
+def _name(cls: type) -> str:
+    return cls.__qualname__.rpartition("<locals>.")[2]
+
+
+def return_line(cls: type, method: str) -> SourceLocation | None:
+    """The last ``return`` of a method of an autograd function; its definition if it has none."""
+    code = code_of(cls, method)
+    if code is None:
+        return None
+    returns = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("RETURN")]
+    places = [Site(code, offset).location() for offset in returns]
+    return max(places, key=lambda place: place.line, default=SourceLocation(code.co_filename, code.co_firstlineno))
+
+
+def forward_line(cls: type, issued: Sequence[IssuedCollective]) -> SourceLocation | None:
+    """The line of forward that is at fault: its first collective, or what it returns if it issues none."""
+    sites = [one.site for one in issued if one.site is not None]
+    return sites[0].location() if sites else return_line(cls, "forward")
+
+
+def backward_line(cls: type, issued: Sequence[IssuedCollective] = ()) -> SourceLocation | None:
+    """The line of backward that is at fault: its last collective, or what it returns if it issues none."""
+    sites = [one.site for one in issued if one.site is not None]
+    return sites[-1].location() if sites else return_line(cls, "backward")
+
+
+def not_partner(cls: type, found: FunctionTransition) -> Diagnosis:
+    """SW307."""
+    axis: Any = found.axis
+    where, name = axis_text(axis), _name(cls)
+    like = _distinct(found.like)
+    what = f" over {where}"
+    if like:
+        what = f", which gives {like[0].words('its operand')} over {where}"
+    done = f"backward returns {found.backward_like[0].words('the gradient')}" if found.backward_like else ""
+    facts = [f"on {axis.size()} ranks with random values, {done}"] if done else []
+    if found.scaled:
+        facts = [f"backward gives {_times(found)} the gradient of forward"]
+    elif not facts:
+        facts = ["on simulated ranks, what backward returns is not the derivative of forward, however results are used"]
+    help_lines = [
+        f"backward that returns {one.backward.words('the gradient')}: the function is then {one.call('x', axis)}"
+        for one in like[:_SHOWN]
+    ]
+    return Diagnosis(
+        "SW307", f"the backward of {name} is not the partner of its forward{what}", tuple(facts), tuple(help_lines)
+    )
+
+
+def never_waited(cls: type, issued: IssuedCollective) -> Diagnosis:
+    """SW307 of an asynchronous collective."""
+    return Diagnosis(
+        "SW307",
+        f"{_name(cls)} never waits for this {issued.name}: what it returns may be without the other ranks' part",
+        ("the handle is dropped, and the tensor is used while the collective still runs",),
+        ("handle = ... and handle.wait() before the tensor is used or returned",),
+    )
+
+
+def misfit(
+    cls: type, name: str, found: PublicTransition | None, axis: Any, wanted: Sequence[str], got: str
+) -> Diagnosis:
+    """SW308: operand ``name`` is ``got`` along ``axis``."""
+    words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in wanted)
+    own = PerMeshAxisLocalSpmdType(got)
+    if got in "RI" and set(wanted) <= set("VP"):
+        fact = f"its collective would combine {axis.size()} equal values"
+    elif got == "R" and wanted == ["I"]:
+        fact = f"its backward sums a gradient that is summed again before {name}: {axis.size()} times too much"
+    elif got == "P":
+        fact = f"each rank would hand in its own addend of {name}, and the sum is never made"
+    else:
+        fact = "the gradient that its backward returns is not that of such an operand"
+    help_lines = (f"the function is {found.call(name, axis)}",) if found is not None else ()
+    return Diagnosis(
+        "SW308",
+        f"{_name(cls)} takes {name} as {words} over {axis_text(axis)}, got {placement_text(own)}",
+        (fact,),
+        help_lines,
+    )
+
+
+def _times(found: FunctionTransition) -> str:
+    size = found.axis.size() if found.axis is not None else 1
+    return f"{size} times" if min(found.scaled) > 1 else f"1/{size} of"
+
+
+def scaled(cls: type, found: FunctionTransition) -> Diagnosis:
+    """SW309."""
+    size, factor = found.axis.size() if found.axis is not None else 1, min(found.scaled)
+    return Diagnosis(
+        "SW309",
+        f"the backward of {_name(cls)} gives {_times(found)} the gradient of its forward over {axis_text(found.axis)}",
+        (f"that is right only if something else {'divides' if factor > 1 else 'multiplies'} gradients by {size}",),
+        (f"leave out the {'factor' if factor > 1 else 'division by the size of the group'} in backward",),
+    )
+
+
+def not_issued(cls: type, op: str, axis: Any, issued: Sequence[IssuedCollective]) -> Diagnosis:
+    """SW306: the rule says ``op`` over ``axis``, and forward communicates elsewhere or not at all."""
+    others = sorted({f"{one.name} over {axis_text(one.axis)}" for one in issued})
+    done = f"issues {' and '.join(others)}" if others else "issues no collective"
+    return Diagnosis(
+        "SW306",
+        f"the rule of {_name(cls)} says {op} over {axis_text(axis)}, but its forward {done}",
+        ("the rule types the result, and the ranks do not hold what it says",),
+        (f"group={group_text(axis)} in the collective of forward, or another axis in the rule",),
+    )
+
+
+def not_as_ruled(cls: type, position: int, axis: Any, letter: str) -> Diagnosis:
+    """SW306: forward does not make a result as the rule says it is."""
+    own = PerMeshAxisLocalSpmdType(letter)
+    instead = "gives every rank another value" if letter in "RI" else "does not make that of such operands"
+    return Diagnosis(
+        "SW306",
+        f"the rule of {_name(cls)} says that output {position} is {placement_text(own)} over {axis_text(axis)}, but "
+        f"its forward {instead}",
+        ("forward was run on simulated ranks, with operands as the rule takes them",),
+    )
+
+
+def shown_function(cls: type, types: str, location: SourceLocation | None) -> Operand:
+    """The call of apply, as the operand of a finding about a line of the function."""
+    return Operand(f"{_name(cls)}.apply", types, location)
+
+
+def _distinct(like: Sequence[PublicTransition]) -> list[PublicTransition]:
+    """One row for each backward, without those that need expert mode or read V as P."""
+    kept: dict[str, PublicTransition] = {}
+    for one in like:
+        if one.row.expert is None:
+            kept.setdefault(one.backward.words(""), one)
+    return list(kept.values())
