@@ -37,6 +37,7 @@ class PublicTransition:
     @property
     def backward(self) -> PublicTransition:
         """The row that takes its gradient, along the same dims."""
+        assert self.row.backward is not None, "of pending sums and pieces every row has a backward"
         row = TRANSITIONS[self.row.backward]
         dims = {"S": [place for place in (self.dst, self.src) if isinstance(place, S)]}
 
@@ -116,6 +117,8 @@ def rows(ndim: int) -> Iterator[PublicTransition]:
     for row in TRANSITIONS.values():
         if row.op == "reinterpret" or (row.is_noop and row.src == row.dst) or row.reads != row.src:
             continue
+        if not {row.src, row.dst} <= {*_PLACES, "S"}:
+            continue  # a pending maximum has no gradient
         sources = [S(dim) for dim in range(ndim)] if row.src == "S" else [_PLACES[row.src]]
         targets = [S(dim) for dim in range(ndim)] if row.dst == "S" else [_PLACES[row.dst]]
         every += [
