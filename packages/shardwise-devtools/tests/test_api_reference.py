@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
+import doctest
+import importlib
+from collections.abc import Iterator
 
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import shardwise
+from shardwise.worlds.fake import fake_world
 from shardwise_devtools.api_reference import described, fields, pages, public_names, signature
 
 NAMES = {one.path: one for one in public_names()}
+WITH_RANKS = ("shardwise.verify", "shardwise.rulecheck.rulecheck")
+"""Their examples make ranks, so they run outside of a mesh."""
 
 
 @pytest.mark.parametrize("path", NAMES)
@@ -15,6 +27,33 @@ def test_every_public_name_is_described_on_one_page(path):
     assert one.doc, f"{one.home}.{one.name} has no docstring"
     holders = [page for page, text in pages().items() if f"\n## {one.name}\n" in text and one.page in page]
     assert holders == [f"reference/{one.page}.md"]
+
+
+@contextlib.contextmanager
+def setting() -> Iterator[DeviceMesh]:
+    """What ``SETTING`` says."""
+    with fake_world(0, 8):
+        mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+        with shardwise.set_current_mesh(mesh), shardwise.typecheck():
+            yield mesh
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(one, marks=pytest.mark.processes if one in WITH_RANKS else ()) for one in NAMES]
+)
+def test_the_example_of_every_public_name_gives_what_it_shows(path):
+    example = fields(NAMES[path].doc).get("Example")
+    assert example, f"{NAMES[path].home}.{NAMES[path].name} has no Example: in its docstring"
+    module = importlib.import_module(path.rpartition(".")[0])
+    with contextlib.nullcontext() if path in WITH_RANKS else setting() as mesh:
+        known = {one.name: one.value for one in reversed(NAMES.values())}
+        own = {name: getattr(module, name) for name in module.__all__}
+        names = {**known, **own, "torch": torch, "nn": nn, "rules": shardwise.rules, "mesh": mesh}
+        test = doctest.DocTestParser().get_doctest(example, names, path, None, None)
+        told: list[str] = []
+        failed, tried = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
+    assert tried, example
+    assert not failed, "".join(told)
 
 
 def test_a_long_signature_keeps_the_mark_after_which_arguments_are_named():

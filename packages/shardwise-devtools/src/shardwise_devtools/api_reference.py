@@ -4,8 +4,8 @@ Docstrings are read by their fields, whose names are what the style guide asks f
 
     Shapes:  x [.., n, ..] on dim dst.dim ...      a field begins a line and goes on while lines are indented deeper
     Errors:  SW204 if ...                          codes become links to their pages
-    Example:                                       the indented lines are code, which a test runs
-        y = all_reduce(x, "tp", dst=R)
+    Example:                                       the indented lines are a doctest, which a test runs in SETTING
+        >>> y = all_reduce(x, "tp", dst=R)
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ PAGES = {
     "verifying": ("Verifying", ("verifier",)),
 }  # fmt: skip
 """Page name to its title and the packages whose names it has; the longest match of a name's home decides."""
+
+SETTING = """Examples run as tests: on rank 0 of a mesh `dp=2, tp=4` that is current, inside `typecheck()`, with the
+names of their module and of shardwise imported. Those of `verify` and `rulecheck` bring their own mesh."""
 
 FIELD = re.compile(r"^(Shapes|Types|Errors|Source|Example|Law):\s*")
 
@@ -115,7 +118,7 @@ def pages() -> dict[str, str]:
     texts = {}
     for page, (title, _) in PAGES.items():
         entries = [entry for one in names if one.page == page for entry in _entry(one)]
-        texts[f"reference/{page}.md"] = "\n".join([f"# {title}", "", *entries]) + "\n"
+        texts[f"reference/{page}.md"] = "\n".join([f"# {title}", "", SETTING, "", *entries]) + "\n"
     return texts
 
 

@@ -34,6 +34,19 @@ def rulecheck(
     Returns a report, or None for explicit placements.
     Errors: RuleCheckError if the numbers refute the rule or nothing was checked, ``SpmdTypeError`` if the rule rejects
     explicit placements, TypeError for a wrong call.
+
+    Example:
+        >>> class Twice(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     def backward(ctx, gradient):
+        ...         return 2 * gradient
+        ...     @staticmethod
+        ...     def spmd_typecheck(*, x):
+        ...         return rules.convert(x, "tp", src=P, dst=P)
+        >>> rulecheck(Twice, (torch.ones(4, requires_grad=True),), {"x": {"tp": P}}, mesh={"tp": 2})
     """
     make_rule = functools.partial(TypingRuleCall, local=False, strict=True)
     return check_rule(

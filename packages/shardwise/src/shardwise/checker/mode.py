@@ -26,7 +26,13 @@ _NO_KWARGS: dict[str, Any] = {}
 
 
 class CheckMode(TorchFunctionMode):
-    """Checks the calls of one thread for ``session``."""
+    """Checks the calls of one thread for ``session``.
+
+    Example:
+        >>> with no_typecheck(), checking() as session:
+        ...     print(isinstance(session.mode, CheckMode))
+        True
+    """
 
     def __init__(self, session: CheckSession) -> None:
         super().__init__()

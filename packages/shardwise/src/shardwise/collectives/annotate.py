@@ -53,6 +53,12 @@ def assert_type(
     Types:   absent -> any; R, I, V, P -> itself; V -> P (the sum is meant); R -> I on a tensor without gradient.
     Errors:  SW130 for a local type that contradicts, SW131 for a sharding that does, SW132 for a claim that cannot be
              meant for this tensor, SW901, SW902 and SW904 for axes; a TypeError for what is no type or no tensor.
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"dp": S(0), "tp": R})
+        >>> print(typeof(x))
+        f32[4@dp, 8] {tp: R}
+        >>> print(typeof(assert_type(torch.ones(4, 8), R)))
+        f32[4, 8] {dp: R, tp: R}
     """
     if session.erased or torch.compiler.is_compiling():
         return tensor
@@ -61,7 +67,11 @@ def assert_type(
 
 
 def assert_local_type(x: T, type: TypeClaim) -> T:
-    """Deprecated: ``assert_type``."""
+    """Deprecated: ``assert_type``.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": R})
+    """
     if _is_off():
         return x
     warnings.warn("assert_local_type is now called assert_type", DeprecationWarning, stacklevel=2)
@@ -73,6 +83,11 @@ def assert_type_like(x: object, source: object, overrides: PerMeshAxisSpmdTypesA
     """Give ``x`` the type of ``source`` with its partition spec, some axes replaced by ``overrides``.
 
     Errors: as ``assert_type``; SW131 if an override takes away an axis that the spec shards.
+    Example:
+        >>> x, y = assert_type(torch.ones(4, 8), {"tp": S(1)}), torch.ones(4, 8)
+        >>> assert_type_like(y, x, {"dp": R})
+        >>> print(typeof(y))
+        f32[4, 8@tp] {dp: R}
     """
     if not _is_off():
         _assert_like(x, source, overrides, "assert_type_like", with_spec=True)
@@ -80,7 +95,14 @@ def assert_type_like(x: object, source: object, overrides: PerMeshAxisSpmdTypesA
 
 @boundary
 def assert_local_type_like(x: object, source: object, overrides: PerMeshAxisSpmdTypesArg | None = None) -> None:
-    """Give ``x`` the local type of ``source``, some axes replaced by ``overrides``. Errors: as ``assert_type``."""
+    """Give ``x`` the local type of ``source``, some axes replaced by ``overrides``. Errors: as ``assert_type``.
+
+    Example:
+        >>> x, y = assert_type(torch.ones(4), {"tp": R, "dp": V}), torch.ones(3)
+        >>> assert_local_type_like(y, x, {"tp": P})
+        >>> print(typeof(y))
+        f32[3] {dp: V, tp: P}
+    """
     if not _is_off():
         _assert_like(x, source, overrides, "assert_local_type_like", with_spec=False)
 
@@ -113,6 +135,10 @@ def merge_types(*types: TypeClaim) -> SpmdType:
 
     Errors: SW131 for claims that contradict each other, SW132 (a TypeError) for a second bare type, SW904 for a bare
     type without a current mesh.
+
+    Example:
+        >>> merge_types({"dp": R}, PartitionSpec("tp", None))
+        SpmdType(local_type={'dp': R}, partition_spec=PartitionSpec('tp', None))
     """
     return merge(types)
 
@@ -125,6 +151,11 @@ def mutate_type(x: T, axis: DeviceMeshAxis | None = None, *, src: TypeOrTypes, d
     the axes; two dicts name the same ones. S(i) counts as V and a spec entry that is no longer true goes.
     Errors: SW130 if the current type is not ``src``, SW103 for an axis that ``x`` has no type on, SW132 for forms that
     do not fit together.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": V})
+        >>> print(typeof(mutate_type(x, "tp", src=V, dst=P)))
+        f32[4] {dp: R, tp: P}
     """
     if not _is_off():
         mutate(x, axis, src, dst)
@@ -137,6 +168,11 @@ def reinterpret_no_grad(x: T, axis: DeviceMeshAxis, *, dst: PerMeshAxisLocalSpmd
 
     Errors: a ValueError if ``x`` requires grad or ``dst`` is neither R nor I; SW130 if ``x`` is V or P; SW103 if it has
     no type on ``axis``.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": R})
+        >>> print(typeof(reinterpret_no_grad(x, "tp", dst=I)))
+        f32[4] {dp: R, tp: I}
     """
     if not _is_off():
         reread(x, axis, dst)

@@ -44,6 +44,12 @@ def convert(
     Types:   see op_rules/transitions.py; the same placement returns ``x`` itself.
     Errors:  SW202; SW203 without expert_mode; SW204, SW206 for sizes; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "convert".
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": R})
+        >>> print(typeof(convert(x, "tp", src=R, dst=S(0))))
+        f32[1, 8] {dp: R, tp: V}
+        >>> print(typeof(convert(x, "tp", src=R, dst=P)))
+        f32[4, 8] {dp: R, tp: P}
     """
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("convert", x, axis, src, dst, common, expert_mode=expert_mode)
@@ -73,6 +79,10 @@ def reinterpret(
     Types:   R, I -> V, P and V -> P among others, see op_rules/transitions.py; the same placement returns ``x`` itself.
     Errors:  SW202 (S(i), P and V -> R/I are refused); SW203 without expert_mode; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "reinterpret".
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": V})
+        >>> print(typeof(reinterpret(x, "tp", src=V, dst=P)))
+        f32[4] {dp: R, tp: P}
     """
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("reinterpret", x, axis, src, dst, common, expert_mode=expert_mode)
@@ -90,7 +100,13 @@ def shard(
     dst: PerMeshAxisSpmdType,
     **options: Unpack[ConvertOptions],
 ) -> Tensor:
-    """``convert`` to this rank's piece: dst must be S(i). Options are convert's."""
+    """``convert`` to this rank's piece: dst must be S(i). Options are convert's.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": R})
+        >>> print(typeof(shard(x, "tp", src=R, dst=S(0))))
+        f32[1, 8] {dp: R, tp: V}
+    """
     if not isinstance(dst, Shard):
         raise SpmdValueError(
             f"dst of shard must be S(i), got {dst!r}",
@@ -102,5 +118,11 @@ def shard(
 
 @typed_call("invariant_to_replicate")
 def invariant_to_replicate(x: Tensor, axis: DeviceMeshAxis, **options: Unpack[ConvertOptions]) -> Tensor:
-    """``convert(x, axis, src=I, dst=R)``; Megatron's copy to the tensor-parallel region. Options are convert's."""
+    """``convert(x, axis, src=I, dst=R)``; Megatron's copy to the tensor-parallel region. Options are convert's.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": I})
+        >>> print(typeof(invariant_to_replicate(x, "tp")))
+        f32[4] {dp: R, tp: R}
+    """
     return convert(x, axis, src=I, dst=R, **options)

@@ -48,6 +48,10 @@ def all_reduce(
     Errors:  SW202 for other src or dst; SW208 for inplace with a dtype, or another op; SW118 for a maximum of what
              requires grad; SW209; SW211.
     Source:  op_rules/transitions.py, rows "all_reduce".
+    Example:
+        >>> x = assert_type(torch.ones(2, 8), {"tp": P})
+        >>> print(typeof(all_reduce(x, "tp", src=P, dst=R)))
+        f32[2, 8] {dp: R, tp: R}
     """
     src = _reduced_source("all_reduce", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
@@ -101,6 +105,10 @@ def all_gather(
     Types:   V or S(i) -> R or I. Gradient: reduce_scatter for R, taking one's own piece for I.
     Errors:  SW202; SW205 if gather_dim is not i; SW206 for split sizes; SW208; SW209; SW211.
     Source:  op_rules/transitions.py, rows "all_gather".
+    Example:
+        >>> x = assert_type(torch.ones(2, 8), {"tp": S(0)})
+        >>> print(typeof(all_gather(x, "tp", src=S(0), dst=R)))
+        f32[8, 8] {dp: R, tp: R}
     """
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("all_gather", x, axis, src, dst, common, dim=gather_dim)
@@ -133,6 +141,10 @@ def reduce_scatter(
     Types:   P -> V or S(i) (V is read as P). Gradient: all_gather -> R. P("max") and P("min") by that op.
     Errors:  SW202; SW204 if dim i cannot be cut evenly; SW205; SW206; SW208; SW211.
     Source:  op_rules/transitions.py, rows "reduce_scatter".
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": P})
+        >>> print(typeof(reduce_scatter(x, "tp", src=P, dst=S(0))))
+        f32[1, 8] {dp: R, tp: V}
     """
     src = _reduced_source("reduce_scatter", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
@@ -167,6 +179,10 @@ def all_to_all(
     Types:   V or S(i) -> V or S(j). Gradient: the same exchange backwards.
     Errors:  SW202; SW204 if a dim cannot be cut evenly; SW205; SW206; SW208; SW211.
     Source:  op_rules/transitions.py, rows "all_to_all".
+    Example:
+        >>> x = assert_type(torch.ones(2, 8), {"tp": S(0)})
+        >>> print(typeof(all_to_all(x, "tp", src=S(0), dst=S(1))))
+        f32[8, 2] {dp: R, tp: V}
     """
     uneven = output_split_sizes is not None or input_split_sizes is not None
     if uneven and src is V and dst is V:
@@ -204,7 +220,13 @@ def unshard(
     dst: PerMeshAxisSpmdType,
     **options: Unpack[GatherOptions],
 ) -> Tensor:
-    """``all_gather`` of a tensor whose pieces belong together: src must be S(i). Options are all_gather's."""
+    """``all_gather`` of a tensor whose pieces belong together: src must be S(i). Options are all_gather's.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": S(0)})
+        >>> print(typeof(unshard(x, "tp", src=S(0), dst=R)))
+        f32[16, 8] {dp: R, tp: R}
+    """
     if not isinstance(src, Shard):
         raise SpmdValueError(
             f"src of unshard must be S(i), got {src!r}",

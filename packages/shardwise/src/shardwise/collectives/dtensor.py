@@ -23,7 +23,12 @@ class UnsupportedMoveError(SpmdTypeError, NotImplementedError):
 
 @boundary
 def spmd_type_to_dtensor_placement(placement: PerMeshAxisSpmdType) -> Placement:
-    """The DTensor placement for R, I, S(i) or P. Errors: SW905 for V, of which DTensor has no notion."""
+    """The DTensor placement for R, I, S(i) or P. Errors: SW905 for V, of which DTensor has no notion.
+
+    Example:
+        >>> spmd_type_to_dtensor_placement(S(0)), spmd_type_to_dtensor_placement(P)
+        (Shard(dim=0), Partial(sum))
+    """
     if isinstance(placement, Shard):
         return DTensorShard(placement.dim)
     if placement is R or placement is I:
@@ -38,7 +43,13 @@ def spmd_type_to_dtensor_placement(placement: PerMeshAxisSpmdType) -> Placement:
 def dtensor_placement_to_spmd_type(
     placement: Placement, grad_placement: Placement | None = None
 ) -> PerMeshAxisSpmdType:
-    """S(i), P, and for Replicate R if the gradient is partial, else I. Errors: SW905 for other placements."""
+    """S(i), P, and for Replicate R if the gradient is partial, else I. Errors: SW905 for other placements.
+
+    Example:
+        >>> from torch.distributed.tensor import Replicate, Shard
+        >>> dtensor_placement_to_spmd_type(Shard(0)), dtensor_placement_to_spmd_type(Replicate())
+        (S(0), I)
+    """
     if type(placement) is DTensorShard:
         return Shard(placement.dim)
     if isinstance(placement, Partial) and placement.reduce_op == "sum":
@@ -58,6 +69,14 @@ def spmd_redistribute(x: DTensor, src: TensorSharding, dst: TensorSharding) -> D
     Differentiable: the gradient takes the reversed moves.
     Errors: SW201 if ``x`` is not sharded as ``src`` says; SW902 for unknown mesh dims; NotImplementedError if a dim
     changes that several mesh dims shard; those of ``redistribute``.
+
+    Example:
+        >>> from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        >>> with no_typecheck():
+        ...     x = distribute_tensor(torch.ones(8, 8), mesh["tp"], [Shard(0)])
+        ...     y = spmd_redistribute(x, TensorSharding("tp", None), TensorSharding(None, "tp"))
+        >>> y.placements
+        (Shard(dim=1),)
     """
     if not isinstance(x, DTensor):
         raise SpmdArgumentError(

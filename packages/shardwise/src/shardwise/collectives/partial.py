@@ -50,6 +50,12 @@ def linear(
     """``torch.nn.functional.linear`` whose result is partial over the named axes.
 
     Also ``linear(x, weight, axis, src, dst)``; a tensor in third place is the bias.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": V})
+        >>> w = assert_type(torch.ones(2, 8), {"tp": V})
+        >>> print(typeof(linear(x, w, out_partial_axes="tp")))
+        f32[4, 2] {dp: R, tp: P}
     """
     if bias_or_axis and (bias_or_axis[0] is None or isinstance(bias_or_axis[0], Tensor)):
         bias, bias_or_axis = bias_or_axis[0], bias_or_axis[1:]
@@ -66,7 +72,14 @@ def matmul(
     dst: Results | None = None,
     out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
-    """``torch.matmul`` whose result is partial over the named axes."""
+    """``torch.matmul`` whose result is partial over the named axes.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": V})
+        >>> w = assert_type(torch.ones(8, 2), {"tp": V})
+        >>> print(typeof(matmul(x, w, out_partial_axes="tp")))
+        f32[4, 2] {dp: R, tp: P}
+    """
     axis, src, dst = _positional("matmul", where, axis, src, dst)
     return _matmul(x, other, _claims("matmul", axis, src, dst, out_partial_axes))
 
@@ -79,7 +92,14 @@ def einsum(
     dst: Results | None = None,
     out_partial_axes: DeviceMeshAxes | None = None,
 ) -> Tensor:
-    """``torch.einsum`` whose result is partial over the named axes."""
+    """``torch.einsum`` whose result is partial over the named axes.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": V})
+        >>> w = assert_type(torch.ones(8, 2), {"tp": V})
+        >>> print(typeof(einsum("ij,jk->ik", x, w, out_partial_axes="tp")))
+        f32[4, 2] {dp: R, tp: P}
+    """
     return _einsum(equation, operands, _claims("einsum", axis, src, dst, out_partial_axes))
 
 
@@ -98,6 +118,11 @@ def sum(
 
     Also ``sum(x, axis, src=S(i), dst=P)``, which sums over tensor dim i unless ``dim`` says otherwise; an int, or a
     tuple of ints, in second place is ``dim``.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": V})
+        >>> print(typeof(sum(x, 0, out_partial_axes="tp")))
+        f32[8] {dp: R, tp: P}
     """
     if dim_or_axis and _is_dim(dim_or_axis[0]):
         dim, dim_or_axis = dim_or_axis[0], dim_or_axis[1:]
@@ -130,6 +155,10 @@ def mean(
     Types:   V or S(i) -> P along the axes named. Gradient: R -> V or S(i), every element gets 1 / count.
     Errors:  SW110 and SW114 for a count that is V or P; SW417 for uneven shards without a count; SW403 in global mode
              for a sharded dim whose axis is not named; SW135; SW212; SW905.
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": V})
+        >>> print(typeof(mean(x, 0, count=16, out_partial_axes="tp")))
+        f32[8] {dp: R, tp: P}
     """
     if dim_or_axis and _is_dim(dim_or_axis[0]):
         dim, dim_or_axis = dim_or_axis[0], dim_or_axis[1:]

@@ -25,13 +25,23 @@ T = TypeVar("T")
 
 
 def get_local_type(x: object) -> Mapping[Axis, PerMeshAxisLocalSpmdType]:
-    """R, I, V or P per annotated axis, read-only; empty if ``x`` has no type."""
+    """R, I, V or P per annotated axis, read-only; empty if ``x`` has no type.
+
+    Example:
+        >>> get_local_type(assert_type(torch.ones(4), {"dp": S(0), "tp": R}))
+        {dp: V, tp: R}
+    """
     return type_of(x).local
 
 
 @boundary
 def get_axis_local_type(x: object, axis: DeviceMeshAxis) -> PerMeshAxisLocalSpmdType:
-    """R, I, V or P on ``axis``. Errors: SW103 (a ValueError) if ``x`` has no type there."""
+    """R, I, V or P on ``axis``. Errors: SW103 (a ValueError) if ``x`` has no type there.
+
+    Example:
+        >>> get_axis_local_type(assert_type(torch.ones(4), {"tp": S(0)}), "tp")
+        V
+    """
     place = maybe_get_axis_local_type(x, axis)
     if place is None:
         known = ", ".join(map(repr, type_of(x).local)) or "none"
@@ -43,12 +53,25 @@ def get_axis_local_type(x: object, axis: DeviceMeshAxis) -> PerMeshAxisLocalSpmd
 
 @boundary
 def maybe_get_axis_local_type(x: object, axis: DeviceMeshAxis) -> PerMeshAxisLocalSpmdType | None:
-    """R, I, V or P on ``axis``; None if ``x`` has no type there."""
+    """R, I, V or P on ``axis``; None if ``x`` has no type there.
+
+    Example:
+        >>> with no_typecheck():
+        ...     x = torch.ones(4)
+        >>> maybe_get_axis_local_type(x, "tp")
+    """
     return type_of(x).local.get(normalize_axis(axis))
 
 
 def has_local_type(x: object) -> bool:
-    """True if ``x`` was annotated or computed under the checker, even if no axis is known."""
+    """True if ``x`` was annotated or computed under the checker, even if no axis is known.
+
+    Example:
+        >>> with no_typecheck():
+        ...     made_unchecked = torch.ones(4)
+        >>> has_local_type(made_unchecked), has_local_type(assert_type(torch.ones(4), R))
+        (False, True)
+    """
     return tag_of(x) is not None
 
 
@@ -56,6 +79,10 @@ def get_partition_spec(x: object) -> PartitionSpec | None:
     """Which axes shard which dim; None if nothing is known to be sharded.
 
     Behind a collective that was followed globally, and sharded no dim, it is a spec that says so.
+
+    Example:
+        >>> get_partition_spec(assert_type(torch.ones(4, 8), {"tp": S(1)}))
+        PartitionSpec(None, tp)
     """
     tag = tag_of(x)
     if tag is None:
@@ -69,12 +96,23 @@ def get_partition_spec(x: object) -> PartitionSpec | None:
 
 
 def typeof(x: object) -> TypedShape:
-    """The full type of ``x``; printed it reads ``f32[8, 16@tp] {dp: R}``."""
+    """The full type of ``x``; printed it reads ``f32[8, 16@tp] {dp: R}``.
+
+    Example:
+        >>> print(typeof(assert_type(torch.ones(4, 8), {"dp": S(0), "tp": P})))
+        f32[4@dp, 8] {tp: P}
+    """
     return typed_shape(x)
 
 
 def reveal_type(x: T) -> T:
-    """Print the place and the full type of ``x``, as ``model.py:88: x: f32[8, 16@tp] {dp: R}``. Returns ``x``."""
+    """Print the place and the full type of ``x``, as ``model.py:88: x: f32[8, 16@tp] {dp: R}``. Returns ``x``.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": R})
+        >>> y = reveal_type(x)
+        <...>:1: x: f32[4] {dp: R, tp: R}
+    """
     if session.erased or torch.compiler.is_compiling():
         return x
     frame = user_frame()

@@ -22,6 +22,10 @@ def synchronised_rng(*axes: object) -> contextlib.AbstractContextManager[None]:
 
     Seeding the generators alike is the program's business; nothing is seeded here. Blocks add up when nested.
     Errors: SW902 for an unknown axis.
+    Example:
+        >>> with synchronised_rng("tp", "dp"):
+        ...     print(typeof(torch.randn(4)))
+        f32[4] {dp: R, tp: R}
     """
     return _declared(frozenset(_normalized(axes)))
 

@@ -47,6 +47,10 @@ def redistribute(
     Types:   src -> dst; the same placement, or V for S(i) and back, returns ``x`` itself.
     Errors:  SW202 if no op leads from src to dst; those of the op taken. Options are that op's.
     Source:  op_rules/transitions.py, ROUTES.
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": P})
+        >>> print(typeof(redistribute(x, "tp", src=P, dst=S(1))))
+        f32[4, 2] {dp: R, tp: V}
     """
     from_, to = letter(src), letter(dst)
     op = ROUTES.get((from_, to))

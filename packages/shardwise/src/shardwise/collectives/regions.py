@@ -23,7 +23,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @contextlib.contextmanager
 def local() -> Iterator[None]:
-    """Check local types only inside the block; results come without a partition spec."""
+    """Check local types only inside the block; results come without a partition spec.
+
+    Example:
+        >>> x = assert_type(torch.ones(4, 8), {"tp": S(0)})
+        >>> with local():
+        ...     print(typeof(x * 2))
+        f32[4, 8] {dp: R, tp: V}
+    """
     session = current()
     if session is None:
         yield
@@ -39,6 +46,12 @@ def local_map(*, in_types: object = Infer, out_types: object) -> Callable[[Funct
                    names; ``Infer`` takes the arguments as they come.
     ``out_types``  types of the results, built like the return value; a result that the body typed must agree.
     Errors: SW140, at the call, where arguments or results are not as declared.
+    Example:
+        >>> @local_map(in_types={"x": {"tp": S(0)}}, out_types={"tp": P})
+        ... def column_sums(x):
+        ...     return reinterpret(x.sum(0), "tp", src=V, dst=P)
+        >>> print(typeof(column_sums(assert_type(torch.ones(4, 8), {"tp": S(0)}))))
+        f32[8] {dp: R, tp: P}
     """
 
     def decorate(function: Function) -> Function:
@@ -64,6 +77,12 @@ def no_typecheck(function: Callable[..., object] | None = None, /, **types: obje
     ``@no_typecheck(in_types=..., out_types=...)``, which are checked on the way in and believed on the way out.
 
     A ``typecheck()`` inside switches it on again. Errors: TypeError for any other combination of arguments.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"tp": P})
+        >>> with no_typecheck():
+        ...     print(typeof(torch.relu(x)))
+        f32[4]
     """
     if types:
         if function is not None:
@@ -117,6 +136,12 @@ def register_no_typecheck(function: Function) -> Function:
     before is covered too; a ``typecheck()`` inside does not switch checking on again. Cannot be undone.
 
     Errors: TypeError for what has no Python code, such as a builtin.
+    Example:
+        >>> @register_no_typecheck
+        ... def logged(x):
+        ...     return float(torch.relu(x).sum())
+        >>> logged(assert_type(torch.ones(4), {"tp": P}))
+        4.0
     """
     code = code_of(function)
     if code is None:

@@ -45,6 +45,11 @@ def reinterpret_mesh(
     when annotations are erased, it is ``tensor``.
     Errors: SW133 if the two meshes do not cover the same ranks or a type cannot move over, SW102 for a tensor without
     a type.
+
+    Example:
+        >>> x = assert_type(torch.ones(4), {"dp": R, "tp": R})
+        >>> print(typeof(reinterpret_mesh(x, {MeshAxis.of(8, 1)})))
+        f32[4] {{dp,tp}: R}
     """
     if session.erased or torch.compiler.is_compiling():
         return tensor

@@ -38,6 +38,13 @@ class SpmdTypeError(RuntimeError):
                  the traceback; None if it was never raised.
     ``context``  the offending call with its operands, printed under the message; may be set later.
     ``note``     a remark on how the error is shown, printed before the context; may be set later.
+
+    Example:
+        >>> try:
+        ...     torch.relu(assert_type(torch.ones(4), {"tp": P}))
+        ... except SpmdTypeError as error:
+        ...     print(error.code, error.finding.op)
+        SW112 relu
     """
 
     def __init__(
@@ -88,19 +95,47 @@ class SpmdTypeError(RuntimeError):
 
 
 class SpmdValueError(SpmdTypeError, ValueError):
-    """A call with an argument value that is wrong whatever the operands' types are."""
+    """A call with an argument value that is wrong whatever the operands' types are.
+
+    Example:
+        >>> with no_typecheck():
+        ...     x = torch.ones(4)
+        >>> try:
+        ...     get_axis_local_type(x, "tp")
+        ... except SpmdValueError as error:
+        ...     print(error.code, isinstance(error, ValueError))
+        SW103 True
+    """
 
 
 class SpmdArgumentError(SpmdTypeError, TypeError):
-    """A call with an argument of the wrong Python type."""
+    """A call with an argument of the wrong Python type.
+
+    Example:
+        >>> try:
+        ...     assert_type(torch.ones(4), {"tp": "R"})
+        ... except SpmdArgumentError as error:
+        ...     print(error.code, isinstance(error, TypeError))
+        SW132 True
+    """
 
 
 class RedistributeError(SpmdTypeError):
-    """A collective on a mesh axis that is not the innermost one sharding its dim."""
+    """A collective on a mesh axis that is not the innermost one sharding its dim.
+
+    Example:
+        >>> issubclass(RedistributeError, SpmdTypeError)
+        True
+    """
 
 
 class DTensorPropagationError(SpmdTypeError):
-    """A global placement that cannot be expressed. The name is the reference API's; no DTensor is involved."""
+    """A global placement that cannot be expressed. The name is the reference API's; no DTensor is involved.
+
+    Example:
+        >>> issubclass(DTensorPropagationError, SpmdTypeError)
+        True
+    """
 
 
 def attach(

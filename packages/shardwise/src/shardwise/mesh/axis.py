@@ -26,6 +26,13 @@ class MeshAxis:
 
     ``layout``    which ranks, see ``mesh.layout``.
     ``sort_key``  orders axes outermost (largest stride) first.
+
+    Example:
+        >>> tp = MeshAxis.of(4, 1)
+        >>> tp, tp.size(), tp is normalize_axis("tp")
+        (tp, 4, True)
+        >>> MeshAxis.of(2, 4).isorthogonal(tp)
+        True
     """
 
     __slots__ = ("__weakref__", "layout", "sort_key")
@@ -125,7 +132,12 @@ _axis_of: weakref.WeakKeyDictionary[Any, MeshAxis] = weakref.WeakKeyDictionary()
 
 
 def flatten_axes(axes: tuple[MeshAxis, ...]) -> MeshAxis:
-    """The one axis that several mutually orthogonal ones make together. Errors: ValueError."""
+    """The one axis that several mutually orthogonal ones make together. Errors: ValueError.
+
+    Example:
+        >>> flatten_axes((MeshAxis.of(2, 4), MeshAxis.of(4, 1))) is MeshAxis.of(8, 1)
+        True
+    """
     if not axes:
         raise SpmdValueError("flatten_axes needs at least one axis", code="SW903")
     if not axes[0].isorthogonal(*axes[1:]):

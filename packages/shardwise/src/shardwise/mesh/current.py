@@ -30,19 +30,35 @@ __all__ = [
 
 
 def current_mesh() -> frozenset[MeshAxis] | None:
-    """The axes of the current mesh, those of one rank left out; None without a current mesh."""
+    """The axes of the current mesh, those of one rank left out; None without a current mesh.
+
+    Example:
+        >>> sorted(current_mesh(), key=str)
+        [dp, tp]
+    """
     entry = current_entry()
     return None if entry is None else entry.axes
 
 
 def current_mesh_names() -> dict[str, MeshAxis] | None:
-    """The named axes of the current mesh, those of one rank left out; None without a current mesh."""
+    """The named axes of the current mesh, those of one rank left out; None without a current mesh.
+
+    Example:
+        >>> current_mesh_names()["tp"].size()
+        4
+    """
     entry = current_entry()
     return None if entry is None else dict(entry.names)
 
 
 def current_mesh_all_names() -> dict[str, MeshAxis] | None:
-    """The named axes of the current mesh, those of one rank too; None without a current mesh."""
+    """The named axes of the current mesh, those of one rank too; None without a current mesh.
+
+    Example:
+        >>> with set_current_mesh({"pp": MeshAxis.of(1, 8), "tp": MeshAxis.of(4, 1)}):
+        ...     print(sorted(current_mesh_all_names()))
+        ['pp', 'tp']
+    """
     entry = current_entry()
     return None if entry is None else dict(entry.all_names)
 
@@ -57,6 +73,11 @@ def set_current_mesh(axes: MeshArgument | None = None, *, local_axes: Sequence[D
     ``local_axes`` are the outermost axes that keep local semantics while the checker is in global mode.
     Errors: SW903 for what is no mesh and for bad ``local_axes``, SW901 for overlapping axes, SW904 if ``axes`` is left
     out without a current mesh.
+
+    Example:
+        >>> with set_current_mesh({"cp": MeshAxis.of(2, 4), "ep": MeshAxis.of(4, 1)}):
+        ...     print(typeof(assert_type(torch.ones(4), {"cp": R, "ep": S(0)})))
+        f32[4@ep] {cp: R}
     """
     before = current_entry()
     entry = mesh_of(axes)

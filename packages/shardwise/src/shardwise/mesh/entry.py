@@ -28,6 +28,10 @@ class CurrentMesh:
     ``outer``         the mesh that this one hides.
     ``mapped_axes``   those of ``local_axes`` over which a dim is sharded that ``vmap`` or ``map`` takes apart.
     ``reach``         one object for all meshes with the same axes, local axes and mapped axes: what verdicts depend on.
+
+    Example:
+        >>> mesh_of({"tp": MeshAxis.of(4, 1)}).ordered_axes
+        (tp,)
     """
 
     axes: frozenset[MeshAxis]
@@ -67,7 +71,12 @@ _local = _Local()
 
 
 def current_entry() -> CurrentMesh | None:
-    """The innermost mesh of this thread, or None."""
+    """The innermost mesh of this thread, or None.
+
+    Example:
+        >>> current_entry().ordered_axes
+        (dp, tp)
+    """
     return _local.entry
 
 

@@ -18,7 +18,12 @@ from .orthogonal import check_orthogonal
 
 
 def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
-    """The entry that ``set_current_mesh(axes)`` would make current."""
+    """The entry that ``set_current_mesh(axes)`` would make current.
+
+    Example:
+        >>> mesh_of({"tp": MeshAxis.of(4, 1)}).names["tp"].size()
+        4
+    """
     if axes is None:
         return _again()
     parts = _read(axes)

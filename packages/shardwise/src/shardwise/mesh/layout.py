@@ -28,6 +28,10 @@ class Layout:
     """A set of rank offsets. The arguments may be ints or nested tuples in any order; they are put in normal form.
 
     Errors: SW903 if a size or stride is not positive, or if the atoms overlap.
+    Example:
+        >>> pairs = Layout((2, 4), (8, 1))
+        >>> pairs.numel(), sorted(pairs.ranks())
+        (8, [0, 1, 2, 3, 8, 9, 10, 11])
     """
 
     sizes: tuple[int, ...]

@@ -132,7 +132,13 @@ def _factors(
 
 
 class set_printoptions:
-    """Print axes with all their names and their layout. Works as a statement and as a context manager."""
+    """Print axes with all their names and their layout. Works as a statement and as a context manager.
+
+    Example:
+        >>> with set_printoptions(debug=True):
+        ...     print(MeshAxis.of(4, 1))
+        tp{4:1}
+    """
 
     def __init__(self, *, debug: bool) -> None:
         global _debug

@@ -25,6 +25,9 @@ def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
     """The axis that a name, a process group or an axis stands for.
 
     Errors: SW904 for a name without a current mesh, SW902 for an unknown name, TypeError for no axis at all.
+    Example:
+        >>> normalize_axis("tp") is MeshAxis.of(4, 1)
+        True
     """
     if isinstance(axis, str):
         axis = _named(axis)
@@ -44,7 +47,12 @@ def _named(name: str) -> Axis:
 
 
 def format_axis(axis: object) -> str:
-    """An axis in print: a name in quotes, a process group as its axis. Never fails, since error texts call it."""
+    """An axis in print: a name in quotes, a process group as its axis. Never fails, since error texts call it.
+
+    Example:
+        >>> format_axis("tp"), format_axis(MeshAxis.of(4, 1))
+        ("'tp'", 'tp')
+    """
     if isinstance(axis, (str, int, MeshAxis)):
         return repr(axis)
     try:
@@ -64,7 +72,12 @@ def axis_argument(axis: MeshAxis) -> str:
 
 
 def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
-    """The axes of more than one rank. Errors: SW901 if they overlap, SW903 for what is no set of axes."""
+    """The axes of more than one rank. Errors: SW901 if they overlap, SW903 for what is no set of axes.
+
+    Example:
+        >>> sorted(normalize_mesh([MeshAxis.of(2, 4), MeshAxis.of(1, 1)]), key=str)
+        [dp]
+    """
     if not isinstance(axes, Iterable):
         raise SpmdArgumentError(f"a mesh is a set of axes, got one of type {type(axes).__name__}", code="SW903")
     kept = frozenset(axis for axis in map(normalize_axis, axes) if axis.size() > 1)
@@ -76,6 +89,9 @@ def normalize_local_type(types: PerMeshAxisSpmdTypesArg) -> dict[MeshAxis, PerMe
     """R, I, V or P per axis of more than one rank.
 
     Errors: TypeError for another value, SW130 for one axis under two spellings and types, SW901 for overlapping axes.
+    Example:
+        >>> normalize_local_type({"dp": R, "tp": P})
+        {dp: R, tp: P}
     """
     result: dict[MeshAxis, PerMeshAxisLocalSpmdType] = {}
     for key, placement in types.items():
@@ -101,6 +117,9 @@ def normalize_partition_spec(spec: Sequence[PartitionSpecEntry]) -> PartitionSpe
     """The same spec with names resolved, axes of one rank dropped, and every entry None, an axis, or a tuple.
 
     Errors: ValueError for ``()`` as an entry, SW901 if axes overlap or one is used twice.
+    Example:
+        >>> normalize_partition_spec([("dp", "tp"), None])
+        PartitionSpec((dp, tp), None)
     """
     if isinstance(spec, str | bytes) or not isinstance(spec, Sequence):
         raise SpmdArgumentError(
@@ -134,6 +153,9 @@ def shard_types_to_partition_spec(
     order of the mesh, outermost first.
     Without it these are to be written as the mesh has them, outermost first.
     Errors: SW132 for a dim that is out of range, SW131 if axes share a dim and their order is open.
+    Example:
+        >>> shard_types_to_partition_spec({"dp": S(1), "tp": S(1)}, 2, axis_order=("dp", "tp"))
+        PartitionSpec(None, (dp, tp))
     """
     shards: dict[MeshAxis, int] = {}
     for key, placement in types.items():
@@ -169,13 +191,23 @@ def _in_order(axes: list[MeshAxis], order: list[MeshAxis], dim: int) -> list[Mes
 
 
 def partition_spec_to_shard_types(spec: Sequence[PartitionSpecEntry]) -> dict[MeshAxis, Shard]:
-    """The S(i) per axis that ``spec`` says; the order of axes that share a dim is lost."""
+    """The S(i) per axis that ``spec`` says; the order of axes that share a dim is lost.
+
+    Example:
+        >>> partition_spec_to_shard_types(PartitionSpec(None, ("dp", "tp")))
+        {dp: S(1), tp: S(1)}
+    """
     normal = normalize_partition_spec(spec)
     return {axis: Shard(dim) for dim, entry in enumerate(normal) for axis in entry_axes(entry)}
 
 
 def partition_spec_get_shard(spec: Sequence[PartitionSpecEntry] | None, axis: DeviceMeshAxis) -> Shard | None:
-    """The S(i) that ``spec`` says for ``axis``, both as a user writes them; None if it says nothing."""
+    """The S(i) that ``spec`` says for ``axis``, both as a user writes them; None if it says nothing.
+
+    Example:
+        >>> partition_spec_get_shard(PartitionSpec(None, "tp"), "tp")
+        S(1)
+    """
     if spec is None:
         return None
     return spec_module.partition_spec_get_shard(normalize_partition_spec(spec), normalize_axis(axis))

@@ -14,6 +14,8 @@ def check_orthogonal(axes: Iterable[MeshAxis], where: str, names: Mapping[str, M
     """Refuse axes that overlap. ``where`` says what they are the axes of, ``names`` what they are called there.
 
     Errors: SW901.
+    Example:
+        >>> check_orthogonal([MeshAxis.of(2, 4), MeshAxis.of(4, 1)], "the mesh")
     """
     axes = tuple(axes)
     if not axes or axes[0].isorthogonal(*axes[1:]):

@@ -42,6 +42,10 @@ def reinterpret(
     ``global_axes``  destination axes whose shards must survive; the shards of others are forgotten where the new axes
                      cannot express them.
     Errors: SW133 if the regions differ or types within a group do.
+    Example:
+        >>> x = TensorType.of({MeshAxis.of(2, 4): R, MeshAxis.of(4, 1): R})
+        >>> reinterpret(x, [MeshAxis.of(8, 1)])
+        {{dp,tp}: R}
     """
     destination = frozenset(axis for axis in destination if axis.size() > 1)
     if wanted is None and all(axis in destination for axis in type.axes):
@@ -69,6 +73,9 @@ def match_regions(source: Iterable[MeshAxis], destination: Collection[MeshAxis])
     """The groups that every axis of ``source`` outside ``destination`` belongs to.
 
     Errors: SW133 if the two sides of a group are not the same ranks.
+    Example:
+        >>> match_regions([MeshAxis.of(8, 1)], [MeshAxis.of(2, 4), MeshAxis.of(4, 1)])
+        [Group(source=({dp,tp},), destination=(dp, tp))]
     """
     source = frozenset(source)
     foreign = _ordered(axis for axis in source if axis not in destination)
@@ -81,7 +88,12 @@ def match_regions(source: Iterable[MeshAxis], destination: Collection[MeshAxis])
 
 
 def axes_inside(whole: MeshAxis, axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...] | None:
-    """Those of ``axes`` that lie in ``whole``, outermost first, if they make it up exactly; else None."""
+    """Those of ``axes`` that lie in ``whole``, outermost first, if they make it up exactly; else None.
+
+    Example:
+        >>> axes_inside(MeshAxis.of(8, 1), [MeshAxis.of(2, 4), MeshAxis.of(4, 1)])
+        (dp, tp)
+    """
     inside = _ordered(axis for axis in axes if axis.size() > 1 and axis <= whole)
     if not inside or not inside[0].isorthogonal(*inside[1:]) or flatten_axes(inside) is not whole:
         return None

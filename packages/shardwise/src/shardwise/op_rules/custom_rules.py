@@ -20,6 +20,9 @@ def register_rule(op: str, params: str, linear: str = "", law: str = "declared b
 
     Nothing is checked of this: it is listed among what a run trusts. A sharded dim is not followed through it in
     global mode. Errors: SW304 (a ValueError) for a malformed rule and for an operator that has a rule already.
+
+    Example:
+        >>> register_rule("mylib.scaled_product", "x weight", linear="x weight")
     """
     try:
         rule = OpRule(op, params, linear=linear, law=law if linear else "", source="program")

@@ -54,6 +54,13 @@ class TrainingContract:
     and S(i) owe nothing, each rank has its own piece; so does what needs no gradient. ``str`` gives a table.
     Errors: SW612 if two would sum, or one where nothing is pending; SW613 if nothing is declared along an axis of the
     current mesh; SW905 for what cannot be meant.
+
+    Example:
+        >>> model = nn.Linear(4, 4)
+        >>> print(TrainingContract(model, {"weight": {"tp": "step"}}, types={"*": {"dp": R, "tp": R}}))
+        parameter  dp          tp
+        weight     R: program  R: step
+        bias       R: program  R: program
     """
 
     @boundary

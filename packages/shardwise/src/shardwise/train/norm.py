@@ -73,6 +73,12 @@ def grad_norm(
     Errors: SW610 for a gradient that is still a pending sum, SW613 for a parameter of which nothing is declared along
     an axis of the current mesh, SW211 for an axis without a process group, SW905 for a norm_type that is no p, a
     RuntimeError with ``error_if_nonfinite`` if the norm is not finite.
+
+    Example:
+        >>> w = assert_type(torch.ones(4, requires_grad=True), {"dp": I, "tp": I})
+        >>> w.grad = torch.full((4,), 2.0)
+        >>> grad_norm([w])
+        tensor(4.)
     """
     return _norm("grad_norm", parameters, norm_type, contract, over, error_if_nonfinite)[0]
 
@@ -91,6 +97,12 @@ def clip_grad_norm_(
 
     Arguments, result and errors as for ``grad_norm``. Every rank scales by the same number, the formula is that of
     ``torch.nn.utils.clip_grad_norm_``, and the gradients keep their types.
+
+    Example:
+        >>> w = assert_type(torch.ones(4, requires_grad=True), {"dp": I, "tp": I})
+        >>> w.grad = torch.full((4,), 2.0)
+        >>> clip_grad_norm_([w], 1.0), w.grad
+        (tensor(4.), tensor([0.5000, 0.5000, 0.5000, 0.5000]))
     """
     if isinstance(max_norm, bool) or not isinstance(max_norm, int | float):
         raise SpmdArgumentError(f"max_norm is a number, got {shown(max_norm)}", code="SW905")

@@ -33,6 +33,10 @@ def token_count(mask: Tensor, *axes: DeviceMeshAxis) -> Tensor:
     Types: V or S(i) along ``axes`` -> R. Communicates one number per axis.
     For gradient accumulation add up the counts of all micro-batches of a step and give the sum to ``token_mean``.
     Errors: SW905 for a mask that is no tensor and without axes; those of ``sum`` and ``all_reduce``.
+    Example:
+        >>> mask = assert_type(torch.ones(4, dtype=torch.bool), {"dp": S(0), "tp": R})
+        >>> print(typeof(token_count(mask, "dp")))
+        i64[] {dp: R, tp: R}
     """
     _tensor("mask", mask)
     _some("token_count", axes)
@@ -66,6 +70,12 @@ def token_mean(
     along ``averaged``.
     Errors: SW905 for what is no tensor and without axes; those of ``sum`` and ``all_reduce``; SW110 or SW114 for a
     count that is not equal on all ranks.
+
+    Example:
+        >>> losses = assert_type(torch.ones(4), {"dp": S(0), "tp": R})
+        >>> count = token_count(torch.ones_like(losses), "dp")
+        >>> print(typeof(token_mean(losses, "dp", count=count)))
+        f32[] {dp: P, tp: R}
     """
     _tensor("losses", losses)
     _some("token_mean", axes)
@@ -93,6 +103,10 @@ def auxiliary(loss: Tensor, *axes: DeviceMeshAxis, src: PerMeshAxisSpmdType) -> 
 
     Types: ``src`` -> P along ``axes``.
     Errors: SW905 for another ``src``, for what is no tensor and without axes; SW201 if the loss is not ``src``.
+    Example:
+        >>> balance = assert_type(torch.tensor(0.1), R)
+        >>> print(typeof(auxiliary(balance, "dp", src=R)))
+        f32[] {dp: P, tp: R}
     """
     _tensor("loss", loss)
     _some("auxiliary", axes)

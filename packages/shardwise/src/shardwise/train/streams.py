@@ -49,6 +49,11 @@ def rng(
 
     Errors: SW904 without a current mesh; SW902 for an unknown axis; SW905 for an axis that both name or neither, and
     for a seed that is no integer.
+
+    Example:
+        >>> with rng(0, synchronised=("dp", "tp")):
+        ...     print(typeof(torch.randn(4)))
+        f32[4] {dp: R, tp: R}
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise SpmdArgumentError(f"the seed of rng is an integer, got {shown(seed)}", code="SW905")
@@ -154,6 +159,12 @@ class RandomStream(_Holder):
     Inside the block the default generators, of the CPU and of an accelerator that is in use, draw from the stream; at
     its end they are what they were, and the next block, nested or later, goes on where this one stopped. Also a
     decorator.
+
+    Example:
+        >>> stream = rng(0, synchronised=("dp", "tp"))
+        >>> with stream:
+        ...     print(typeof(torch.randn(4)))
+        f32[4] {dp: R, tp: R}
     """
 
     def __init__(self, seed: int, agreement: Agreement) -> None:

@@ -18,4 +18,12 @@ class _Infer:
 
 
 Infer: Final = _Infer()
-"""As the bare value of ``in_types``: believe the types that the operands have."""
+"""As the bare value of ``in_types``: believe the types that the operands have.
+
+Example:
+    >>> @local_map(in_types=Infer, out_types={"tp": R})
+    ... def total(x):
+    ...     return all_reduce(x, "tp", src=P, dst=R)
+    >>> print(typeof(total(assert_type(torch.ones(4), {"tp": P}))))
+    f32[4] {dp: R, tp: R}
+"""

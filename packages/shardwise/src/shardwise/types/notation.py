@@ -49,7 +49,13 @@ _FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
 
 @dataclass(frozen=True, slots=True)
 class TypedShape:
-    """What ``typeof`` returns. ``dtype`` may be given as ``float32``, ``torch.float32`` or ``f32``."""
+    """What ``typeof`` returns. ``dtype`` may be given as ``float32``, ``torch.float32`` or ``f32``.
+
+    Example:
+        >>> found = typeof(assert_type(torch.ones(4, 8), {"tp": S(1)}))
+        >>> found.dtype, found.shape, found.type.local
+        ('float32', (4, 8), {dp: R, tp: V})
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -65,7 +71,12 @@ class TypedShape:
 
 
 def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> str:
-    """``f32[8, 16@tp] {dp: R}``. An axis that the shape shows is left out of the braces, and so are empty braces."""
+    """``f32[8, 16@tp] {dp: R}``. An axis that the shape shows is left out of the braces, and so are empty braces.
+
+    Example:
+        >>> format_typed_shape("float32", (8, 16), TensorType.of({normalize_axis("tp"): R}))
+        'f32[8, 16] {tp: R}'
+    """
     # A spec of the wrong length is somebody's mistake; the message about it must still print.
     in_shape = type.spec is not None and len(type.spec) == len(shape)
     entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
@@ -82,12 +93,22 @@ def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> 
 
 
 def format_type(type: TensorType) -> str:
-    """``{dp: V, tp: P}``: the placements of all axes, outermost first."""
+    """``{dp: V, tp: P}``: the placements of all axes, outermost first.
+
+    Example:
+        >>> format_type(TensorType.of({normalize_axis("tp"): P, normalize_axis("dp"): V}))
+        '{dp: V, tp: P}'
+    """
     return _braces(type, set())
 
 
 def abbreviate(dtype: str) -> str:
-    """``f32`` for ``float32``; a dtype without an abbreviation keeps its name."""
+    """``f32`` for ``float32``; a dtype without an abbreviation keeps its name.
+
+    Example:
+        >>> abbreviate("bfloat16"), abbreviate("torch.int64")
+        ('bf16', 'i64')
+    """
     name = dtype.removeprefix("torch.")
     return _ABBREVIATIONS.get(name, name)
 
@@ -110,6 +131,9 @@ def parse(text: str, axes: Mapping[str, object]) -> TypedShape:
 
     A spec without any sharded dim is not written, so it comes back as None.
     Errors: ValueError (SW905) with the position of what was not understood.
+    Example:
+        >>> parse("f32[8, 16@tp] {dp: R}", current_mesh_names())
+        TypedShape(dtype='float32', shape=(8, 16), type={dp: R, tp: V} PartitionSpec(None, tp))
     """
     return _Reader(text, axes).typed_shape()
 

@@ -66,6 +66,12 @@ class PerMeshAxisLocalSpmdType(AxisPlacement, enum.Enum):
     ``reduction``   the kind of the pending reduction, or None.
     ``is_extremum`` the pending reduction is a maximum or a minimum.
     ``word``        what messages call it.
+
+    Example:
+        >>> R.is_equal, V.is_varying, P.is_partial, P.reduction
+        (True, True, True, sum)
+        >>> list(PerMeshAxisLocalSpmdType)
+        [R, I, V, P]
     """
 
     R = "R"
@@ -170,13 +176,43 @@ class PerMeshAxisLocalSpmdType(AxisPlacement, enum.Enum):
 _OF_KIND: dict[ReductionKind, PerMeshAxisLocalSpmdType] = {}
 
 R: Final = PerMeshAxisLocalSpmdType.R
-"""Replicate: equal on all ranks, used differently by each; the gradient is a pending sum (P)."""
+"""Replicate: equal on all ranks, used differently by each; the gradient is a pending sum (P).
+
+Example:
+    >>> x, y = assert_type(torch.ones(4), {"tp": R}), assert_type(torch.ones(4), {"tp": V})
+    >>> print(typeof(x * y))
+    f32[4] {dp: R, tp: V}
+    >>> R.dual
+    P
+"""
 I: Final = PerMeshAxisLocalSpmdType.I
-"""Invariant: equal on all ranks, one computation that every rank repeats; the gradient is invariant."""
+"""Invariant: equal on all ranks, one computation that every rank repeats; the gradient is invariant.
+
+Example:
+    >>> print(typeof(assert_type(torch.ones(4), {"tp": I})))
+    f32[4] {dp: R, tp: I}
+    >>> I.dual
+    I
+"""
 V: Final = PerMeshAxisLocalSpmdType.V
-"""Varying: different on each rank; nothing is claimed about how the pieces combine. Its own dual."""
+"""Varying: different on each rank; nothing is claimed about how the pieces combine. Its own dual.
+
+Example:
+    >>> print(typeof(assert_type(torch.ones(4), {"tp": V})))
+    f32[4] {dp: R, tp: V}
+    >>> V.dual
+    V
+"""
 P: Final = PerMeshAxisLocalSpmdType.P
-"""Partial: the value meant is the sum over the ranks, still to be taken; the gradient is replicate (R)."""
+"""Partial: the value meant is the sum over the ranks, still to be taken; the gradient is replicate (R).
+
+Example:
+    >>> x = assert_type(torch.ones(4), {"tp": P})
+    >>> print(typeof(all_reduce(x, "tp", dst=R)))
+    f32[4] {dp: R, tp: R}
+    >>> P.dual
+    R
+"""
 Replicate, Invariant, Varying, Partial = R, I, V, P
 
 
@@ -194,6 +230,12 @@ class Shard(AxisPlacement):
     """Varying, and the pieces are the global tensor cut evenly along tensor dim ``dim`` in mesh order.
 
     A negative ``dim`` counts from the end; it is resolved where the tensor is known.
+
+    Example:
+        >>> print(typeof(assert_type(torch.ones(4, 8), {"tp": S(1)})))
+        f32[4, 8@tp] {dp: R}
+        >>> S(1).dual
+        S(1)
     """
 
     dim: int
@@ -230,7 +272,14 @@ class Shard(AxisPlacement):
 S = Shard
 
 PerMeshAxisSpmdType = PerMeshAxisLocalSpmdType | Shard
-"""What a tensor can be along one mesh axis: R, I, V, P or S(i)."""
+"""What a tensor can be along one mesh axis: R, I, V, P or S(i).
+
+Example:
+    >>> def says_dim(placement: PerMeshAxisSpmdType) -> bool:
+    ...     return isinstance(placement, S)
+    >>> says_dim(S(0)), says_dim(V)
+    (True, False)
+"""
 
 
 class _Unknown:
@@ -270,7 +319,12 @@ Placement = PerMeshAxisLocalSpmdType | _Unknown
 
 
 def to_local_type(placement: PerMeshAxisSpmdType) -> PerMeshAxisLocalSpmdType:
-    """The local type that a placement refines: S(i) is V, every other placement is itself."""
+    """The local type that a placement refines: S(i) is V, every other placement is itself.
+
+    Example:
+        >>> to_local_type(S(0)), to_local_type(R)
+        (V, R)
+    """
     return V if isinstance(placement, Shard) else placement
 
 

@@ -15,7 +15,15 @@ from .placement import Shard
 
 
 class PartitionSpec(tuple[Any, ...]):
-    """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple."""
+    """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple.
+
+    Example:
+        >>> spec = PartitionSpec(("dp", "tp"), None)
+        >>> print(typeof(assert_type(torch.ones(4, 8), {"dp": V, "tp": V}, spec)))
+        f32[4@(dp,tp), 8]
+        >>> sorted(spec.axes_with_partition_spec(), key=str)
+        [dp, tp]
+    """
 
     __slots__ = ()
 

@@ -21,6 +21,11 @@ class SpmdType:
 
     Errors: TypeError for a value that is no type, ValueError for an empty spec entry, SW131 if the types and the
     spec contradict each other. Names, negative dims and axes that share a dim are settled by ``assert_type``.
+
+    Example:
+        >>> kind = SpmdType({"dp": V, "tp": V}, PartitionSpec(("dp", "tp")))
+        >>> print(typeof(assert_type(torch.ones(4), kind)))
+        f32[4@(dp,tp)]
     """
 
     local_type: AxisMapping

@@ -14,7 +14,13 @@ from .aliases import DimSharding
 
 
 class TensorSharding(Sequence[DimSharding]):
-    """``TensorSharding("dp", None, ("cp", "tp"))``: None, a mesh dim name, or several, outermost first."""
+    """``TensorSharding("dp", None, ("cp", "tp"))``: None, a mesh dim name, or several, outermost first.
+
+    Example:
+        >>> sharding = TensorSharding("dp", None, ("cp", "tp"))
+        >>> sharding[2], len(sharding), sharding == ("dp", None, ("cp", "tp"))
+        (('cp', 'tp'), 3, True)
+    """
 
     __slots__ = ("_entries",)
 
@@ -58,7 +64,12 @@ def _entries_of(other: object) -> tuple[DimSharding, ...]:
 
 
 def normalize_dim_sharding(entry: DimSharding) -> Sequence[str]:
-    """An entry as a sequence of names: None is ``()``, a name is ``(name,)``, a sequence is itself."""
+    """An entry as a sequence of names: None is ``()``, a name is ``(name,)``, a sequence is itself.
+
+    Example:
+        >>> normalize_dim_sharding("tp"), normalize_dim_sharding(None)
+        (('tp',), ())
+    """
     if entry is None:
         return ()
     if isinstance(entry, str):

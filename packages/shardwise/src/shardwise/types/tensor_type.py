@@ -72,6 +72,13 @@ class TensorType:
     ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
     ``uneven``      axes of the spec whose shards may differ in length; the others cut their dim evenly.
     ``equal_axes``, ``varying_axes``, ``partial_axes``  those whose placement has that property, outermost first.
+
+    Example:
+        >>> tp = normalize_axis("tp")
+        >>> TensorType.of({tp: V}, PartitionSpec(tp, None))
+        {tp: V} PartitionSpec(tp, None)
+        >>> TensorType.of({tp: P}).backward_type()
+        {tp: R}
     """
 
     __slots__ = (

@@ -99,6 +99,12 @@ def verify(
 
     A run that fails or hangs is told in ``Verdict.failure``. Errors: SW905 for what is no function, SW903 for what is
     no mesh.
+
+    Example:
+        >>> def program():
+        ...     return assert_type(torch.ones(4), {"tp": R}) * 2
+        >>> print(verify(program, {"tp": 2}).exit_code)
+        0
     """
     if not callable(program):
         raise SpmdArgumentError(f"verify takes a function, got one of type {type(program).__name__}", code="SW905")

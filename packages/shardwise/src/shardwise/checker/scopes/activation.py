@@ -32,6 +32,11 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
     A nested block changes what it names, resumes a paused check, and restores both on exit. Findings are raised as
     ``SpmdTypeError``, or collected if an outer ``checking`` block collects.
     Errors: SW905 (also a ValueError) for an unknown option.
+    Example:
+        >>> with typecheck(local=False):
+        ...     x = assert_type(torch.ones(4, 8), {"tp": S(0)})
+        ...     print(typeof(x.t()))
+        f32[8, 4@tp] {dp: R}
     """
     strict = None if strict_mode is None else _option("strict_mode", strict_mode, _STRICT)
     if partials is not None:
@@ -61,6 +66,14 @@ def checking(
     """Check this thread and gather the findings in ``collect``; ``typecheck`` blocks inside join this check.
 
     ``observe``  what nobody has typed gets the types that wrappers and torch's own marks say.
+
+    Example:
+        >>> from shardwise.diagnostics.result import Collector
+        >>> collector = Collector()
+        >>> with no_typecheck(), checking(collect=collector):
+        ...     y = torch.relu(assert_type(torch.ones(4), {"dp": R, "tp": P}))
+        >>> [finding.code for finding in collector.result().findings]
+        ['SW112']
     """
     session = CheckSession(strict=strict, local=local, partials=partials, collector=collect, observe=observe)
     with _fresh(session):
@@ -99,7 +112,13 @@ def _option(name: str, value: object, known: dict[str, Any]) -> Any:
 
 
 class SpmdTypeMode:
-    """The class-style spelling of ``typecheck``: ``with SpmdTypeMode(strict_mode="strict"):``."""
+    """The class-style spelling of ``typecheck``: ``with SpmdTypeMode(strict_mode="strict"):``.
+
+    Example:
+        >>> with SpmdTypeMode(strict_mode="permissive"):
+        ...     print(typeof(assert_type(torch.ones(4), {"tp": R}) * 2))
+        f32[4] {dp: R, tp: R}
+    """
 
     def __init__(self, strict_mode: str | None = None, local: bool | None = None, partials: str | None = None) -> None:
         self._block = typecheck(strict_mode, local, partials)

@@ -77,6 +77,12 @@ def einsum(equation: str, *operands: Any, linear_in: Sequence[object] = (), out:
                    ``((0, 1),)`` in both jointly. Without it no operand may be a partial sum.
     Errors: TypeError for a malformed equation or operand, SW304 for a wrong number of dims, SW305 for operand types
     that the equation does not admit.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), R)
+        >>> w = assert_type(NdimWithSpmdType(2), {"dp": R, "tp": S(1)})
+        >>> einsum("ij,jk->ik", x, w)
+        NdimWithSpmdType(ndim=2, {dp: R, tp: V})
     """
     parsed = read(equation, explicit=True)
     for operand in operands:

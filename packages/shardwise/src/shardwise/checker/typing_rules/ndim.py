@@ -15,6 +15,11 @@ class NdimWithSpmdType:
     ``summable``        the mesh axes along which it varies and may be read as a partial sum, because it came out of a
                         contraction of operands that vary there.
     ``described``       how messages call it.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"dp": R, "tp": S(0)})
+        >>> x
+        NdimWithSpmdType(ndim=2, {dp: R, tp: V} PartitionSpec(tp, None))
     """
 
     requires_grad = True

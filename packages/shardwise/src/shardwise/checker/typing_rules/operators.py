@@ -74,7 +74,13 @@ def all_reduce(
     dst: PerMeshAxisSpmdType,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after summing ``x`` over ``axis``: P or V -> R or I."""
+    """The type after summing ``x`` over ``axis``: P or V -> R or I.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": P})
+        >>> all_reduce(x, "tp", src=P, dst=R)
+        NdimWithSpmdType(ndim=2, {tp: R})
+    """
     return _transition("all_reduce", x, axis, src, dst, out)
 
 
@@ -86,7 +92,13 @@ def all_gather(
     dst: PerMeshAxisSpmdType,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0."""
+    """The type after gathering the pieces of ``x``: V or S(i) -> R or I; from V they are stacked on a new dim 0.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": S(0)})
+        >>> all_gather(x, "tp", src=S(0), dst=R)
+        NdimWithSpmdType(ndim=2, {tp: R})
+    """
     return _transition("all_gather", x, axis, src, dst, out)
 
 
@@ -98,7 +110,13 @@ def reduce_scatter(
     dst: PerMeshAxisSpmdType = V,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after summing ``x`` and keeping a piece: P or V -> V or S(i); to V, dim 0 is unbound and goes."""
+    """The type after summing ``x`` and keeping a piece: P or V -> V or S(i); to V, dim 0 is unbound and goes.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": P})
+        >>> reduce_scatter(x, "tp", src=P, dst=S(0))
+        NdimWithSpmdType(ndim=2, {tp: V})
+    """
     return _transition("reduce_scatter", x, axis, src, dst, out)
 
 
@@ -110,7 +128,13 @@ def all_to_all(
     dst: PerMeshAxisSpmdType = V,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after an exchange of pieces: V or S(i) -> V or S(j)."""
+    """The type after an exchange of pieces: V or S(i) -> V or S(j).
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": S(0)})
+        >>> all_to_all(x, "tp", src=S(0), dst=S(1))
+        NdimWithSpmdType(ndim=2, {tp: V})
+    """
     return _transition("all_to_all", x, axis, src, dst, out)
 
 
@@ -122,7 +146,13 @@ def reinterpret(
     dst: PerMeshAxisSpmdType,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after reading the same local tensors as something else."""
+    """The type after reading the same local tensors as something else.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": V})
+        >>> reinterpret(x, "tp", src=V, dst=P)
+        NdimWithSpmdType(ndim=2, {tp: P})
+    """
     return _transition("reinterpret", x, axis, src, dst, out)
 
 
@@ -134,12 +164,22 @@ def convert(
     dst: PerMeshAxisSpmdType,
     out: torch.Tensor | None = None,
 ) -> TypedOperand:
-    """The type after a change of representation that keeps the value and needs no communication."""
+    """The type after a change of representation that keeps the value and needs no communication.
+
+    Example:
+        >>> x = assert_type(NdimWithSpmdType(2), {"tp": R})
+        >>> convert(x, "tp", src=R, dst=S(0))
+        NdimWithSpmdType(ndim=2, {tp: V})
+    """
     return _transition("convert", x, axis, src, dst, out)
 
 
 def ignore(*values: object) -> None:
-    """Say that these tensors (or containers of them) do not bear on the type of the result."""
+    """Say that these tensors (or containers of them) do not bear on the type of the result.
+
+    Example:
+        >>> ignore(torch.ones(4), [torch.ones(2)])
+    """
     for value in values:
         for leaf in tree_leaves(value):
             if isinstance(leaf, torch.Tensor):
@@ -331,6 +371,11 @@ def output(out: object, typed: object) -> None:
     """Give the real result(s) the types of the stand-in(s); both are one, or tuples or lists of equal length.
 
     Errors: SW304 for another number of results or dims, SW305 where a result already has a type that contradicts.
+    Example:
+        >>> y = torch.ones(4)
+        >>> output(y, assert_type(NdimWithSpmdType(1), {"tp": P}))
+        >>> print(typeof(y))
+        f32[4] {dp: R, tp: P}
     """
     if isinstance(out, (tuple, list)):
         if not isinstance(typed, (tuple, list)) or len(typed) != len(out):

@@ -111,7 +111,22 @@ class TypingRuleCall:
 
 
 def run_typecheck(cls: type, args: Sequence[object], results: object) -> None:
-    """Run the rule of ``cls`` after a call of forward with ``args`` that gave ``results``, and type the results."""
+    """Run the rule of ``cls`` after a call of forward with ``args`` that gave ``results``, and type the results.
+
+    Example:
+        >>> class Scaled(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x, factor):
+        ...         return x * factor
+        ...     @staticmethod
+        ...     def spmd_typecheck(*, x):
+        ...         return rules.convert(x, "tp", src=R, dst=R)
+        >>> with no_typecheck():
+        ...     y = torch.ones(4) * 2
+        >>> run_typecheck(Scaled, (assert_type(torch.ones(4), R), 2), y)
+        >>> print(typeof(y))
+        f32[4] {dp: R, tp: R}
+    """
     session = current()
     local = True if session is None else bool(getattr(session, "local", True))
     call = TypingRuleCall(cls, args, local=local, strict=session is not None and session.strict)
@@ -120,7 +135,19 @@ def run_typecheck(cls: type, args: Sequence[object], results: object) -> None:
 
 
 def hook_shape(cls: type) -> Shape:
-    """``"imperative"`` if the rule takes the results as its first, positional parameter, else ``"return"``."""
+    """``"imperative"`` if the rule takes the results as its first, positional parameter, else ``"return"``.
+
+    Example:
+        >>> class Scaled(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x, factor):
+        ...         return x * factor
+        ...     @staticmethod
+        ...     def spmd_typecheck(*, x):
+        ...         return rules.convert(x, "tp", src=R, dst=R)
+        >>> hook_shape(Scaled)
+        'return'
+    """
     parameters = list(inspect.signature(_typing_rule(cls)).parameters.values())
     for parameter in parameters[1:]:
         if parameter.kind in _POSITIONAL or parameter.kind is parameter.VAR_POSITIONAL:
@@ -139,6 +166,16 @@ def hook_kwargs(cls: type, args: Sequence[object]) -> dict[str, object]:
     """Those of forward's arguments that the rule asks for by name.
 
     Errors: TypeError for a name that is no parameter of forward and has no default.
+    Example:
+        >>> class Scaled(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x, factor):
+        ...         return x * factor
+        ...     @staticmethod
+        ...     def spmd_typecheck(*, x):
+        ...         return rules.convert(x, "tp", src=R, dst=R)
+        >>> hook_kwargs(Scaled, (1.5, 2))
+        {'x': 1.5}
     """
     available = bind_forward_args(cls, args)
     parameters = list(inspect.signature(_typing_rule(cls)).parameters.values())

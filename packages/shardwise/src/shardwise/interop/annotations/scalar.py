@@ -55,6 +55,10 @@ class Scalar:
     """``Scalar(value, {axis: R | I | V | P})``; axes of one rank are dropped.
 
     Errors: a TypeError for a value that is no number, S(i) or another type that is none of the four.
+    Example:
+        >>> scale = Scalar(0.5, {"dp": R, "tp": V})
+        >>> print(typeof(assert_type(torch.ones(4), R) * scale))
+        f32[4] {dp: R, tp: V}
     """
 
     ndim = 0

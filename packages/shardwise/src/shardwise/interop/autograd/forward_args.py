@@ -28,6 +28,13 @@ def bind_forward_args(
     """Forward's arguments by name, ctx left out, defaults filled in; ``*args`` is one tuple.
 
     Errors: TypeError if forward cannot be called with ``args``.
+    Example:
+        >>> class Scaled(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x, factor=2):
+        ...         return x * factor
+        >>> bind_forward_args(Scaled, (3,))
+        {'x': 3, 'factor': 2}
     """
     try:
         bound = inspect.Signature(forward_parameters(cls)).bind(*args, **kwargs or {})

@@ -31,7 +31,20 @@ _typed_forward: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def register_local_autograd_function(cls: Class) -> Class:
-    """Declare that ``cls`` neither communicates nor looks at ranks: on R it gives R, on V it gives V; P is refused."""
+    """Declare that ``cls`` neither communicates nor looks at ranks: on R it gives R, on V it gives V; P is refused.
+
+    Example:
+        >>> @register_local_autograd_function
+        ... class Clipped(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x.clamp(-1, 1)
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return grad
+        >>> print(typeof(Clipped.apply(assert_type(torch.ones(4), {"tp": V}))))
+        f32[4] {dp: R, tp: V}
+    """
     _local.add(_function_class(cls, "register_local_autograd_function"))
     return cls
 
@@ -40,6 +53,20 @@ def register_autograd_function(cls: Class) -> Class:
     """Declare that ``cls`` brings its own typing: either ``typecheck_forward`` or ``spmd_typecheck``.
 
     Errors: TypeError if it has neither, both, or one that cannot be called.
+    Example:
+        >>> @register_autograd_function
+        ... class Twice(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return 2 * grad
+        ...     @staticmethod
+        ...     def typecheck_forward(x):
+        ...         return assert_type(Twice.apply(x), get_local_type(x))
+        >>> print(typeof(Twice.apply(assert_type(torch.ones(4), {"dp": R, "tp": P}))))
+        f32[4] {dp: R, tp: P}
     """
     _function_class(cls, "register_autograd_function")
     present = [name for name in (FORWARD, METHOD) if getattr(cls, name, None) is not None]
@@ -70,6 +97,20 @@ def register_decomposition(cls: type, ref_impl: Callable[..., object] | None = N
     """Type ``cls`` by a plain PyTorch function that computes the same: it is checked on tensors without data.
 
     Returns ``ref_impl``; without it, a decorator.
+
+    Example:
+        >>> class Twice(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return 2 * grad
+        >>> @register_decomposition(Twice)
+        ... def twice(x):
+        ...     return 2 * x
+        >>> print(typeof(Twice.apply(assert_type(torch.ones(4), {"tp": P}))))
+        f32[4] {dp: R, tp: P}
     """
     _function_class(cls, "register_decomposition")
     if ref_impl is None:
@@ -89,6 +130,11 @@ def register_local_backward_hook(hook: Function) -> Function:
     """Declare that a module's full backward hook (or pre-hook) changes no gradient's type.
 
     Errors: TypeError for something that is not a function of its own.
+    Example:
+        >>> @register_local_backward_hook
+        ... def watch(module, grad_input, grad_output):
+        ...     print("backward of", type(module).__name__)
+        >>> handle = nn.Linear(4, 4).register_full_backward_hook(watch)
     """
     try:
         if callable(hook):

@@ -42,6 +42,9 @@ def traceback_filtering(mode: str = "auto") -> AbstractContextManager[None]:
     """Choose the mode for this thread inside the ``with`` block.
 
     Errors: SW905 (also a ValueError) for an unknown mode.
+    Example:
+        >>> with traceback_filtering("off"):
+        ...     y = torch.ones(4) * 2
     """
     return _filtering(_checked(mode))
 

@@ -48,7 +48,12 @@ def is_tracing() -> bool:
 
 @contextlib.contextmanager
 def trace(enabled: bool = True) -> Iterator[None]:
-    """Log typed calls of this thread inside the ``with`` block, or stop logging them."""
+    """Log typed calls of this thread inside the ``with`` block, or stop logging them.
+
+    Example:
+        >>> with trace():
+        ...     y = assert_type(torch.ones(4), {"tp": R}) * 2
+    """
     before = _local.enabled
     _local.enabled = bool(enabled)
     with _counting:

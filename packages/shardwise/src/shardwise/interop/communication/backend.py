@@ -27,6 +27,11 @@ def set_dist(module: object) -> None:
 
     Holds for the whole process. With a stand-in every collective goes through it: functional collectives, which could
     not be redirected, are then not used, so ``async_op`` waits at once.
+
+    Example:
+        >>> import torch.distributed
+        >>> set_dist(torch.distributed)
+        >>> set_dist(None)
     """
     global current, all_gather, reduce_scatter
     current = torch.distributed if module is None else module

@@ -181,6 +181,9 @@ def checkpoint_value(name: str, x: T) -> T:
     ``name``  what it is called in the report; in a loop the calls are numbered.
 
     Outside of verify nothing happens.
+
+    Example:
+        >>> hidden = checkpoint_value(torch.ones(4) * 2, "hidden")
     """
     if _recorder is not None:
         _recorder.hear("value", str(name), x)

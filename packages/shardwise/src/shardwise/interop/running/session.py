@@ -187,7 +187,12 @@ def enter(session: Session | None) -> Session | None:
 
 
 def is_type_checking() -> bool:
-    """True while the calling thread is being checked. Under torch.compile it is the constant False."""
+    """True while the calling thread is being checked. Under torch.compile it is the constant False.
+
+    Example:
+        >>> is_type_checking()
+        True
+    """
     return not torch.compiler.is_compiling() and current() is not None
 
 
@@ -204,4 +209,12 @@ class _TypeChecking:
 
 
 TYPE_CHECKING: Final = _TypeChecking()
-"""True where the calling thread is being checked: ``if TYPE_CHECKING: assert_type(...)`` costs one test elsewhere."""
+"""True where the calling thread is being checked: ``if TYPE_CHECKING: assert_type(...)`` costs one test elsewhere.
+
+Example:
+    >>> bool(TYPE_CHECKING)
+    True
+    >>> with no_typecheck():
+    ...     print(bool(TYPE_CHECKING))
+    False
+"""

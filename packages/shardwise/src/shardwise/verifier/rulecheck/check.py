@@ -25,7 +25,12 @@ from .subject import RuleSubject
 
 
 class RuleCheckError(AssertionError):
-    """The numbers refute the rule, or there was nothing to check."""
+    """The numbers refute the rule, or there was nothing to check.
+
+    Example:
+        >>> issubclass(RuleCheckError, AssertionError)
+        True
+    """
 
 
 @dataclass
@@ -34,6 +39,10 @@ class RuleCheckReport:
 
     ``forward_only``  those of ``checked`` for which gradients could not be compared, because the rule admits them only
                       for inputs that need none, or the function has no backward.
+
+    Example:
+        >>> RuleCheckReport()
+        RuleCheckReport(checked=[], rejected=[], forward_only=[])
     """
 
     checked: list[Mapping[str, Any]] = field(default_factory=list)
