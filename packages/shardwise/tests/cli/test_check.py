@@ -152,11 +152,11 @@ def test_a_failure_of_our_own_is_no_verdict(project, monkeypatch):
 
 
 def test_a_failure_of_our_own_during_the_run_is_not_blamed_on_the_program(project, monkeypatch):
-    monkeypatch.setattr("shardwise.mesh.current.constant_type", {}.pop)
+    monkeypatch.setattr("shardwise.mesh.given.constant_type", {}.pop)
     result = project.check_source(CLEAN)
     assert result.exit_code == 2
     assert "(a failure of shardwise itself)" in result.stdout
-    assert "current.py" in result.stderr
+    assert "given.py" in result.stderr
 
 
 @pytest.mark.parametrize("call", ["all_reduce()", "torch.ones(2) @ torch.ones(3)", "torch.ones(2).view(3)"])

@@ -108,3 +108,40 @@ def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_
 def test_in_a_world_of_one_rank_there_is_nothing_to_type(project):
     done = project.check_source(PLAIN, "--world-size", "1", typed=False)
     assert "without a type" not in done.stdout
+
+
+MESH_ALONE = """\
+from torch.distributed.device_mesh import init_device_mesh
+
+init_device_mesh("cuda", (2,), mesh_dim_names=("dp",))
+"""
+
+
+def test_what_torch_does_for_itself_is_neither_checked_nor_passed_over(project):
+    done = project.check_source(MESH_ALONE, "--mesh", "dp=2", typed=False)
+    assert done.exit_code == 2, done.stdout
+    assert "0 operations checked on mesh" in done.stdout
+
+
+PARTLY = """\
+import torch
+import shardwise as spmd
+
+x = spmd.assert_type(torch.randn(4, 4), {"dp": spmd.R})
+layer = torch.nn.Linear(4, 4)
+y = layer(x * 2)
+z = torch.sin(y) + \\
+    torch.ones(4)
+"""
+
+
+def test_calls_that_were_not_checked_are_listed_by_the_line_of_the_program(project):
+    script = project.write(PARTLY)
+    said = project.check(script, "--mesh", "dp=2", "--show", "unchecked").stdout
+    block = said[said.index("not checked:") :].splitlines()[1:4]
+    assert [line.split(" (")[0].strip() for line in block] == ["linear", "sin", "add"]
+    assert [line.split(":")[1] for line in block] == ["6", "7", "7"]
+    assert "not checked:" not in project.check(script, "--mesh", "dp=2").stdout
+    report = json.loads(project.check(script, "--mesh", "dp=2", "--format", "json").stdout)
+    assert (report["checked_ops"], report["unchecked_ops"]) == (1, 3)
+    assert [one["what"] for one in report["unchecked"]] == ["linear", "sin", "add"]

@@ -8,7 +8,7 @@ import pytest
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
-from shardwise.diagnostics.result import Coverage, RunResult, Stop, StopReason, Trusted
+from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 PLACE = SourceLocation("model.py", 7, 7, 8, 17, "forward")
@@ -33,7 +33,7 @@ FULL = RunResult(
     checked_ops=10,
     unchecked_ops=2,
     no_rule_ops=(("fancy", 2),),
-    trusted=(Trusted("annotation", PLACE, 4), Trusted("rule of MyKernel")),
+    trusted=(Noted("annotation", PLACE, 4), Noted("rule of MyKernel")),
     stopped=Stop(StopReason.SCRIPT_ERROR, "ValueError: boom", PLACE),
     duration_s=1.25,
     mesh="dp=2, tp=2",

@@ -8,7 +8,7 @@ from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.ranks import ranks_text
-from shardwise.diagnostics.result import ExitCode, RunResult, Stop, StopReason, Trusted
+from shardwise.diagnostics.result import ExitCode, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import SourceLocation
 
 HERE, THERE = SourceLocation("train.py", 3), SourceLocation("train.py", 9)
@@ -55,10 +55,10 @@ def test_what_is_about_all_ranks_stands_first():
 
 
 def test_what_was_trusted_and_has_no_rule_is_that_of_the_rank_with_the_most():
-    one = result(trusted=(Trusted("assert_type", HERE, 2),), no_rule_ops=(("odd", 1), ("strange", 4)))
-    two = result(trusted=(Trusted("assert_type", HERE, 3),), no_rule_ops=(("odd", 5),))
+    one = result(trusted=(Noted("assert_type", HERE, 2),), no_rule_ops=(("odd", 1), ("strange", 4)))
+    two = result(trusted=(Noted("assert_type", HERE, 3),), no_rule_ops=(("odd", 5),))
     merged = merge({0: one, 1: two})
-    assert merged.trusted == (Trusted("assert_type", HERE, 3),)
+    assert merged.trusted == (Noted("assert_type", HERE, 3),)
     assert merged.no_rule_ops == (("odd", 5), ("strange", 4))
 
 

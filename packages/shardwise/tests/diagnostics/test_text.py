@@ -9,7 +9,7 @@ import pytest
 from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printable import cells, clean, safe_repr, safe_str, window
-from shardwise.diagnostics.result import RunResult, Stop, StopReason, Trusted
+from shardwise.diagnostics.result import Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.diagnostics.text import render_result
 
@@ -352,7 +352,7 @@ def test_a_run_ends_with_its_summary():
         checked_ops=1234,
         unchecked_ops=5,
         no_rule_ops=(("fancy", 2), ("erfcx", 1)),
-        trusted=(Trusted("annotation of an input", at(5, "x"), 3), Trusted("rule of MyKernel")),
+        trusted=(Noted("annotation of an input", at(5, "x"), 3), Noted("rule of MyKernel")),
         mesh="dp=2, tp=2",
     )
     text = render_result(result, root=ROOT, width=100)
@@ -373,16 +373,16 @@ def test_a_run_ends_with_its_summary():
 @pytest.mark.parametrize(
     ("result", "last_line"),
     [
-        (RunResult(checked_ops=1), "clean; 1 operation checked, 0 unchecked"),
-        (RunResult((WARNING,), checked_ops=9), "clean, 1 warning in 1 line; 9 operations checked, 0 unchecked"),
-        (RunResult(), "no verdict; 0 operations checked, 0 unchecked"),
+        (RunResult(checked_ops=1), "clean; 1 operation checked"),
+        (RunResult((WARNING,), checked_ops=9), "clean, 1 warning in 1 line; 9 operations checked"),
+        (RunResult(), "no verdict; 0 operations checked"),
         (
             RunResult((GELU,), checked_ops=9, stopped=Stop(StopReason.INTERRUPTED)),
-            "no verdict, 1 error in 1 line; 9 operations checked, 0 unchecked",
+            "no verdict, 1 error in 1 line; 9 operations checked",
         ),
         (
             RunResult((GELU,), checked_ops=9, stopped=Stop(StopReason.SCRIPT_ERROR)),
-            "1 error in 1 line; 9 operations checked, 0 unchecked",
+            "1 error in 1 line; 9 operations checked",
         ),
     ],
 )
@@ -400,7 +400,7 @@ def test_a_crash_is_shown_after_what_was_found_before_it():
 
 def test_one_policy_says_how_to_see_the_rest():
     findings = tuple(Finding("SW905", f"number {i}") for i in range(5))
-    trusted = tuple(Trusted(f"input {i}") for i in range(7))
+    trusted = tuple(Noted(f"input {i}") for i in range(7))
     result = RunResult(findings, checked_ops=1, trusted=trusted, no_rule_ops=tuple((f"op{i}", 1) for i in range(12)))
     text = render_result(result, root=ROOT, limits=Limits(findings=4, trusted=2, no_rule_ops=10))
     assert "and 1 more finding; --all shows it" in text

@@ -13,11 +13,14 @@ from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.result import Collector
 from shardwise.interop.calls.boundary import finish, outermost
+from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.silence import is_silenced, silent_code
 from shardwise.interop.torch_call import Arguments, TorchFunction
 
 from .dispatch import handler_for
+from .observation.own_calls import has_tensor, has_typed, own_site
 from .operators.ordinary import Handler
 from .state.session import CheckSession
 
@@ -54,3 +57,28 @@ class CheckMode(TorchFunctionMode):
         except SpmdTypeError as error:
             finish(error, getattr(func, "__name__", ""))
             raise
+
+
+class NotingMode(CheckMode):
+    """Checks for a report, in which calls count that have to do with typed tensors, and lists what was passed over."""
+
+    def __init__(self, session: CheckSession, collector: Collector) -> None:
+        super().__init__(session)
+        self.collector = collector
+
+    def __torch_function__(
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+    ) -> object:
+        session = self.session
+        named = kwargs or _NO_KWARGS
+        checked, unchecked = session.checked, session.unchecked
+        typed = has_typed(args, named)
+        result = super().__torch_function__(func, types, args, kwargs)
+        if session.unchecked != unchecked:
+            session.unchecked = unchecked
+            site = own_site() if has_tensor(args, named) else None
+            if site is not None:
+                self.collector.pass_over(op_name(func).shown, site)
+        elif session.checked != checked and not typed and not has_typed((result,), _NO_KWARGS):
+            session.checked = checked
+        return result

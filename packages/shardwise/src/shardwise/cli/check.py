@@ -9,10 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.program import Program
 
@@ -94,6 +96,14 @@ Examples:
     help="Form of the report (sarif: for code-scanning services; github: workflow annotations).",
 )
 @color_option
+@click.option(
+    "--show",
+    "lists",
+    type=click.Choice(LISTS),
+    multiple=True,
+    help="Print the whole list of what the verdict rests on: trusted claims, lost types, or calls on tensors of the "
+    "program that were not checked (may be given several times).",
+)
 @click.option("--trace", is_flag=True, help="Log each typed operation to stderr.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 @click.pass_context
@@ -115,6 +125,7 @@ def check(
     device: str,
     form: Literal["text", "json", "sarif", "github"],
     color: Literal["auto", "always", "never"],
+    lists: tuple[str, ...],
     trace: bool,
     everything: bool,
 ) -> ExitCode:
@@ -174,11 +185,13 @@ def check(
         from .schedule import write_schedule
 
         write_schedule(schedule, traces, result)
-    click.echo(_report(result, form, color, everything), color=True)
+    click.echo(
+        _report(result, form, color, EVERYTHING if everything else replace(DEFAULT, **dict.fromkeys(lists))), color=True
+    )
     return result.exit_code
 
 
-def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
+def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:
     if form == "json":
         from shardwise.diagnostics.formats import to_json
 
@@ -193,10 +206,9 @@ def _report(result: RunResult, form: str, color: str, everything: bool) -> str:
 
         return to_github(result)
     from shardwise.diagnostics.finding import WIDTH
-    from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.diagnostics.text import render_result
 
     terminal = sys.stdout.isatty()
     coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
     width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
-    return render_result(result, color=coloured, width=width, limits=EVERYTHING if everything else DEFAULT)
+    return render_result(result, color=coloured, width=width, limits=limits)

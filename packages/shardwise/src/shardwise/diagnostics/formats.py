@@ -8,14 +8,14 @@ the way there and back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from .errors import SpmdValueError
 from .finding import Finding
 from .printable import safe_str
-from .result import Coverage, LostType, RunResult, Stop, StopReason, Trusted
+from .result import Coverage, Noted, RunResult, Stop, StopReason
 from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/1"
@@ -45,19 +45,19 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "unchecked_ops": result.unchecked_ops,
         "findings": [_finding(finding) for finding in result.findings],
         "no_rule_ops": [{"op": op, "count": count} for op, count in result.no_rule_ops],
-        "trusted": [
-            {"what": safe_str(trusted.what), "place": _location(trusted.location), "count": trusted.count}
-            for trusted in result.trusted
-        ],
+        "trusted": _notes(result.trusted),
         "coverage": asdict(result.coverage),
-        "lost": [
-            {"what": safe_str(one.what), "place": _location(one.location), "count": one.count} for one in result.lost
-        ],
+        "lost": _notes(result.lost),
+        "unchecked": _notes(result.unchecked),
         "not_followed": list(map(safe_str, result.not_followed)),
         "stopped": None
         if stop is None
         else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
     }
+
+
+def _notes(notes: Iterable[Noted]) -> list[dict[str, object]]:
+    return [{"what": safe_str(one.what), "place": _location(one.location), "count": one.count} for one in notes]
 
 
 def from_json(text: str) -> RunResult:
@@ -127,12 +127,9 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         checked_ops=data["checked_ops"],
         unchecked_ops=data["unchecked_ops"],
         no_rule_ops=tuple((entry["op"], entry["count"]) for entry in data["no_rule_ops"]),
-        trusted=tuple(
-            Trusted(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data["trusted"]
-        ),
-        lost=tuple(
-            LostType(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in data.get("lost", ())
-        ),
+        trusted=_read_notes(data["trusted"]),
+        lost=_read_notes(data.get("lost", ())),
+        unchecked=_read_notes(data.get("unchecked", ())),
         not_followed=tuple(data.get("not_followed", ())),
         stopped=None
         if stopped is None
@@ -145,6 +142,10 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         collectives=data.get("collectives", 0),
         coverage=Coverage(**data.get("coverage", {})),
     )
+
+
+def _read_notes(entries: Iterable[Mapping[str, Any]]) -> tuple[Noted, ...]:
+    return tuple(Noted(entry["what"], _read_location(entry["place"]), entry["count"]) for entry in entries)
 
 
 def _read_finding(data: Mapping[str, Any]) -> Finding:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 SHOW_ALL = "--all"
 """The command-line option that lifts every limit."""
+SHOW_LIST = "--show"
+"""The one that lifts the limit of one list."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,7 @@ class Limits:
     findings: int | None = 20
     trusted: int | None = 5
     lost: int | None = 5
+    unchecked: int | None = 0
     no_rule_ops: int | None = 10
     facts: int | None = 8
     operand_notes: int | None = 4
@@ -22,7 +25,9 @@ class Limits:
 
 
 DEFAULT = Limits()
-EVERYTHING = Limits(None, None, None, None, None, None)
+EVERYTHING = Limits(None, None, None, None, None, None, None)
+LISTS = ("trusted", "lost", "unchecked")
+"""What ``--show`` lists without a limit."""
 
 
 def rest(total: int, limit: int | None, one: str, several: str) -> str | None:

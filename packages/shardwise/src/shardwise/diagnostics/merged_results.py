@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .finding import Finding
 from .ranks import ranks_text
-from .result import Coverage, LostType, RunResult, Stop, StopReason, Trusted
+from .result import Coverage, Noted, RunResult, Stop, StopReason
 from .source_location import SourceLocation
 
 
@@ -25,8 +25,9 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         checked_ops=sum(run.checked_ops for run in runs),
         unchecked_ops=sum(run.unchecked_ops for run in runs),
         no_rule_ops=tuple(_most(dict(run.no_rule_ops) for run in runs).most_common()),
-        trusted=_trusted(runs),
-        lost=_lost(runs),
+        trusted=_most_noted(run.trusted for run in runs),
+        lost=_most_noted(run.lost for run in runs),
+        unchecked=_most_noted(run.unchecked for run in runs),
         not_followed=tuple(dict.fromkeys(part for run in runs for part in run.not_followed)),
         stopped=_stopped(results),
         duration_s=max((run.duration_s for run in runs), default=0.0),
@@ -57,20 +58,12 @@ def _most(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return most
 
 
-def _trusted(runs: Iterable[RunResult]) -> tuple[Trusted, ...]:
+def _most_noted(lists: Iterable[Iterable[Noted]]) -> tuple[Noted, ...]:
     counts: dict[tuple[str, SourceLocation | None], int] = {}
-    for run in runs:
-        for one in run.trusted:
+    for notes in lists:
+        for one in notes:
             counts[one.what, one.location] = max(one.count, counts.get((one.what, one.location), 0))
-    return tuple(Trusted(what, location, count) for (what, location), count in counts.items())
-
-
-def _lost(runs: Iterable[RunResult]) -> tuple[LostType, ...]:
-    counts: dict[tuple[str, SourceLocation | None], int] = {}
-    for run in runs:
-        for one in run.lost:
-            counts[one.what, one.location] = max(one.count, counts.get((one.what, one.location), 0))
-    return tuple(LostType(what, location, count) for (what, location), count in counts.items())
+    return tuple(Noted(what, location, count) for (what, location), count in counts.items())
 
 
 def _stopped(results: Mapping[int, RunResult]) -> Stop | None:

@@ -49,8 +49,8 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Trusted:
-    """Something believed and not proven, ``count`` times: an annotation of an input, a hand-declared rule."""
+class Noted:
+    """What a list of the report says, ``count`` times at ``location``: something believed, lost or passed over."""
 
     what: str
     location: SourceLocation | None = None
@@ -86,24 +86,16 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class LostType:
-    """A type that was known and is not any more, ``count`` times: from there on nothing is proven of the value."""
-
-    what: str
-    location: SourceLocation | None = None
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class RunResult:
     """A finished run.
 
     ``findings``       grouped, each with its count.
     ``checked_ops``    operations whose operands' types were checked.
-    ``unchecked_ops``  operations passed over because no operand had a type.
+    ``unchecked_ops``  operations on tensors that were passed over because nothing was known of them.
     ``no_rule_ops``    operators that the registry does not know, with the number of calls, most frequent first.
-    ``trusted``        what the verdict rests on without proof.
-    ``lost``           types that were lost without a call having been rejected.
+    ``trusted``        what the verdict rests on without proof: annotations of inputs, hand-declared rules.
+    ``lost``           types that were known and got lost without a call having been rejected.
+    ``unchecked``      which operations were passed over, where it was noted.
     ``not_followed``   parts of the library that the installed torch does not let us follow.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
@@ -117,8 +109,9 @@ class RunResult:
     checked_ops: int = 0
     unchecked_ops: int = 0
     no_rule_ops: tuple[tuple[str, int], ...] = ()
-    trusted: tuple[Trusted, ...] = ()
-    lost: tuple[LostType, ...] = ()
+    trusted: tuple[Noted, ...] = ()
+    lost: tuple[Noted, ...] = ()
+    unchecked: tuple[Noted, ...] = ()
     not_followed: tuple[str, ...] = ()
     stopped: Stop | None = None
     duration_s: float = 0.0
@@ -145,7 +138,7 @@ class RunResult:
             said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
             text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
             return Finding(code, f"{text} after {_operations(self.checked_ops)}", location=self.stopped.location)
-        if self.checked_ops == 0 and not self.errors:
+        if self.checked_ops == 0 and not self.errors and not self.coverage.is_empty:
             return Finding(
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",
@@ -204,14 +197,15 @@ def group(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(finding, count=counts[key]) for key, finding in first.items())
 
 
-def _resolved(
-    counts: Counter[tuple[str, SourceLocation | Site | None]],
-) -> Counter[tuple[str, SourceLocation | None]]:
-    """The same with every site looked up."""
+_Notes = Counter[tuple[str, SourceLocation | Site | None]]
+
+
+def _resolved(counts: _Notes) -> tuple[Noted, ...]:
+    """The notes with every site looked up."""
     resolved: Counter[tuple[str, SourceLocation | None]] = Counter()
     for (what, location), count in counts.items():
         resolved[what, location.location() if isinstance(location, Site) else location] += count
-    return resolved
+    return tuple(Noted(what, location, count) for (what, location), count in resolved.items())
 
 
 @dataclass
@@ -226,8 +220,9 @@ class Collector:
     _checked: int = 0
     _unchecked: int = 0
     _no_rule: Counter[str] = field(default_factory=Counter)
-    _trusted: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
-    _lost: Counter[tuple[str, SourceLocation | Site | None]] = field(default_factory=Counter)
+    _trusted: _Notes = field(default_factory=Counter)
+    _lost: _Notes = field(default_factory=Counter)
+    _passed_over: _Notes = field(default_factory=Counter)
     _not_followed: dict[str, None] = field(default_factory=dict)
     _stopped: Stop | None = None
     _started_s: float = field(default_factory=time.perf_counter)
@@ -260,6 +255,11 @@ class Collector:
         with self._lock:
             self._lost[what, location] += 1
 
+    def pass_over(self, op: str, location: SourceLocation | Site | None = None) -> None:
+        """Operator ``op`` was not checked at ``location``; a Site is resolved only when the result is asked for."""
+        with self._lock:
+            self._passed_over[op, location] += 1
+
     def leave_out(self, parts: Iterable[str]) -> None:
         """These parts of the library are not followed; said once, however often they are named."""
         with self._lock:
@@ -274,14 +274,14 @@ class Collector:
     def result(self) -> RunResult:
         """Everything so far; the collector may go on."""
         with self._lock:
-            trusted, lost = _resolved(self._trusted), _resolved(self._lost)
             return RunResult(
                 findings=group(self._findings),
                 checked_ops=self._checked,
-                unchecked_ops=self._unchecked,
+                unchecked_ops=self._unchecked + self._passed_over.total(),
                 no_rule_ops=tuple(self._no_rule.most_common()),
-                trusted=tuple(Trusted(what, location, count) for (what, location), count in trusted.items()),
-                lost=tuple(LostType(what, location, count) for (what, location), count in lost.items()),
+                trusted=_resolved(self._trusted),
+                lost=_resolved(self._lost),
+                unchecked=_resolved(self._passed_over),
                 not_followed=tuple(self._not_followed),
                 stopped=self._stopped,
                 duration_s=time.perf_counter() - self._started_s,

@@ -9,7 +9,7 @@ from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str
 from .ranks import ranks_text
-from .result import ExitCode, LostType, RunResult, Trusted
+from .result import ExitCode, Noted, RunResult
 
 _VERDICTS = {
     ExitCode.CLEAN: "clean",
@@ -38,6 +38,8 @@ def render_result(
     if result.lost:
         more = rest(len(result.lost), limits.lost, "lost type", "lost types")
         blocks.append(_places("types lost:", result.lost[: limits.lost], more, root))
+    if result.unchecked and limits.unchecked != 0:
+        blocks.append(_places("not checked:", result.unchecked, None, root))
     if result.not_followed:
         blocks.append([[("strong", "not followed: "), ("", safe_str(part))] for part in result.not_followed])
     if result.coverage.untyped and not result.interrupted:
@@ -56,7 +58,7 @@ def _no_rule_ops(result: RunResult, limits: Limits) -> list[Line]:
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
-def _places(heading: str, entries: Sequence[Trusted | LostType], more: str | None, root: str) -> list[Line]:
+def _places(heading: str, entries: Sequence[Noted], more: str | None, root: str) -> list[Line]:
     lines: list[Line] = [[("strong", heading)]]
     for entry in entries:
         text = f"  {safe_str(entry.what)}"
@@ -78,7 +80,9 @@ def _summary(result: RunResult) -> Line:
     said = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
     lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
-    checked = f"{counted(result.checked_ops, 'operation')} checked, {result.unchecked_ops} unchecked"
+    checked = f"{counted(result.checked_ops, 'operation')} checked"
+    if result.unchecked_ops:
+        checked += f", {result.unchecked_ops} unchecked"
     if result.lost:
         checked += f", {counted(sum(lost.count for lost in result.lost), 'type')} lost"
     verdict = _VERDICTS[result.exit_code]

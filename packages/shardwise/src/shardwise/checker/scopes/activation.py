@@ -11,7 +11,7 @@ from shardwise.diagnostics.result import Collector
 from shardwise.interop.running import session as sessions
 from shardwise.interop.running.session import Partials
 
-from ..mode import CheckMode
+from ..mode import CheckMode, NotingMode
 from ..patching import installation as patches
 from ..state.session import CheckSession
 
@@ -85,7 +85,7 @@ def _fresh(session: CheckSession) -> Iterator[None]:
     patches.acquire()
     previous = sessions.enter(session)
     try:
-        with CheckMode(session):
+        with CheckMode(session) if session.collector is None else NotingMode(session, session.collector):
             yield
     finally:
         sessions.enter(previous)
