@@ -21,6 +21,7 @@ from shardwise.interop.torch_call import Arguments, TorchFunction
 
 from .dispatch import handler_for
 from .observation.own_calls import has_tensor, has_typed, own_site
+from .operators.in_flight import check_call
 from .operators.ordinary import Handler
 from .state.session import CheckSession
 
@@ -53,6 +54,8 @@ class CheckMode(TorchFunctionMode):
         if handler is None:
             handler = _handlers.setdefault(func, handler_for(func))
         try:
+            if self.session.in_flight:
+                check_call(self.session, func, args, kwargs or _NO_KWARGS)
             return handler(self.session, func, args, kwargs or _NO_KWARGS)
         except SpmdTypeError as error:
             finish(error, getattr(func, "__name__", ""))

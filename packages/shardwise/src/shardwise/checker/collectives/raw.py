@@ -46,13 +46,15 @@ from ..diagnosis.collective_findings import (
 )
 from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
+from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
 from ..operators.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
-from .raw_arrivals import Receipt, receipt
+from .handles import started
+from .raw_arrivals import receipt
 from .raw_backward import leave_node, passages
 from .raw_buffers import admitted, as_declared, check_buffers
 from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
@@ -69,6 +71,7 @@ _OF_EQUAL = {
     "bxor": "the exclusive or of {n} equal values is 0, or the value if {n} is odd",
 }
 """What comes of a reduction of equal values that changes them."""
+_MESSAGES = ("isend", "irecv")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -114,6 +117,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         sent = _tensors(given.get(row.sent))
         if session.diverging:
             check_arrival(session, usual, sent[0] if sent else None, axis)
+        if session.in_flight:
+            check_collective(session, usual, sent, _tensors(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
         types = [_check(session, exchange, tensor) for tensor in sent]
         if row.sent != row.received and alias.is_installed():
@@ -148,15 +153,19 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
-        if given.get("async_op") and isinstance(result, dist.Work):
-            return Handle(result, arrivals)
-        for arrival in arrivals:
-            arrival.take_place()
-        if is_tracing():
+        early = bool(given.get("async_op")) or usual in _MESSAGES
+        reading = [tensor for tensor in sent if row.sent != row.received]
+        result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)
+        if is_tracing() and not isinstance(result, dist.Work):
             log_result(usual, shown, received)
         return result
 
     return handle
+
+
+def _ordered(name: str, given: Mapping[str, Any]) -> object:
+    """The group whose collectives come one after the other; None for a message, which comes when it comes."""
+    return None if name in _MESSAGES or name in ("send", "recv") else given.get("group") or dist.group.WORLD
 
 
 def _reducer(given: Mapping[str, Any]) -> Reducer:
@@ -313,31 +322,6 @@ def _arrived(
         return TensorType.of(placements)
     spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
     return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
-
-
-class Handle:
-    """What a collective with ``async_op=True`` gives: its tensors have no known type until it is waited for."""
-
-    def __init__(self, work: Any, arrivals: Sequence[Receipt]) -> None:
-        self._work = work
-        self._arrivals = arrivals
-        for arrival in arrivals:
-            arrival.forget()
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
-        return self._work.__class__
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._work, name)
-
-    def wait(self, *args: object, **kwargs: object) -> object:
-        done = self._work.wait(*args, **kwargs)
-        for arrival in self._arrivals:
-            arrival.take_place()
-        return done
-
-    synchronize = wait
 
 
 def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:

@@ -12,6 +12,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.autograd.gradients import gradient_of, waive
+from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, type_of
@@ -20,6 +21,7 @@ from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
 from ..diagnosis.gradient_findings import accumulation_conflict
+from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt
@@ -55,6 +57,10 @@ def running(
 ) -> Iterator[BackwardPass]:
     """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
     this = BackwardPass(roots=[root for root in roots if isinstance(root, torch.Tensor)])
+    if session.in_flight:
+        for variable in reached:
+            if (summed := gradient_of(variable)) is not None:
+                check_tensor(session, "backward", summed, writes=True, label=f"{names_of([variable])[0]}.grad")
     foreign = {id(variable) for variable in adopt(reached)}
     for variable in reached:
         gradient = gradient_of(variable)

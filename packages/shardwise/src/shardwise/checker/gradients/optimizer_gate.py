@@ -23,6 +23,7 @@ from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 
 from ..diagnosis.gradient_findings import elements_text, gradient_misplaced, gradient_not_summed
+from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
 
 FindSession = Callable[[], CheckSession | None]
@@ -71,6 +72,8 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
     step = f"{type(optimizer).__name__}.step"
+    if session.in_flight:
+        _check_waited(session, optimizer, step)
     try:
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
             _refuse(session, step, axis, parameters, names, pending)
@@ -79,6 +82,16 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     finally:
         for parameter in (parameter for parameters in owing.values() for parameter in parameters):
             waive(parameter)
+
+
+def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step: str) -> None:
+    """Report gradients that are still being summed, and parameters that are still being gathered. SW220, SW221."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = gradient_of(parameter)
+            if gradient is not None:
+                check_tensor(session, step, gradient, writes=False, label=f"{names_of([parameter])[0]}.grad")
+                check_tensor(session, step, parameter, writes=True, label=names_of([parameter])[0])
 
 
 def _refuse(

@@ -13,6 +13,7 @@ from shardwise.interop.torch_compat import MissingName
 
 from . import (
     autograd_functions,
+    coalescing,
     control_flow,
     ddp,
     fsdp,
@@ -36,6 +37,7 @@ PLUGINS: tuple[Plugin, ...] = (
     func_grad.PLUGIN,
     control_flow.PLUGIN,
     functional_collectives.PLUGIN,
+    coalescing.PLUGIN,
     masked.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,

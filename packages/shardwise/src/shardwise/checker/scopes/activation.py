@@ -12,6 +12,7 @@ from shardwise.interop.running import session as sessions
 from shardwise.interop.running.session import Partials
 
 from ..mode import CheckMode, NotingMode
+from ..operators.in_flight import tell_never_waited
 from ..patching import installation as patches
 from ..state.session import CheckSession
 
@@ -87,6 +88,8 @@ def _fresh(session: CheckSession) -> Iterator[None]:
     try:
         with CheckMode(session) if session.collector is None else NotingMode(session, session.collector):
             yield
+        if session.in_flight:
+            tell_never_waited(session, ended=session.collecting)
     finally:
         sessions.enter(previous)
         patches.release()

@@ -24,6 +24,8 @@ class CheckSession(Session):
     ``observe``     wrappers and torch's own marks give types to what nobody has typed.
     ``averaged``    the axes over which some wrapper averages gradients.
     ``probed``      what was found of autograd functions that nobody has declared, by class and arguments.
+    ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
+    ``gathering``   the calls of the coalescing manager that is open.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -44,6 +46,8 @@ class CheckSession(Session):
         self.observe = observe
         self.averaged: frozenset[MeshAxis] = frozenset()
         self.probed: dict[Any, Any] = {}
+        self.in_flight: dict[int, list[Any]] = {}
+        self.gathering: Any = None
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

@@ -10,6 +10,7 @@ from .autograd import in_backward as in_backward
 from .compiler import constant_when_compiled as constant_when_compiled
 from .compiler import preload as preload
 from .devices import FLEX_DEVICE as FLEX_DEVICE
+from .distributed import COALESCING_MANAGER as COALESCING_MANAGER
 from .distributed import REARRANGE_AFTER as REARRANGE_AFTER
 from .distributed import REARRANGE_BEFORE as REARRANGE_BEFORE
 from .distributed import SOURCE_RANK as SOURCE_RANK

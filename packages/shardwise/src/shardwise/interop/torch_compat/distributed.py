@@ -26,6 +26,12 @@ SOURCE_RANK = patch_point(
     purpose="what the handle of a receive from anybody answers; handles of the fake backend have no answer",
     lost="receives from anybody in a check of one rank",
 )
+COALESCING_MANAGER = patch_point(
+    "torch.distributed.distributed_c10d._coalescing_manager",
+    purpose="gathers the collectives and messages of a block into one, and tells nobody which",
+    lost="what is used before the calls that a coalescing manager gathered are waited for",
+    tier=2,
+)
 REARRANGE_BEFORE = patch_point(
     "torch.distributed._functional_collectives._chunk_or_narrow_cat",
     purpose="rearranges the operand of a functional collective that scatters another dim than the first",

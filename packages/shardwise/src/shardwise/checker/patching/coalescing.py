@@ -1,0 +1,53 @@
+"""Calls that are gathered into one, and the device as a whole being waited for."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from shardwise.interop.torch_compat import COALESCING_MANAGER
+
+from ..collectives.handles import wrap_coalescing
+from ..operators.in_flight import land_all
+from .patches import Patches, Plugin, checking_session
+
+
+@functools.cache
+def _wrap_gathering(plain: Any) -> Any:
+    return wrap_coalescing(checking_session, plain)
+
+
+def _install(patches: Patches) -> None:
+    plain = getattr(COALESCING_MANAGER.owner(), COALESCING_MANAGER.attribute)
+    patches.replace_everywhere({plain: _wrap_gathering(plain)})
+    patches.replace_everywhere({torch.distributed.barrier: _wrap_barrier(torch.distributed.barrier)})
+    for module in (torch.cuda, torch.accelerator):
+        patches.replace_attribute(module, "synchronize", _wrap_synchronize)
+
+
+@functools.cache
+def _wrap_barrier(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def barrier(group: Any = None, *args: object, **kwargs: object) -> object:
+        session = checking_session()
+        if session is not None and session.in_flight:
+            land_all(session, group or torch.distributed.group.WORLD)
+        return plain(group, *args, **kwargs)
+
+    return barrier
+
+
+def _wrap_synchronize(plain: Any) -> object:
+    @functools.wraps(plain)
+    def synchronize(*args: object, **kwargs: object) -> object:
+        session = checking_session()
+        if session is not None and session.in_flight:
+            land_all(session)
+        return plain(*args, **kwargs)
+
+    return synchronize
+
+
+PLUGIN = Plugin("calls that a coalescing manager gathers", _install)
