@@ -14,6 +14,7 @@ import click
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 
+from .infer_edits import edits_of, require_writer
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
 from .shared_options import timeout_option
@@ -25,6 +26,7 @@ SCHEMA = "shardwise.infer/1"
 EPILOG = """\b
 Examples:
   shardwise infer train.py --mesh dp=2,tp=2
+  shardwise infer train.py --mesh dp=2,tp=2 --write
   shardwise infer -m mypackage.train --mesh dp=2 --format json -- --steps 1
 """
 
@@ -40,17 +42,29 @@ Examples:
     help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started.",
 )
 @timeout_option
+@click.option("--diff", "diff", is_flag=True, help="Show how the types would stand in the source; change nothing.")
+@click.option("--write", "write", is_flag=True, help="Show that, and write them. Nothing else of a file changes.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )
 def infer(
-    words: tuple[str, ...], module: str | None, mesh: MeshShape, timeout_s: float, form: Literal["text", "json"]
+    words: tuple[str, ...],
+    module: str | None,
+    mesh: MeshShape,
+    timeout_s: float,
+    diff: bool,
+    write: bool,
+    form: Literal["text", "json"],
 ) -> ExitCode:
     """Infer types: run a program on every rank of a mesh and on one rank, and say how its tensors lie.
 
     Shown are the parameters and buffers of the modules that are called, and what these are called with. A type is true
     of the values of the two runs, and is evidence, no promise. In the script's arguments {dp} is the size of axis dp,
     and {world_size} the number of ranks; both are 1 in the run on one rank.
+
+    With --write the types of parameters and inputs are put into the files of the program's own folder, as assert_type
+    at the places from which they are reached; shardwise check then holds the program to them. Types that stand there
+    already are kept, so that a second time changes nothing.
 
     Exit codes: 0 every tensor has a type, 2 no types (wrong usage, a rank failed or hung, there are no modules), 3 the
     values of some are explained by no type.
@@ -61,17 +75,29 @@ def infer(
         raise click.UsageError(f"--mesh {mesh} has one rank: every type is true there")
     from shardwise.verifier.inference import Inference, inferred_types
     from shardwise.verifier.run import VerifyOptions, run_both
-    from shardwise.verifier.subject import Script, Subject, subject_named
+    from shardwise.verifier.subject import Script, Subject, project_of, subject_named
+
+    if diff or write:
+        require_writer()
 
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
-    options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True)
+    project = project_of(subject)
+    options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True, project=project)
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
         runs, failure = run_both(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
         types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], dict(mesh.axes)))
-    inference = Inference(str(subject), str(mesh), mesh.ranks, types, failure)
-    click.echo(json.dumps(_as_dict(inference), indent=2) if form == "json" else "\n".join(_lines(inference)))
+    sites = [run.sites for run in runs[:-1]]
+    names = sites[0].names if sites and failure is None else {}
+    inference = Inference(str(subject), str(mesh), mesh.ranks, tuple(one.renamed(names) for one in types), failure)
+    edits = edits_of(types, sites) if (diff or write) and failure is None else None
+    if form == "json":
+        click.echo(json.dumps({**_as_dict(inference), **({} if edits is None else edits.as_dict(write))}, indent=2))
+    else:
+        click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
+    if edits is not None and write:
+        edits.write()
     if failure is not None or not types:
         return ExitCode.BROKEN
     return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN

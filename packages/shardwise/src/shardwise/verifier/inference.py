@@ -11,7 +11,7 @@ for I equal to it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -50,6 +50,15 @@ class InferredType:
     axes: Mapping[str, str] | None
     known_by: Mapping[str, str]
     otherwise: tuple[Mapping[str, str], ...] = ()
+
+    def renamed(self, names: Mapping[str, str]) -> InferredType:
+        """The same with other names for the axes."""
+
+        def own(axes: Mapping[str, str]) -> dict[str, str]:
+            return {names.get(axis, axis): text for axis, text in axes.items()}
+
+        axes = None if self.axes is None else own(self.axes)
+        return replace(self, axes=axes, known_by=own(self.known_by), otherwise=tuple(map(own, self.otherwise)))
 
 
 @dataclass(frozen=True)

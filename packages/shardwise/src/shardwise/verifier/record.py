@@ -11,6 +11,8 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.aliases import Axis
 
+from .annotation_sites import AnnotationSites
+
 
 @dataclass(frozen=True, slots=True)
 class Crash:
@@ -35,6 +37,7 @@ class RankRun:
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
     ``crash``    how it ended before its time, None if it did not.
     ``rank``     which one.
+    ``sites``    from where the source reaches parameters and inputs, if that was asked for.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -43,3 +46,4 @@ class RankRun:
     types: RunResult = field(default_factory=RunResult)
     crash: Crash | None = None
     rank: int = 0
+    sites: AnnotationSites = field(default_factory=AnnotationSites)

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
+from .annotation_sites import SiteRecorder
 from .compare import compare
 from .crash import crash_among, crash_caught, lost, unreadable
 from .failure import Failure
@@ -56,7 +58,8 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
-    ``layouts``    record buffers too, and gradients as backward computes them.
+    ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
+    ``project``    the folder of the program; from where its source reaches tensors is recorded too.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
     """
 
@@ -70,6 +73,7 @@ class VerifyOptions:
     narrow: bool = True
     show: bool = False
     layouts: bool = False
+    project: Path | None = None
 
 
 def verify(
@@ -226,13 +230,21 @@ def _run_rank(
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
         mesh = stack.enter_context(_current(sizes, port, joined=joined))
-        own_axes: dict[Axis, str] = {axis: repr(axis) for axis in mesh_of(mesh).ordered_axes}
+        given = mesh_of(mesh)
+        own_axes: dict[Axis, str] = {axis: repr(axis) for axis in given.ordered_axes}
+        sites = SiteRecorder(options.project, given) if options.project is not None else None
         stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
         with (
             crash_caught(came, printed),
-            watching(recorder, every=options.every, alone=dist.get_world_size() == 1, layouts=options.layouts),
+            watching(
+                recorder,
+                every=options.every,
+                alone=dist.get_world_size() == 1,
+                layouts=options.layouts,
+                sites=sites,
+            ),
         ):
             outputs = run(mesh)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
@@ -241,6 +253,8 @@ def _run_rank(
                 recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
         came.axes = {**own_axes, **recorder.axes}
     came.dtypes, came.types = recorder.dtypes, collector.result()
+    if sites is not None:
+        came.sites = sites.sites
     return came
 
 

@@ -37,6 +37,16 @@ class Subject(Protocol):
         """
 
 
+def project_of(subject: Subject) -> Path:
+    """The folder whose files are the program's own: the current one if the program is in it, else the program's."""
+    here = Path.cwd().resolve()
+    home = subject.program.path if isinstance(subject, Script) else getattr(subject, "home", None)
+    if not home or not home.endswith(".py"):
+        return here
+    path = Path(home).resolve()
+    return here if path.is_relative_to(here) else path.parent
+
+
 @dataclass(frozen=True)
 class Script:
     """A script or a module and its arguments."""

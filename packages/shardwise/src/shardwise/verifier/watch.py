@@ -29,6 +29,7 @@ from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
+from .annotation_sites import SiteRecorder
 from .difference import scale_of
 from .naming import WRAPPED, Names
 
@@ -39,15 +40,23 @@ UNSEEDED = 67280421310721
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder, *, every: bool = False, alone: bool = False, layouts: bool = False) -> Iterator[None]:
+def watching(
+    recorder: Recorder,
+    *,
+    every: bool = False,
+    alone: bool = False,
+    layouts: bool = False,
+    sites: SiteRecorder | None = None,
+) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
     ``every``  the result of every operation that the checker gives a type is worth it.
     ``alone``  this is the run on one rank, where there are no types to be had.
-    ``layouts``  so are buffers, and gradients as backward computes them, before anything is summed over ranks.
+    ``layouts``  so are buffers, targets of losses, and gradients as backward computes them, before they are summed.
+    ``sites``    is told from where the source reaches parameters and inputs.
     """
     names = Names()
-    steps = _Steps(recorder, names, layouts)
+    steps = _Steps(recorder, names, layouts, sites)
     with names.watching(), heard_by(recorder):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
@@ -57,7 +66,9 @@ def watching(recorder: Recorder, *, every: bool = False, alone: bool = False, la
         try:
             if every:
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names)),)
-            with _Watch(recorder, every, alone):
+            if sites is not None:
+                handles += (sites.watch(),)
+            with _Watch(recorder, every, alone, steps):
                 yield
         finally:
             for handle in handles:
@@ -76,8 +87,7 @@ def _inputs(recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Mo
             continue  # what has a gradient comes from another stage, and is no data
         known = type_of(given)
         if not known.axes or known.ground is not Ground.ABSENT:  # a constant's type is nobody's word
-            with no_torch_function():
-                recorder.add("input", f"{at} of {type(module).__name__}", given, UNTYPED, None)
+            steps.given(f"{at} of {type(module).__name__}", given)
 
 
 def _outputs(
@@ -98,8 +108,9 @@ def _outputs(
 class _Watch(TorchFunctionMode):
     """Records roots of backward, random draws, and which dtypes have gradients."""
 
-    def __init__(self, recorder: Recorder, every: bool, alone: bool) -> None:
+    def __init__(self, recorder: Recorder, every: bool, alone: bool, steps: _Steps) -> None:
         super().__init__()
+        self.steps = steps
         self.recorder = recorder
         self.every = every
         self.alone = alone
@@ -114,6 +125,8 @@ class _Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
+        if self.steps.layouts:
+            self.steps.before_call(func, args)
         result = self._drawing(func, args, kwargs) if _is_random(func) else func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
@@ -193,7 +206,8 @@ def _state(generator: torch.Generator) -> bytes:
 class _Steps:
     """Parameters and gradients as they enter the optimizer; without one, gradients as the program leaves them."""
 
-    def __init__(self, recorder: Recorder, names: Names, layouts: bool) -> None:
+    def __init__(self, recorder: Recorder, names: Names, layouts: bool, sites: SiteRecorder | None) -> None:
+        self.sites = sites
         self.recorder = recorder
         self.names = names
         self.layouts = layouts
@@ -206,11 +220,35 @@ class _Steps:
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
 
+    def given(self, name: str, x: torch.Tensor) -> None:
+        """``x`` is given to a module or a loss, by which it has its name."""
+        with no_torch_function():
+            self.recorder.add("input", name, x, UNTYPED, None)
+            if self.layouts:
+                # The companions are looked for on every rank, so that they have the same names in every run.
+                for other, tensor in self.sites.called(name, x) if self.sites is not None else ():
+                    self.recorder.add("input", other, tensor, UNTYPED, None)
+
+    def before_call(self, func: Any, args: Sequence[Any]) -> None:
+        """A function of torch is about to be called: does it fill a parameter, or compare with a target?"""
+        name = getattr(func, "__name__", "")
+        if self.sites is not None and name.endswith("_") and not name.endswith("__") and args:
+            if isinstance(args[0], torch.Tensor):
+                self.sites.filled(args[0])
+        elif (name.endswith("_loss") or "cross_entropy" in name) and len(args) > 1:
+            target = args[1]
+            plain = isinstance(target, torch.Tensor) and not is_dtensor(target)
+            if plain and not target.requires_grad and not type_of(target).axes:
+                self.given(f"1 of {name}", target)
+
     def remember(self, module: torch.nn.Module) -> None:
         """The parameters of an outermost module, as it is called for the first time."""
         new = {id(parameter) for parameter in module.parameters()} - set(self.remembered)
         if not new:
             return
+        if self.sites is not None:
+            known = self.names.parameters()
+            self.sites.used({name: parameter for name, parameter in known.items() if id(parameter) in new})
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
                 type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone

@@ -1,0 +1,293 @@
+"""Where in a program's source a type could be written: how its code reaches its parameters and inputs, and from where.
+
+For every parameter the functions of the program that were running when a module took it in, the innermost first, with
+what each can call it afterwards: ``self.up.weight`` at the end of ``Block.__init__``, ``model[0].weight`` behind the
+statement that binds ``model``. A function that had returned when the parameter was filled is no place for its type:
+filling it would have to keep what is claimed. For every input the function that calls the module, and its name there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils.hooks import RemovableHandle
+
+from shardwise.diagnostics.source import positions_of
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import CurrentMesh, current_entry
+
+FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
+"""Folders with code of others, also inside of a project."""
+DEEPEST = 12
+"""So many functions of the program are looked at, from the innermost outwards."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A function of the program, or the top of a file.
+
+    ``function``  its name and the line where it starts; empty, and 0, for the top of a file.
+    """
+
+    file: str
+    function: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What code at ``place`` can call a tensor.
+
+    ``expression``  Python, e.g. ``self.up.weight``.
+    ``bound``       the name that it begins with.
+    ``line``        what is running, and was when the tensor was last filled: the type goes behind it.
+    ``call``        of an input: line, column, end line, end column of the call that it is given to.
+    ``groups``      what a process group is called there, by the name of the axis on the command line.
+    ``declared``    the axes of which the program says the tensor's type already.
+    ``whole``       how many parameters the module has that is bound to the name; 0 if it is no module.
+    ``unwrapped``   of a wrapper: the expression before the name was bound to the wrapper, if it was bound before.
+    """
+
+    place: Place
+    expression: str
+    bound: str
+    line: int
+    call: tuple[int, int, int, int] | None = None
+    groups: tuple[tuple[str, str], ...] = ()
+    declared: tuple[str, ...] = ()
+    whole: int = 0
+    unwrapped: str = ""
+
+
+@dataclass
+class AnnotationSites:
+    """What one rank tells: by name, the ways to reach each parameter, innermost function first, and each input.
+
+    ``names``  what the program calls the axes of the command line's mesh.
+    """
+
+    parameters: dict[str, tuple[Reach, ...]] = dataclasses.field(default_factory=dict)
+    inputs: dict[str, Reach] = dataclasses.field(default_factory=dict)
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class SiteRecorder:
+    """Watches a run and fills ``sites``.
+
+    ``project``  the folder whose files may be written to; ``given`` the mesh of the command line.
+    """
+
+    def __init__(self, project: Path, given: CurrentMesh) -> None:
+        self.sites = AnnotationSites()
+        self._project = project
+        self._given = given
+        self._axes = given.names
+        self._own_files: dict[CodeType, bool] = {}
+        self._frames: dict[int, tuple[torch.Tensor, dict[FrameType, int]]] = {}
+        self._by_memory: dict[int, int] = {}
+
+    def watch(self) -> RemovableHandle:
+        """Listen to modules that take parameters in, until the handle is removed."""
+        return register_module_parameter_registration_hook(self._registered)
+
+    def _registered(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
+        if isinstance(parameter, torch.Tensor) and not is_dtensor(parameter) and id(parameter) not in self._frames:
+            self._frames[id(parameter)] = (parameter, self._running())
+            with no_torch_function():
+                self._by_memory[parameter.data_ptr()] = id(parameter)
+
+    def filled(self, x: torch.Tensor) -> None:
+        """``x`` is written into: a parameter, or a view of one, that nobody has used yet."""
+        with no_torch_function():
+            known = self._frames.get(id(x)) or self._frames.get(self._by_memory.get(x.data_ptr(), 0))
+        if known is None:
+            return
+        _, frames = known
+        running = self._running()
+        for frame in list(frames):
+            if frame in running:
+                frames[frame] = max(frames[frame], running[frame])
+            else:
+                del frames[frame]
+
+    def used(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """The module that has these parameters, by name, is called for the first time: all of them are made."""
+        mesh = current_entry()
+        if mesh is not None and mesh.all_names != self._given.all_names:
+            own = {axis: name for name, axis in mesh.names.items()}
+            self.sites.names = {name: own[axis] for name, axis in self._axes.items() if axis in own}
+        for name, parameter in parameters.items():
+            _, frames = self._frames.get(id(parameter), (None, {}))
+            found: list[Reach] = []
+            with no_torch_function():
+                declared = self._declared(parameter)
+                for frame, line in frames.items():
+                    for bound, expression, unwrapped in _expressions(frame, parameter):
+                        place, groups = _place_of(frame), self._groups(frame)
+                        value = frame.f_locals[bound]
+                        whole = len(list(value.parameters())) if isinstance(value, torch.nn.Module) else 0
+                        found.append(Reach(place, expression, bound, line, None, groups, declared, whole, unwrapped))
+            self.sites.parameters[name] = tuple(found)
+            self._by_memory.pop(parameter.data_ptr(), None)
+
+    def called(self, name: str, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """``x``, known as ``name``, is given to a module or a loss; gives its companions, with what they are called.
+
+        Companions are tensors of the same batch: other fields of the tuple or dict that ``x`` is in.
+        """
+        frame = next(iter(self._running()), None)
+        if frame is None or name in self.sites.inputs:
+            return
+        line, end_line, column, end_column = positions_of(frame.f_code, frame.f_lasti)
+        if line is None or end_line is None or column is None or end_column is None:
+            return
+        call = (line, column, end_line, end_column)
+        place, groups = _place_of(frame), self._groups(frame)
+        bound, expression, others = next(_variables(frame, x), ("", "", ()))
+        self.sites.inputs[name] = Reach(place, expression, bound, line, call, groups)
+        for other, tensor in others:
+            if other not in self.sites.inputs and not tensor.requires_grad and not type_of(tensor).axes:
+                self.sites.inputs[other] = Reach(place, other, bound, line, call, groups)
+                yield other, tensor
+
+    def _declared(self, parameter: torch.Tensor) -> tuple[str, ...]:
+        known = type_of(parameter)
+        return tuple(name for name, axis in self._axes.items() if axis in known.local)
+
+    def _running(self) -> dict[FrameType, int]:
+        """The functions of the program that are running, innermost first, with their lines."""
+        found: dict[FrameType, int] = {}
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and len(found) < DEEPEST:
+            if self._is_own(frame.f_code):
+                found[frame] = frame.f_lineno
+            frame = frame.f_back
+        return found
+
+    def _is_own(self, code: CodeType) -> bool:
+        if code not in self._own_files:
+            path = Path(code.co_filename)
+            own = path.is_absolute() and path.is_relative_to(self._project) and path.suffix == ".py"
+            inner = path.relative_to(self._project).parts if own else ()
+            self._own_files[code] = own and not set(FOREIGN) & set(inner) and not path.is_relative_to(_OWN)
+        return self._own_files[code]
+
+    def _groups(self, frame: FrameType) -> tuple[tuple[str, str], ...]:
+        wanted = {axis: name for name, axis in self._axes.items() if axis.size() > 1}
+        found: dict[str, str] = {}
+        for expression, value in _group_candidates(frame):
+            name = wanted.get(MeshAxis.of(value)) if isinstance(value, dist.ProcessGroup) else None
+            if name is not None:
+                found.setdefault(name, expression)
+        return tuple(found.items())
+
+
+_OWN = Path(__file__).resolve().parents[1]
+
+
+def _place_of(frame: FrameType) -> Place:
+    code = frame.f_code
+    if code.co_name == "<module>":
+        return Place(code.co_filename, "", 0)
+    return Place(code.co_filename, code.co_name, code.co_firstlineno)
+
+
+def _group_candidates(frame: FrameType) -> Iterator[tuple[str, object]]:
+    """Process groups that code in ``frame`` can name: global ones, those of modules and of ``self``, and the world."""
+    scope = {**frame.f_globals, **frame.f_locals}
+    for name, value in scope.items():
+        if isinstance(value, ModuleType):
+            if value is dist:
+                yield f"{name}.group.WORLD", dist.group.WORLD
+            elif not value.__name__.startswith("torch"):
+                yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _is_group(one))
+        elif _is_group(value):
+            yield name, value
+    owner = scope.get("self")
+    yield from ((f"self.{name}", one) for name, one in getattr(owner, "__dict__", {}).items() if _is_group(one))
+
+
+def _is_group(value: object) -> bool:
+    return issubclass(type(value), dist.ProcessGroup)
+
+
+def _expressions(frame: FrameType, parameter: torch.Tensor) -> Iterator[tuple[str, str, str]]:
+    """The name in ``frame`` that leads to ``parameter``, if there is one, a module's before its wrapper's: the name,
+    the whole expression, and the same without the wrapper that the name is bound to.
+    """
+    ready: list[tuple[bool, str, str, str]] = []
+    for name, value in frame.f_locals.items():
+        if name.isidentifier() and not name.startswith("__"):
+            ready += [(bool(inner), name, name + path, name + inner) for path, inner in _paths(value, parameter)]
+            if name == "self" and not isinstance(value, torch.nn.Module):
+                for attribute, held in getattr(value, "__dict__", {}).items():
+                    ready += [(True, name, f"self.{attribute}{path}", "") for path, _ in _paths(held, parameter)]
+    for _, name, expression, unwrapped in sorted(ready, key=lambda one: one[0])[:1]:
+        yield name, expression, unwrapped if unwrapped != name else ""
+
+
+def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str]]:
+    """How to get from ``value`` to ``parameter``; and from what ``value`` wraps, if it wraps a module."""
+    if value is parameter:
+        yield "", ""
+    elif isinstance(value, torch.nn.Module):
+        for path, own in value.named_parameters():
+            if own is parameter:
+                wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
+                inner = _path(value.module, path.split(".")[1:]) if wraps else ""
+                yield _path(value, path.split(".")), inner
+                return
+
+
+def _path(module: torch.nn.Module, parts: Sequence[str]) -> str:
+    """``.up.weight``, or ``[0].weight`` for a module whose children are numbered."""
+    at: Any = module
+    text = ""
+    for part in parts:
+        numbered = part.isdigit()
+        keyed = not part.isidentifier() or isinstance(at, (torch.nn.ModuleDict, torch.nn.ParameterDict))
+        text += f"[{part}]" if numbered else f"[{part!r}]" if keyed else f".{part}"
+        at = getattr(at, part, None)
+    return text
+
+
+Companions = tuple[tuple[str, torch.Tensor], ...]
+
+
+def _variables(frame: FrameType, x: torch.Tensor) -> Iterator[tuple[str, str, Companions]]:
+    """The variables of ``frame`` in which ``x`` is: name, expression, and the other tensors beside it."""
+    for name, value in frame.f_locals.items():
+        if value is x and name.isidentifier():
+            yield name, name, ()
+    for name, value in frame.f_locals.items():
+        fields = list(_fields(value))
+        own = next((path for path, one in fields if one is x), None)
+        if own is not None and name.isidentifier():
+            others = [(name + path, one) for path, one in fields if one is not x and isinstance(one, torch.Tensor)]
+            yield name, name + own, tuple(others)
+
+
+def _fields(value: object) -> Iterable[tuple[str, object]]:
+    """What is in a tuple, a list, a dict or a dataclass, with how it is got out."""
+    names = getattr(value, "_fields", None)
+    if isinstance(value, tuple) and names:
+        return [(f".{name}", getattr(value, name)) for name in names]
+    if isinstance(value, (tuple, list)):
+        return [(f"[{at}]", one) for at, one in enumerate(value)]
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int))]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return []

@@ -1,0 +1,154 @@
+"""Which annotations go where: the types that a run has shown, brought to the places from which its tensors are reached.
+
+One line of source makes many tensors, so a place is good only if everything that is reached from there under one name
+has one type; where it has not (a helper that makes weights of any layout), the calling function is asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .annotation_sites import AnnotationSites, Place, Reach
+from .inference import InferredType
+
+EITHER = "R or I"
+"""How a type is written whose gradients tell nothing."""
+DEFAULT = "R"
+Written = tuple[tuple[str, str], ...]
+"""A type as it is written: keys of a dict, and placements."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """One claim at one place.
+
+    ``expressions``  what is annotated, in program order.
+    ``type``         the keys are Python: a name in quotes, or what a process group is called.
+    ``unwrapped``    the same expressions where the name is not bound to a wrapper yet.
+    ``call``         of an input that has no name: the call that it is given to, and its position among the arguments.
+    """
+
+    place: Place
+    bound: str
+    line: int
+    expressions: tuple[str, ...]
+    type: Written
+    is_input: bool = False
+    call: tuple[int, int, int, int] | None = None
+    argument: int = 0
+    unwrapped: tuple[str, ...] = ()
+
+
+@dataclass
+class AnnotationPlan:
+    """What to write, and what there is to say about it.
+
+    ``choices``  tensors of which the run leaves open whether they are R or I, with the axis.
+    ``unnamed``  axes for which the program has neither a name nor a process group where they are written.
+    ``left``     tensors that get no annotation, with the reason.
+    """
+
+    annotations: list[Annotation] = field(default_factory=list)
+    choices: list[tuple[str, str]] = field(default_factory=list)
+    left: list[tuple[str, str]] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+
+
+def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSites]) -> AnnotationPlan:
+    """What to write so that the program says ``types``; ``ranks`` is what each rank tells of its source."""
+    plan = AnnotationPlan()
+    reached: dict[tuple[str, int], tuple[Reach, ...]] = {}
+    wanted: dict[tuple[str, int], Mapping[str, str] | None] = {}
+    for one in types:
+        if one.kind != "parameter":
+            continue
+        for rank in one.ranks:
+            reached[one.name, rank] = ranks[rank].parameters.get(one.name, ())
+            wanted[one.name, rank] = one.axes
+    chosen = _chosen(reached, wanted)
+    said: dict[str, str] = {}
+    groups: dict[tuple[Place, str, Written], list[Reach]] = defaultdict(list)
+    for (name, rank), reach in chosen.items():
+        axes = wanted[name, rank]
+        if axes is None:
+            said[name] = "no layout explains its values"
+        elif not axes:
+            said[name] = "only one rank has it"
+        elif reach is None:
+            said[name] = "no statement of the program's own reaches it (a DTensor has its placements)"
+        else:
+            type = _written(axes, reach, ranks[rank])
+            if not type:
+                continue
+            plan.choices += [(name, axis) for axis, place in axes.items() if place == EITHER]
+            groups[reach.place, reach.bound, type].append(reach)
+    plan.annotations += (_claim(place, bound, type, ways) for (place, bound, type), ways in groups.items())
+    plan.annotations += _of_inputs(types, ranks, said)
+    plan.left += said.items()
+    names = {axis for rank in ranks for axis in rank.names.values()}
+    written = {key for annotation in plan.annotations for key, _ in annotation.type}
+    plan.unnamed = sorted(key for key in written if key.startswith('"') and key.strip('"') not in names)
+    plan.choices = list(dict.fromkeys(plan.choices))
+    return plan
+
+
+def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach]) -> Annotation:
+    """One annotation of everything that one name leads to and that has one type."""
+    expressions = tuple(dict.fromkeys(way.expression for way in ways))
+    unwrapped = tuple(dict.fromkeys(way.unwrapped for way in ways if way.unwrapped))
+    if len(expressions) == ways[0].whole and len(expressions) > 2:
+        expressions, unwrapped = (f"list({bound}.parameters())",), ()
+    line = max(way.line for way in ways)
+    return Annotation(place, bound, line, expressions, type, unwrapped=unwrapped)
+
+
+def _chosen(
+    reached: Mapping[tuple[str, int], tuple[Reach, ...]], wanted: Mapping[tuple[str, int], Mapping[str, str] | None]
+) -> dict[tuple[str, int], Reach | None]:
+    """For each tensor of a rank the innermost place where its name stands for one type only."""
+    level = dict.fromkeys(reached, 0)
+    while True:
+        at: dict[tuple[Place, str], set[tuple[str, int]]] = defaultdict(set)
+        for which, ways in reached.items():
+            if level[which] < len(ways):
+                at[ways[level[which]].place, ways[level[which]].expression].add(which)
+        torn = [which for those in at.values() if len({_frozen(wanted[one]) for one in those}) > 1 for which in those]
+        if not torn:
+            break
+        for which in torn:
+            level[which] += 1
+    return {which: ways[level[which]] if level[which] < len(ways) else None for which, ways in reached.items()}
+
+
+def _frozen(axes: Mapping[str, str] | None) -> object:
+    return None if axes is None else tuple(axes.items())
+
+
+def _written(axes: Mapping[str, str], reach: Reach, rank: AnnotationSites) -> Written:
+    """The type with its axes as code at that place says them, without those that it has said already."""
+    said = {**dict(reach.groups), **{axis: f'"{name}"' for axis, name in rank.names.items()}}
+    return tuple(
+        (said.get(axis, f'"{axis}"'), place.replace(EITHER, DEFAULT))
+        for axis, place in axes.items()
+        if axis not in reach.declared
+    )
+
+
+def _of_inputs(
+    types: Iterable[InferredType], ranks: Sequence[AnnotationSites], said: dict[str, str]
+) -> Iterator[Annotation]:
+    for one in types:
+        if one.kind != "input":
+            continue
+        rank = ranks[one.ranks[0]]
+        reach = rank.inputs.get(one.name)
+        if one.axes is None:
+            said[one.name] = "no layout explains its values"
+        elif one.axes and reach is not None:
+            type = _written(one.axes, reach, rank)
+            first = one.name.split(" ", 1)[0]
+            argument = int(first) if first.isdigit() else 0
+            expressions = (reach.expression,) if reach.expression else ()
+            yield Annotation(reach.place, reach.bound, reach.line, expressions, type, True, reach.call, argument)
