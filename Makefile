@@ -18,7 +18,7 @@ $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-d
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shardwise needs Python 3.11 or newer; say which one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs,write]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
 	@touch $(READY)
 
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts
@@ -38,7 +38,7 @@ matrix:         ## run the fast tests on every torch of the range; make matrix T
 	  test -x $$env/bin/python || $(PYTHON) -m venv $$env || exit 1; \
 	  $$env/bin/python -m pip install --quiet $(if $(INDEX),--index-url $(INDEX)) $$wanted \
 	  && $$env/bin/python -m pip install --quiet --constraint build/matrix/constraints.txt \
-	       --editable 'packages/shardwise[test]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
+	       --editable 'packages/shardwise[test,write]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
 	  && $$env/bin/shardwise doctor \
 	  && $$env/bin/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(TESTS) packages/shardwise/tests || exit 1; \
 	done

@@ -145,3 +145,27 @@ def test_calls_that_were_not_checked_are_listed_by_the_line_of_the_program(proje
     report = json.loads(project.check(script, "--mesh", "dp=2", "--format", "json").stdout)
     assert (report["checked_ops"], report["unchecked_ops"]) == (1, 3)
     assert [one["what"] for one in report["unchecked"]] == ["linear", "sin", "add"]
+
+
+BY_HAND = """
+with set_current_mesh(mesh):
+    w = assert_type(torch.randn(8, 4), {"dp": R, "tp": %s}).requires_grad_()
+    x = assert_type(torch.randn(3, 8), {"dp": V, "tp": R})
+    loss = (x @ w).square().mean()
+    loss.backward()
+    torch.distributed.all_reduce(w.grad, group=mesh.get_group("dp"))
+    torch.optim.SGD([w], lr=0.1).step()
+"""
+
+
+def test_each_rank_may_start_from_its_own_loss_where_all_parameters_are_replicas(project):
+    done = project.check_source(BY_HAND % "I")
+    assert done.exit_code == 0, done.stdout
+    assert "SW602" in project.check_source(BY_HAND % "I", "--strict").stdout
+
+
+def test_a_loss_of_pieces_of_a_parameter_is_no_loss_of_a_rank(project):
+    assert (
+        "SW602 varying-loss: backward starts from loss, which varies over tp"
+        in project.check_source(BY_HAND % "V").stdout
+    )

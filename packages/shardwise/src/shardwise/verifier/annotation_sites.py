@@ -27,6 +27,7 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
+from shardwise.types.tensor_type import Ground
 
 FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
 """Folders with code of others, also inside of a project."""
@@ -125,7 +126,7 @@ class SiteRecorder:
     def used(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """The module that has these parameters, by name, is called for the first time: all of them are made."""
         mesh = current_entry()
-        if mesh is not None and mesh.all_names != self._given.all_names:
+        if mesh is not None and mesh is not self._given:
             own = {axis: name for name, axis in mesh.names.items()}
             self.sites.names = {name: own[axis] for name, axis in self._axes.items() if axis in own}
         for name, parameter in parameters.items():
@@ -158,13 +159,13 @@ class SiteRecorder:
         bound, expression, others = next(_variables(frame, x), ("", "", ()))
         self.sites.inputs[name] = Reach(place, expression, bound, line, call, groups)
         for other, tensor in others:
-            if other not in self.sites.inputs and not tensor.requires_grad and not type_of(tensor).axes:
+            if other not in self.sites.inputs and not tensor.requires_grad and is_untyped(tensor):
                 self.sites.inputs[other] = Reach(place, other, bound, line, call, groups)
                 yield other, tensor
 
     def _declared(self, parameter: torch.Tensor) -> tuple[str, ...]:
         known = type_of(parameter)
-        return tuple(name for name, axis in self._axes.items() if axis in known.local)
+        return () if is_untyped(parameter) else tuple(name for name, axis in self._axes.items() if axis in known.local)
 
     def _running(self) -> dict[FrameType, int]:
         """The functions of the program that are running, innermost first, with their lines."""
@@ -195,6 +196,12 @@ class SiteRecorder:
 
 
 _OWN = Path(__file__).resolve().parents[1]
+
+
+def is_untyped(x: torch.Tensor) -> bool:
+    """Has nobody said what ``x`` is? What a constant is, follows from how it was made, and is nobody's word."""
+    known = type_of(x)
+    return not known.axes or known.ground is not Ground.ABSENT
 
 
 def _place_of(frame: FrameType) -> Place:

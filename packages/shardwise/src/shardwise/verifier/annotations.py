@@ -82,7 +82,8 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
             type = _written(axes, reach, ranks[rank])
             if not type:
                 continue
-            plan.choices += [(name, axis) for axis, place in axes.items() if place == EITHER]
+            own = ranks[rank].names
+            plan.choices += [(name, own.get(axis, axis)) for axis, place in axes.items() if place == EITHER]
             groups[reach.place, reach.bound, type].append(reach)
     plan.annotations += (_claim(place, bound, type, ways) for (place, bound, type), ways in groups.items())
     plan.annotations += _of_inputs(types, ranks, said)

@@ -130,17 +130,28 @@ def _layouts(pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor
 def _gradient_ways(
     pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor | None, layout: ObservedLayout
 ) -> dict[MeshAxis, set[Way]]:
-    """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank."""
+    """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank.
+
+    Two axes of two ranks: a mean over one of the sum over the other of equal tensors is a sum over the one as well. The
+    plainest says how it is, that with equal tensors over the most axes.
+    """
     ways: dict[MeshAxis, set[Way]] = {}
     own = {step.axis: step for step in layout.steps}
     if whole is None or set(pieces) != set(range(len(grid.coordinates))):
         return ways
-    for candidate in _layouts(pieces, grid, whole):
-        if all(step == own[step.axis] or own[step.axis].way is Way.EQUAL for step in candidate.steps):
-            for step in candidate.steps:
-                if own[step.axis].way is Way.EQUAL:
-                    ways.setdefault(step.axis, set()).add(step.way)
+    fitting = [
+        [step for step in candidate.steps if own[step.axis].way is Way.EQUAL]
+        for candidate in _layouts(pieces, grid, whole)
+        if all(step == own[step.axis] or own[step.axis].way is Way.EQUAL for step in candidate.steps)
+    ]
+    plainest = max((_equal(steps) for steps in fitting), default=0)
+    for step in (step for steps in fitting if _equal(steps) == plainest for step in steps):
+        ways.setdefault(step.axis, set()).add(step.way)
     return ways
+
+
+def _equal(steps: Sequence[Along]) -> int:
+    return sum(step.way is Way.EQUAL for step in steps)
 
 
 def _described(

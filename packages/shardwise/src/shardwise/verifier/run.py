@@ -28,8 +28,7 @@ from shardwise.interop.running.recording import Recorder
 from shardwise.interop.running.session import Partials
 from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.entry import set_current_entry
-from shardwise.mesh.given import mesh_of
+from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.program import MeshFollower
 from shardwise.types.aliases import Axis
 from shardwise.worlds.failures import RankFailure, RankTimeout
@@ -230,7 +229,8 @@ def _run_rank(
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
         mesh = stack.enter_context(_current(sizes, port, joined=joined))
-        given = mesh_of(mesh)
+        given = current_entry()
+        assert given is not None, "a mesh of the command line is current until the program makes one"
         own_axes: dict[Axis, str] = {axis: repr(axis) for axis in given.ordered_axes}
         sites = SiteRecorder(options.project, given) if options.project is not None else None
         stack.enter_context(

@@ -29,7 +29,7 @@ from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
-from .annotation_sites import SiteRecorder
+from .annotation_sites import SiteRecorder, is_untyped
 from .difference import scale_of
 from .naming import WRAPPED, Names
 
@@ -85,8 +85,7 @@ def _inputs(recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Mo
     for at, given in enumerate(args):
         if not isinstance(given, torch.Tensor) or is_dtensor(given) or given.requires_grad:
             continue  # what has a gradient comes from another stage, and is no data
-        known = type_of(given)
-        if not known.axes or known.ground is not Ground.ABSENT:  # a constant's type is nobody's word
+        if is_untyped(given):
             steps.given(f"{at} of {type(module).__name__}", given)
 
 
@@ -238,7 +237,7 @@ class _Steps:
         elif (name.endswith("_loss") or "cross_entropy" in name) and len(args) > 1:
             target = args[1]
             plain = isinstance(target, torch.Tensor) and not is_dtensor(target)
-            if plain and not target.requires_grad and not type_of(target).axes:
+            if plain and not target.requires_grad and is_untyped(target):
                 self.given(f"1 of {name}", target)
 
     def remember(self, module: torch.nn.Module) -> None:

@@ -23,6 +23,7 @@ from shardwise.types.tensor_type import Ground
 
 from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
+from .autograd_graph import leaves_of
 from .gradient_types import dual, is_gradient_of
 
 
@@ -94,12 +95,20 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         place.is_pending_sum("backward")  # raises for other kinds
-        if session.observe and axis in session.averaged:
-            continue  # each rank starts from the loss of its own batch, and the wrapper takes the mean
+        if session.observe and (axis in session.averaged or (place is V and _is_data_parallel(loss, axis))):
+            continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         if place is R:
             report(session, located, replicated_loss(name, axis), axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
             report(session, located, varying_loss(name, axis), axis)
+
+
+def _is_data_parallel(loss: torch.Tensor, axis: object) -> bool:
+    """Are all parameters of the loss R over ``axis``? Then its gradients are addends, which the optimizer's
+    gate wants summed, and the objective is the sum of the ranks' losses.
+    """
+    places = [type_of(leaf).get(axis) for leaf in leaves_of([loss])]
+    return bool(places) and all(place is R for place in places)
 
 
 def _all_vary(tensors: Sequence[object], axis: object) -> bool:

@@ -71,7 +71,7 @@ def _wrap_gathering(plain: Callable[..., object]) -> object:
             note_gathered(gathered, [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1])
         elif tag_of(gathered) is None:
             set_tag(gathered, _gathered(getattr(self, DECLARED, None), groups))
-            _note_average(groups)
+        _note_average(groups)
 
     return init_unsharded_param
 

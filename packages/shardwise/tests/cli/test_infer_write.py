@@ -1,0 +1,142 @@
+"""Does ``shardwise infer --write`` put types into the source that the check then holds the program to?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+import pytest
+
+pytestmark = pytest.mark.processes
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "unannotated" / "right"
+GPT = Path(__file__).parents[4] / "examples" / "gpt"
+ARGUMENTS = ("--", "--steps", "1", "--dp", "{dp}", "--tp", "{tp}")
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardwise", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def report(folder: Path, *words: str) -> dict[str, Any]:
+    done = run(folder, words[0], "--format", "json", *words[1:])
+    assert done.stdout.startswith("{"), done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def test_a_program_with_groups_of_its_own_gets_types_and_is_clean(tmp_path):
+    script = tmp_path / "raw_groups_3d.py"
+    shutil.copy(PROGRAMS / script.name, script)
+    before = script.read_text()
+    mesh = ("--mesh", "dp=2,tp=2")
+    shown = run(tmp_path, "infer", script.name, *mesh, "--diff")
+    assert script.read_text() == before
+    assert "+        assert_type(self.up, {DP: R, TP: S(0)})" in shown.stdout
+    assert run(tmp_path, "infer", script.name, *mesh, "--write").returncode == 0
+    after = script.read_text()
+    assert [line for line in before.splitlines() if "model(" not in line] == [
+        line for line in after.splitlines() if "model(" not in line and "assert_type" not in line
+    ]
+    checked = report(tmp_path, "check", script.name, *mesh)
+    assert (checked["findings"], checked["coverage"]["typed_parameters"]) == ([], 12)
+    again = run(tmp_path, "infer", script.name, *mesh, "--write")
+    assert "nothing to write" in again.stdout
+    assert script.read_text() == after
+
+
+def test_a_bug_is_found_in_what_has_been_written(tmp_path):
+    script = tmp_path / "megatron_tp.py"
+    source = (PROGRAMS / script.name).read_text()
+    broken = source.replace("nn.functional.linear(Copy.apply(x), self.up", "nn.functional.linear(x, self.up", 1)
+    assert broken != source
+    script.write_text(broken)
+    assert run(tmp_path, "infer", script.name, "--mesh", "tp=2", "--write").returncode == 0
+    checked = report(tmp_path, "check", script.name, "--mesh", "tp=2")
+    assert checked["findings"], checked
+
+
+def test_other_peoples_files_are_left_alone_and_open_choices_are_named(tmp_path):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    theirs.mkdir()
+    library = theirs / "layers.py"
+    library.write_text(
+        "import torch\n\nclass Scale(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.by = torch.nn.Parameter(torch.arange(3.0))\n\n"
+        "    def forward(self, x):\n        return x * self.by\n"
+    )
+    before = library.read_text()
+    (mine / "train.py").write_text(
+        f"import sys\nsys.path.append({str(theirs)!r})\nimport torch\nimport torch.distributed as dist\n"
+        "from torch.distributed.device_mesh import init_device_mesh\nfrom layers import Scale\n"
+        "dist.init_process_group('gloo')\n"
+        "mesh = init_device_mesh('cpu', (dist.get_world_size(),), mesh_dim_names=('data',))\n"
+        "torch.manual_seed(0)\nmodel = Scale()\nmodel.by.requires_grad_(False)\n"
+        "x = torch.randn(2, 3)\nprint(model(x))\n"
+    )
+    done = run(mine, "infer", "train.py", "--mesh", "dp=2", "--write")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "{data: R or I}" in done.stdout
+    assert "  over data: by\n" in done.stdout
+    assert library.read_text() == before
+    assert 'model = Scale()\nassert_type(model.by, {"data": R})\n' in (mine / "train.py").read_text()
+    assert run(mine, "check", "train.py", "--mesh", "dp=2").returncode == 0
+
+
+class Stripped(cst.CSTTransformer):
+    """The source without a single annotation."""
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        function = updated_node.func
+        name = function.attr.value if isinstance(function, cst.Attribute) else getattr(function, "value", "")
+        return updated_node.args[0].value if name == "assert_type" else updated_node
+
+
+DECLARED = """
+import json, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from shardwise import set_current_mesh
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.worlds.fake import fake_world
+with fake_world(0, 4):
+    import train
+    mesh = train.init_mesh(2, 2, "cpu")
+    with set_current_mesh(mesh):
+        model = train.build(train.parse([]), train.Parallel(mesh))
+        print(json.dumps({
+            name: [{str(axis): str(place) for axis, place in type_of(p).local.items()}, str(type_of(p).spec)]
+            for name, p in model.named_parameters()
+        }))
+"""
+
+
+def declared(folder: Path) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-c", DECLARED, str(folder)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_the_gpt_without_its_annotations_gets_all_of_them_back(tmp_path):
+    folder = tmp_path / "gpt"
+    shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in folder.glob("*.py"):
+        path.write_text(cst.parse_module(path.read_text()).visit(Stripped()).code)
+        assert "assert_type" not in path.read_text()
+    assert not any(types for types, _ in declared(folder).values())
+    found = report(folder, "infer", "train.py", "--mesh", "dp=2,tp=2", "--write", *ARGUMENTS)
+    assert (found["written"], found["r_or_i"], found["left"]) == (True, [], [])
+    assert {one["name"]: one["type"] for one in found["types"] if one["kind"] == "input"} == {
+        "0 of GPT": {"dp": "S(0)", "tp": "R"},
+        "batch.targets_BT": {"dp": "S(0)", "tp": "R"},
+    }
+    assert declared(folder) == declared(GPT)
+    arguments = ("--", "--steps", "1", "--dp", "2", "--tp", "2")
+    for options in (("--strict",), ("--strict", "--global")):
+        assert report(folder, "check", "train.py", "--mesh", "dp=2,tp=2", *options, *arguments)["verdict"] == "clean"
