@@ -184,5 +184,64 @@ def test_a_finding_of_a_run_that_collects_points_at_the_backward(tp_mesh: Any) -
         run(function(*COPY, keep), "I")
     (finding,) = collector.result().findings
     assert finding.code == "SW607"
-    assert finding.operands[0].name.endswith("Region.backward")
-    assert finding.operands[0].location is not None
+    assert finding.location.function.endswith("Region.backward")
+    assert "return backward_body(gradient)" in str(finding)
+    assert finding.operands[0].location.line != finding.location.line, "where the backward pass was started"
+
+
+def test_the_line_that_made_the_gradient_is_named(tp_mesh: Any) -> None:
+    class Scatter(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            dist.all_reduce(gradient)
+            return gradient * 1
+
+        @staticmethod
+        def spmd_typecheck(*, x: torch.Tensor) -> Any:
+            return rules.convert(x, "tp", src=R, dst=R)
+
+    collector = Collector()
+    with checking(collect=collector):
+        run(Scatter, "R")
+    (finding,) = collector.result().findings
+    assert finding.code == "SW607"
+    assert finding.location.line - Scatter.backward.__code__.co_firstlineno in (2, 3)
+
+
+class TestWhatAFunctionTakesBesides:
+    """Functions that are declared to be local, and are not that."""
+
+    @pytest.mark.parametrize("place_of_it", ["closure", "class"])
+    def test_a_typed_tensor_from_elsewhere_is_an_operand(self, tp_mesh: Any, place_of_it: str) -> None:
+        shift = make("V", 8, 4)
+
+        @spmd.register_local_autograd_function
+        class Shifted(torch.autograd.Function):
+            own = shift
+
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x + (shift if place_of_it == "closure" else Shifted.own)
+
+        with typecheck():
+            assert place(Shifted.apply(make("R", 8, 4))) == "V"
+            with refused("SW101", "Shifted"):
+                Shifted.apply(make("I", 8, 4, grad=True))
+
+    def test_random_numbers_for_equal_values_are_told(self, tp_mesh: Any) -> None:
+        @spmd.register_local_autograd_function
+        class Noise(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x + torch.rand_like(x)
+
+        with typecheck():
+            assert place(Noise.apply(make("V"))) == "V"
+            with spmd.synchronised_rng("tp"):
+                assert place(Noise.apply(make("R"))) == "R"
+        with typecheck(), refused("SW121", "Noise"):
+            Noise.apply(make("R"))

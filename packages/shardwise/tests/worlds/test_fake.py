@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -134,6 +136,35 @@ def test_a_training_step_runs(kind):
         optimizer.step()
         torch.cuda.synchronize()
         assert isinstance(f"{loss.item():.3f} {loss:.3f}", str)
+
+
+@EVERY_KIND
+def test_hooks_and_threads_of_the_script_are_redirected(kind):
+    seen = []
+
+    def here(*_):
+        seen.append(torch.zeros(2, device="cuda").device.type)
+
+    class Own(threading.Thread):
+        def run(self):
+            here()
+
+    with fake_world(0, 2, **kind):
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        y = x * 2
+        y.register_hook(here)
+        x.register_post_accumulate_grad_hook(here)
+        y.sum().backward()
+        for thread in (threading.Thread(target=here), Own()):
+            thread.start()
+            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(here).result()
+        expected = torch.zeros(2, device="cuda").device.type
+    assert seen == [expected] * 5
+    threads = threading.Thread(target=here)
+    assert threading.Thread.start.__module__ == "threading"
+    assert threads.run.__module__ == "threading"
 
 
 @pytest.mark.parametrize("kind", [{}, {"fake": True}], ids=["cpu", "fake"])

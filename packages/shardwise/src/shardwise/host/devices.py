@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -76,6 +77,7 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
         stack.enter_context(patched(torch.utils, "swap_tensors", _swap_fakes(redirect, torch.utils.swap_tensors)))
         owner, name = RUN_BACKWARD.owner(), RUN_BACKWARD.attribute
         stack.enter_context(patched(owner, name, _redirected_backward(redirect, vars(owner)[name])))
+        stack.enter_context(patched(threading.Thread, "start", _redirected_start(redirect, threading.Thread.start)))
         stack.enter_context(redirect)
         yield
 
@@ -91,6 +93,23 @@ def _redirected_backward(redirect: Redirect, run: Callable[..., object]) -> Call
             return run(*args, **options)
 
     return run_backward
+
+
+def _redirected_start(redirect: Redirect, start: Callable[[threading.Thread], None]) -> Callable[..., None]:
+    """Threads that the script starts run with ``redirect`` on: modes are each thread's own."""
+
+    @functools.wraps(start)
+    def start_redirected(self: threading.Thread) -> None:
+        run = self.run
+
+        def redirected() -> None:
+            with redirect:
+                run()
+
+        self.run = redirected  # type: ignore[method-assign]
+        start(self)
+
+    return start_redirected
 
 
 def is_accelerator(device: object) -> bool:

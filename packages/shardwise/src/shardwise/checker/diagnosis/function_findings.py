@@ -10,6 +10,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.calls.located_call import axis_text, group_text, placement_text
+from shardwise.interop.tensors.tagging import tag_of
 from shardwise.oracle.function_transition import FunctionTransition
 from shardwise.oracle.public_transitions import PublicTransition
 from shardwise.oracle.simulated_ranks.identity import code_of
@@ -43,6 +44,17 @@ def backward_line(cls: type, issued: Sequence[IssuedCollective] = ()) -> SourceL
     """The line of backward that is at fault: its last collective, or what it returns if it issues none."""
     sites = [one.site for one in issued if one.site is not None]
     return sites[-1].location() if sites else return_line(cls, "backward")
+
+
+def line_of_gradient(cls: type, gradient: object, axis: Any) -> SourceLocation | None:
+    """The line of backward that gave ``gradient`` its type on ``axis``, or the one that returns it."""
+    code, tag = code_of(cls, "backward"), tag_of(gradient)
+    origin = None if tag is None else tag.origin_of(axis)
+    while origin is not None:
+        if origin.site is not None and origin.site.code is code:
+            return origin.site.location()
+        origin = origin.parent
+    return return_line(cls, "backward")
 
 
 def not_partner(cls: type, found: FunctionTransition) -> Diagnosis:

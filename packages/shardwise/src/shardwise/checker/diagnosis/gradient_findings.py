@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source_location import Operand, SourceLocation
+from shardwise.diagnostics.source_location import Operand
 from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.autograd.parameter_names import listed, names_of
 from shardwise.interop.calls.located_call import (
@@ -28,6 +28,8 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+from .function_findings import line_of_gradient
 
 _RANGES = 3
 
@@ -279,9 +281,16 @@ def not_dual(
 
 
 def wrong_backward(
-    session: Session, cls: type, position: int, axis: Any, own: Placement, expected: Placement, found: Placement
+    session: Session,
+    cls: type,
+    position: int,
+    axis: Any,
+    own: Placement,
+    found: Placement,
+    gradient: torch.Tensor,
 ) -> None:
     """SW607: the backward of a declared function returns a gradient that is not the dual of its input's type."""
+    expected = own.dual
     names = list(inspect.signature(cls.forward).parameters)  # type: ignore[attr-defined]
     names = names[1:] if names[:1] == ["ctx"] else names
     name = names[position] if position < len(names) else f"input {position}"
@@ -299,10 +308,7 @@ def wrong_backward(
     else:
         fact = "what is equal on all ranks would get gradients that are not"
         help_lines = (f"return the same gradient on every rank of {where}, or declare another type for {name}",)
-    code = getattr(inspect.unwrap(cls.backward), "__code__", None)  # type: ignore[attr-defined]
-    location = (
-        None if code is None else SourceLocation(code.co_filename, code.co_firstlineno, function=code.co_qualname)
-    )
-    defined = Operand(f"{cls.__qualname__}.backward", f"-> {found!r} over {where}", location)
-    said = Diagnosis("SW607", message, (fact,), help_lines)
-    report(session, LocatedCall("backward", []), said, axis, operands=(defined,))
+    located = LocatedCall("backward", [])
+    started = Operand("backward", f"gives {name} {found!r} over {where}", located.location)
+    located.location = line_of_gradient(cls, gradient, axis) or located.location
+    report(session, located, Diagnosis("SW607", message, (fact,), help_lines), axis, operands=(started,))

@@ -30,12 +30,14 @@ from shardwise.op_rules.schema import OpRule
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..diagnosis.reporter import refuse
+from ..operators.random_ops import drawn, draws_of
 from ..operators.write_destination import settle, write
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from ..typing_rules.protocol import TypingRuleCall
 from . import dtensor_bridge
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
+from .captured_tensors import captured_tensors
 from .declared_forward import compare_forward, watched
 from .function_backward import remember, types_of
 from .probed_functions import communicates, probed
@@ -151,7 +153,7 @@ def _as_local(
 ) -> object:
     """An operator that is not linear in anything, over all tensors among the arguments."""
     rule = OpRule(cls.__name__)
-    named = named_tensors(bind_forward_args(cls, args, kwargs))
+    named = [*named_tensors(bind_forward_args(cls, args, kwargs)), *captured_tensors(cls)]
     values = [tensor for _, tensor in named]
     operands = [
         Bound(
@@ -166,11 +168,24 @@ def _as_local(
     mesh = current_entry()
     scope = None if session.local else session.scope(mesh)
     outcome = propagate(rule, operands, mesh, session.strict, scope=scope)
+    key = ("draws", cls, tuple(operand.type for operand in operands))
+    if key not in session.probed and not outcome.refusals:
+        session.probed[key] = None
+        if _draws_numbers(session, run):
+            outcome = drawn(draws_of(session, {}), outcome, operands)
     if outcome.refusals:
         refuse(session, cls.__name__, rule, operands, values, outcome)
     session.checked += outcome.checked
     session.unchecked += not outcome.checked
     return _run_as(session, cls.__name__, outcome.type, run, values)
+
+
+def _draws_numbers(session: CheckSession, run: Run) -> bool:
+    """True if ``run()``, which is then done, takes random numbers from the default generator."""
+    with paused(session):
+        before = torch.get_rng_state()
+        run()
+        return not torch.equal(before, torch.get_rng_state())
 
 
 def _run_as(session: CheckSession, name: str, type: TensorType, run: Run, tensors: Sequence[torch.Tensor]) -> object:

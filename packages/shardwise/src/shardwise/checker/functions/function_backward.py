@@ -84,19 +84,21 @@ def _checked(
     for position, (gradient, own) in enumerate(zip(returned, declared.inputs, strict=False)):
         if isinstance(gradient, torch.Tensor) and own.ground is Ground.ABSENT and own.axes:
             with telling(session):
-                _compare(session, cls, position, own, found(gradient))
+                _compare(session, cls, position, own, found(gradient), gradient)
     session.checked += 1
     return result
 
 
-def _compare(session: CheckSession, cls: type, position: int, own: TensorType, found: TensorType) -> None:
+def _compare(
+    session: CheckSession, cls: type, position: int, own: TensorType, found: TensorType, gradient: torch.Tensor
+) -> None:
     if found.ground is not Ground.ABSENT:
         return
     expected = own.backward_type()
     for axis in expected.axes:
         want, got = expected.get(axis), found.get(axis)
         if axis in found and found.local.get(axis) is not None and not is_gradient_of(want, got):
-            wrong_backward(session, cls, position, axis, own.get(axis), want, got)
+            wrong_backward(session, cls, position, axis, own.get(axis), got, gradient)
 
 
 class Unknowns(TorchFunctionMode):

@@ -72,11 +72,11 @@ def random_op(op: Op) -> Handler:
         if draws and template.axes:
             operands = [Bound("input", template, label="input")]
             values = [args[0]]
-            outcome = _like_numbers(_draws(session, kwargs), template, overwrites=op.in_place)
+            outcome = _like_numbers(draws_of(session, kwargs), template, overwrites=op.in_place)
         elif draws and not operands and not op.in_place:
-            outcome = _numbers(_draws(session, kwargs))
+            outcome = _numbers(draws_of(session, kwargs))
         elif draws:
-            outcome = _drawn(_draws(session, kwargs), outcome, operands)
+            outcome = drawn(draws_of(session, kwargs), outcome, operands)
         if outcome.refusals:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
         writing = op.in_place or writes_by_name(kwargs)
@@ -99,7 +99,7 @@ class _Draws:
     meant: frozenset[Any]
 
 
-def _draws(session: CheckSession, kwargs: Keywords) -> _Draws:
+def draws_of(session: CheckSession, kwargs: Keywords) -> _Draws:
     generator = kwargs.get("generator")
     promise = promised(generator)
     if promise is None:
@@ -126,10 +126,10 @@ def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> O
         return Outcome(UNTYPED, checked=False)  # what noise for a pending sum is to be, nobody has said
     type = template.with_ground(Ground.ABSENT)
     source = Bound("input", type, label="input")
-    return _drawn(draws, Outcome(type, sources=(0,) * len(type.axes)), [source])
+    return drawn(draws, Outcome(type, sources=(0,) * len(type.axes)), [source])
 
 
-def _drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:
+def drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:
     """The outcome with a refusal for every axis along which equal values would get different numbers, or shards the
     same ones from a stream that is meant for equal values."""
     type = outcome.type
