@@ -226,7 +226,7 @@ def _reduce(target: Target, func: Any, args: Any, kwargs: Any) -> object:
 
 
 def _of_all_gather(
-    tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False
+    tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor, group: object = None, async_op: bool = False
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor, Any, bool]:
     return tensor_list, tensor, group, async_op
 

@@ -41,7 +41,7 @@ def mesh_at_hand(*, search: bool = True) -> CurrentMesh | None:
     return _Found.entry
 
 
-def _world() -> Any:
+def _world() -> object:
     dist = sys.modules.get("torch.distributed")
     return None if dist is None else dist.group.WORLD
 

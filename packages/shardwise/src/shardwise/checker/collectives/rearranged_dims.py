@@ -12,7 +12,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import without_torch_function
@@ -42,7 +41,7 @@ def dim_meant() -> int:
     return _local.dim
 
 
-def wrap_rearranging(session: Callable[[], CheckSession | None], plain: Any) -> object:
+def wrap_rearranging(session: Callable[[], CheckSession | None], plain: Callable[..., object]) -> object:
     """A helper that rearranges, whose result keeps the type of its operand."""
 
     @functools.wraps(plain)

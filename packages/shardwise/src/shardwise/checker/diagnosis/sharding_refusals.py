@@ -29,7 +29,7 @@ def shardings_disagree(refused: RefusedCall) -> Diagnosis:
     return Diagnosis("SW401", message, help=_moves(refused))
 
 
-def not_mapped(op: str, name: str, axis: Any, state: str) -> Diagnosis:
+def not_mapped(op: str, name: str, axis: object, state: str) -> Diagnosis:
     """SW401 of what meets the slices of a mapped dim that is sharded over ``axis``. ``state``: how it is there."""
     return Diagnosis(
         "SW401",
@@ -38,7 +38,7 @@ def not_mapped(op: str, name: str, axis: Any, state: str) -> Diagnosis:
     )
 
 
-def not_stacked(op: str, axis: Any, place: object) -> Diagnosis:
+def not_stacked(op: str, axis: object, place: object) -> Diagnosis:
     """SW405 of a result that is no piece of the stack along a mapped dim that is sharded over ``axis``."""
     return Diagnosis(
         "SW405",

@@ -97,7 +97,7 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
 def _refuse(
     session: CheckSession,
     step: str,
-    axis: Any,
+    axis: object,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,

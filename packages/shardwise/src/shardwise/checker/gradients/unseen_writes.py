@@ -6,7 +6,6 @@ Whatever was constant is so no longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -28,9 +27,9 @@ class UnseenWrites(TorchFunctionMode):
         self,
         func: Callable[..., object],
         types: object,
-        args: Sequence[Any] = (),
+        args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
-    ) -> Any:
+    ) -> object:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if not self.session.in_typed_code:

@@ -30,7 +30,7 @@ def wrap_iter(find: Callable[[], CheckSession | None], plain: Any) -> object:
     """``DataLoader.__iter__``, whose batches get a type."""
 
     @functools.wraps(plain)
-    def __iter__(self: DataLoader[Any]) -> Iterator[Any]:
+    def __iter__(self: DataLoader[object]) -> Iterator[object]:
         batches = plain(self)
         session = find()
         axis = None if session is None or not session.observe else _axis_of(self)
@@ -48,7 +48,7 @@ class _Typed:
     def __iter__(self) -> _Typed:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         batch = next(self._batches)
         origin = Origin(user_site(), "dealt out by DistributedSampler")
         for leaf in tree_leaves(batch):
@@ -61,15 +61,15 @@ class _Typed:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._batches, name)
 
 
-def _cuts_dim_0(loader: DataLoader[Any]) -> bool:
+def _cuts_dim_0(loader: DataLoader[object]) -> bool:
     return loader.collate_fn is default_collate and loader.drop_last
 
 
-def _axis_of(loader: DataLoader[Any]) -> MeshAxis | None:
+def _axis_of(loader: DataLoader[object]) -> MeshAxis | None:
     """The axis over which the loader's sampler deals out the data set, if exactly one fits."""
     own = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
     sampler = next((one for one in own if isinstance(one, DistributedSampler)), None)

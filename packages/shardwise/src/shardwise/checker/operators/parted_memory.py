@@ -98,7 +98,7 @@ def _type(x: torch.Tensor, piece: Piece) -> TensorType:
 
 def run_parted(
     session: CheckSession, op: Op, func: TorchFunction, args: Any, kwargs: Any, stretches: Sequence[Stretch]
-) -> Any:
+) -> object:
     """Run a call on memory with pieces: every stretch is judged, refusals are told once for each type."""
     if op.rule.view and not op.in_place:
         return _run_view(session, func, args, kwargs)
@@ -128,7 +128,7 @@ def run_parted(
     return result
 
 
-def _run_view(session: CheckSession, func: TorchFunction, args: Any, kwargs: Any) -> Any:
+def _run_view(session: CheckSession, func: TorchFunction, args: Any, kwargs: Any) -> object:
     result = func(*args, **kwargs)
     session.checked += 1
     base = args[0] if args else None
@@ -148,7 +148,7 @@ def _judge(
     args: Arguments,
     kwargs: Keywords,
     stretch: Stretch,
-    outcomes: dict[tuple[Any, ...], Outcome],
+    outcomes: dict[tuple[object, ...], Outcome],
 ) -> Outcome:
     key = tuple(stretch.types.items())
     if key not in outcomes:

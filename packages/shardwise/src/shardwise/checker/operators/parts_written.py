@@ -62,7 +62,7 @@ def _holds_gradients(value: object) -> bool:
 def assign_data(copying: Handler) -> Handler:
     """The handler of ``x.data = y``, whose type may be written into ``x`` as ``copying`` judges it."""
 
-    def handle(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
+    def handle(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> object:
         result = copying(session, func, args, kwargs)
         target, source = args
         if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None and tag.cell is not None:

@@ -48,7 +48,7 @@ FULLY_SHARD = Plugin("parameters of fully_shard", _install_fully_shard, tier=1, 
 FSDP1 = Plugin("parameters of FSDP1", _install_fsdp1, is_ready=USE_VIEWS.is_loaded)
 
 
-def _wrap_sharding(plain: Any) -> object:
+def _wrap_sharding(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def __init__(self: Any, param: object, *args: object, **kwargs: object) -> None:
         note(self, tag_of(param))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def _install(patches: Patches) -> None:
     patches.replace(FUNCTIONAL_BASIS, _wrap_basis)
 
 
-def _wrap_wrapping(plain: Any) -> object:
+def _wrap_wrapping(plain: Callable[..., object]) -> object:
     """``_wrap_tensor_for_grad`` whose result has the type of its argument."""
 
     @functools.wraps(plain)
@@ -49,7 +50,7 @@ def _wrap_wrapping(plain: Any) -> object:
     return wrapped
 
 
-def _wrap_unwrapping(plain: Any) -> object:
+def _wrap_unwrapping(plain: Callable[..., object]) -> object:
     """``_undo_create_differentiable`` whose results have the types of its arguments."""
 
     @functools.wraps(plain)
@@ -65,7 +66,7 @@ def _wrap_unwrapping(plain: Any) -> object:
     return unwrapped
 
 
-def _wrap_basis(plain: Any) -> object:
+def _wrap_basis(plain: Callable[..., object]) -> object:
     """What lists the elements of a tensor, one direction each, for a jacobian: no rank has all of a shard."""
 
     @functools.wraps(plain)
@@ -81,7 +82,7 @@ def _wrap_basis(plain: Any) -> object:
     return basis
 
 
-def _wrap_derivative(plain: Any) -> object:
+def _wrap_derivative(plain: Callable[..., object]) -> object:
     """``_autograd_grad``, the one place where ``torch.func`` runs backward, with typed results."""
 
     @functools.wraps(plain)

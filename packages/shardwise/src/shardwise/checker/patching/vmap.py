@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -114,7 +114,7 @@ def _with(type: TensorType, ndim: int, dim: int, entry: object) -> PartitionSpec
     return spec_of(entries)
 
 
-def _wrap_vmap(plain: Any) -> object:
+def _wrap_vmap(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def run(
         func: TorchFunction,
@@ -133,7 +133,7 @@ def _wrap_vmap(plain: Any) -> object:
     return run
 
 
-def _wrap_batching(plain: Any) -> object:
+def _wrap_batching(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def create(in_dims: Any, args: Arguments, *rest: object) -> object:
         made = plain(in_dims, args, *rest)
@@ -144,7 +144,7 @@ def _wrap_batching(plain: Any) -> object:
     return create
 
 
-def _wrap_unbatching(plain: Any) -> object:
+def _wrap_unbatching(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def unwrap(outputs: object, out_dims: object, *rest: object) -> object:
         made = plain(outputs, out_dims, *rest)

@@ -176,7 +176,7 @@ def _rebuild(value: Number, type: TensorType) -> Scalar:
     return made
 
 
-def _compare(compare: Callable[[Any, Any], object], one: Scalar, other: object) -> Any:
+def _compare(compare: Callable[[Any, Any], object], one: Scalar, other: object) -> object:
     if isinstance(other, Scalar) or _is_number(other) or isinstance(other, bool):
         return compare(one._value, _plain(other))
     return NotImplemented

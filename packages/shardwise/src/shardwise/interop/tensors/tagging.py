@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from shardwise.diagnostics.source import Site
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
@@ -102,14 +104,14 @@ class Tag:
             return type
         return self.type.with_placements(dict(zip(type.axes, type.placements, strict=True)))
 
-    def type_for(self, x: Any) -> TensorType:
+    def type_for(self, x: object) -> TensorType:
         """The type of ``x``, which carries this tag."""
         cell = self.cell
         if cell is None or cell.pieces is None:
             return self.current()
         return self.of_pieces(pieces_of(x, self))
 
-    def origin_of(self, axis: Any) -> Origin | None:
+    def origin_of(self, axis: object) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
         if isinstance(self.origin, tuple):
             axes = self.type.axes
@@ -158,7 +160,7 @@ class RaggedTag(Tag):
         super().__init__(type, origin, cell)
         self.lengths = lengths
 
-    def of_type(self, type: TensorType, origin: Any) -> Tag:
+    def of_type(self, type: TensorType, origin: object) -> Tag:
         return RaggedTag(type, origin, self.cell, self.lengths)
 
     def in_cell(self, cell: Cell) -> Tag:
@@ -185,7 +187,7 @@ def type_of(x: object) -> TensorType:
     return UNTYPED if tag is None else tag.type_for(x)
 
 
-def is_pieced(x: Any) -> bool:
+def is_pieced(x: object) -> bool:
     """True if the memory of ``x`` is known piece by piece."""
     tag = tag_of(x)
     return tag is not None and tag.cell is not None and tag.cell.pieces is not None
@@ -233,7 +235,7 @@ def forget_lengths(x: object) -> None:
         set_tag(x, Tag(tag.type, tag.origin, tag.cell))
 
 
-def forget_memory(x: Any) -> None:
+def forget_memory(x: object) -> None:
     """Nothing is known any more of the memory of ``x``; of its elements alone, if it is known piece by piece."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:
@@ -289,7 +291,7 @@ def set_part(x: Any, type: TensorType, origin: object, content: Sequence[Piece] 
     set_tag(x, tag.of_type(type, origin))
 
 
-def set_pieces(x: Any, pieces: Sequence[Piece], origin: object) -> None:
+def set_pieces(x: object, pieces: Sequence[Piece], origin: object) -> None:
     """``x`` consists of these pieces of memory, as ``laid_into`` gives them."""
     set_part(x, UNTYPED, origin)
     tag = adopt_memory(x)
@@ -297,14 +299,14 @@ def set_pieces(x: Any, pieces: Sequence[Piece], origin: object) -> None:
     set_tag(x, Tag(joined_type(piece.type for piece in pieces) if pieces else UNTYPED, origin, tag.cell))
 
 
-def replace_pieces(x: Any, pieces: Sequence[Piece]) -> None:
+def replace_pieces(x: object, pieces: Sequence[Piece]) -> None:
     """These pieces of the memory of ``x``, which is known piece by piece, are something else now."""
     tag = tag_of(x)
     if tag is not None and tag.cell is not None and tag.cell.pieces is not None:
         tag.cell.pieces.put(pieces)
 
 
-def laid_into(x: Any, pieces: Sequence[Piece]) -> list[Piece]:
+def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
     """``pieces``, which lie one after the other in the order of a tensor's elements, as the pieces of memory of ``x``.
 
     It may have elements of another size.
