@@ -109,13 +109,18 @@ def run_of(*steps: list[list[float]]) -> dict[Key, Record]:
     return entries
 
 
+def batches_of(ranks: list[dict[Key, Record]], alone: dict[Key, Record]) -> MicroBatches:
+    runs = [*ranks, alone]
+    return MicroBatches(ranks, alone, [[at for at, key in enumerate(run) if key.kind == "gradient"] for run in runs])
+
+
 FIRST, THIRD = (Key("input", "0 of Linear", None, nth) for nth in (1, 3))
 
 
 def test_micro_batches_may_be_composed_otherwise_within_a_step():
     alone = run_of([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]])
     ranks = [run_of([[1.0], [2.0]], [[5.0], [6.0]]), run_of([[3.0], [4.0]], [[7.0], [8.0]])]
-    batches = MicroBatches(ranks, alone)
+    batches = batches_of(ranks, alone)
     assert batches.explain(FIRST)
     assert batches.explain(THIRD)
     assert batches.regrouped
@@ -124,7 +129,7 @@ def test_micro_batches_may_be_composed_otherwise_within_a_step():
 def test_samples_of_another_step_are_other_samples():
     alone = run_of([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]])
     ranks = [run_of([[1.0], [2.0]], [[3.0], [4.0]]), run_of([[5.0], [6.0]], [[7.0], [8.0]])]
-    batches = MicroBatches(ranks, alone)
+    batches = batches_of(ranks, alone)
     assert not batches.explain(FIRST)
     assert not batches.explain(THIRD)
     assert not batches.regrouped
@@ -132,4 +137,10 @@ def test_samples_of_another_step_are_other_samples():
 
 def test_a_sample_that_two_ranks_have_is_not_the_batch():
     alone = run_of([[1.0, 2.0], [3.0, 4.0]])
-    assert not MicroBatches([run_of([[1.0], [2.0]]), run_of([[2.0], [3.0]])], alone).explain(FIRST)
+    assert not batches_of([run_of([[1.0], [2.0]]), run_of([[2.0], [3.0]])], alone).explain(FIRST)
+
+
+def test_a_pipeline_runs_its_first_micro_batch_once_more_beforehand():
+    alone = run_of([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
+    assert batches_of([run_of([[1.0], [1.0], [2.0]]), run_of([[3.0], [3.0], [4.0]])], alone).explain(FIRST)
+    assert not batches_of([run_of([[1.0], [1.0], [2.0]]), run_of([[2.0], [2.0], [4.0]])], alone).explain(FIRST)

@@ -19,7 +19,7 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
-from .ranks_option import RankChoice, RanksParam
+from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, type_options
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def check(
     """Check a training script: run one rank of it in an imagined job and report every independent mistake.
 
     With --ranks several ranks are run, and what they ask of each other must match: a hang is found before it hangs.
+    They are run without it too where one rank needs objects of others: of a pipeline's stages, or for a checkpoint.
 
     The script runs unchanged, as torchrun would start it, in one process and without a GPU. What it prints goes to
     stderr; the report goes to stdout.
@@ -154,6 +155,8 @@ def check(
     if ranks is not None:
         ranks.require(size)
     program.require()
+    from shardwise.worlds.absent_objects import OtherRanksNeeded
+
     from .run import CheckOptions, check_program
 
     options = CheckOptions(
@@ -180,7 +183,14 @@ def check(
 
         result, traces = check_recorded(program, options)
     else:
-        result = check_program(program, options)
+        try:
+            result = check_program(program, options)
+        except OtherRanksNeeded as needed:
+            from .ranks import check_ranks_afresh
+
+            choice = RankChoice("all" if size <= MOST else "corners")
+            click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
+            result, traces = check_ranks_afresh(program, options, choice)
     if schedule is not None:
         from .schedule import write_schedule
 

@@ -17,6 +17,7 @@ from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram
 from shardwise.uniformity.calls import CutOff
+from shardwise.worlds.absent_objects import OtherRanksNeeded
 
 
 @contextlib.contextmanager
@@ -39,7 +40,7 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, location_of(error))
     except CutOff:
         pass  # what keeps this rank waiting is a finding about all of them
-    except (click.ClickException, NoProgram):
+    except (click.ClickException, NoProgram, OtherRanksNeeded):
         raise
     except BaseException as error:
         ours = is_ours(error)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from shardwise.diagnostics.formats import from_json, to_json
@@ -58,6 +61,14 @@ def check_ranks(
     if coordinator.interrupted:
         merged = replace(merged, stopped=Stop(StopReason.INTERRUPTED))
     return merged, traces
+
+
+def check_ranks_afresh(
+    program: Program, options: CheckOptions, choice: RankChoice
+) -> tuple[RunResult, Sequence[Trace]]:
+    """``check_ranks`` in a new process: one in which the program has run remembers groups that are gone."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(check_ranks, program, options, choice).result()
 
 
 def _load_what_all_need(options: CheckOptions) -> None:

@@ -67,7 +67,7 @@ class RankRecorder(Protocol):
 def check_program(program: Program, options: CheckOptions, recorder: RankRecorder | None = None) -> RunResult:
     """The result of one run. ``recorder`` records the program in its world.
 
-    Errors: NoProgram if it cannot be read, SW903 for an impossible world.
+    Errors: NoProgram if it cannot be read, OtherRanksNeeded if one rank is not enough, SW903 for an impossible world.
     """
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank)
@@ -118,6 +118,7 @@ def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[Non
         fake=options.fake,
         joined=mesh is not None,
         on_mesh=follower.made,
+        alone=recorder is None,
         on_reduction=None if recorder is None else recorder.reduced_by_wrapper,
     ):
         if mesh is not None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
+from shardwise.interop.running.wrappers import plain_name
 from shardwise.interop.torch_compat import hook_tables
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
@@ -31,7 +32,6 @@ PROGRAM: Final = "program"
 OWNERS: Final = (WRAPPER, MODULE, STEP, PROGRAM)
 
 _NO_NAMES: Mapping[str, MeshAxis] = {}
-_WRAPPING = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,6 @@ class ContractLine:
     def owed_by(self, owner: str) -> frozenset[MeshAxis]:
         """The axes over which ``owner`` sums."""
         return frozenset(axis for axis, one in self.owners.items() if one == owner)
-
-
-def plain_name(name: str) -> str:
-    """The path of a parameter without what wrappers put into it."""
-    for part in _WRAPPING:
-        if name.startswith(part):
-            return plain_name(name.removeprefix(part))
-        name = name.replace(f".{part}", ".")
-    return name
 
 
 def by_parameter(model: nn.Module) -> Iterator[tuple[tuple[str, ...], Tensor]]:

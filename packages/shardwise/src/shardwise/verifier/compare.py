@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.limits import counted
-from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.interop.running.recording import IN_EVALUATION, Draw, Key, Record
 from shardwise.oracle.observed_layout import ObservedLayout, Way, layout_said, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
@@ -25,7 +25,7 @@ from .layouts import KnownLayouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
 from .record import RankRun
-from .tolerance import Tolerance
+from .tolerance import GRADIENTS, Tolerance
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")
 """Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
@@ -52,11 +52,17 @@ class _Comparison:
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
+        self.axes |= {axis: name for name, axis in Grid.of(mesh or {}).axes.items() if axis.size() > 1}
         dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.tolerance = Tolerance(alone, dtypes, rtol)
         self.layouts = KnownLayouts()
+        steps = [run.steps for run in (*ranks, alone)]
         self.observed = (
-            None if mesh is None else ObservedComparison(Grid.of(mesh), self.ranks, self.alone, self.axes, self._apart)
+            None
+            if mesh is None
+            else ObservedComparison(
+                Grid.of(mesh), self.ranks, self.alone, self.axes, self._apart, self.tolerance, steps
+            )
         )
         """Judges what nobody has typed; None where the mesh is not known."""
         self.aligned = False
@@ -70,13 +76,14 @@ class _Comparison:
         """A loop of one run had more turns than in the other: which results belong together is no longer sure."""
 
     def numbers(self) -> Numbers:
-        equal = replicas = 0
+        equal = replicas = gradients = 0
         disagreements: list[ValueDisagreement] = []
         modules: list[ValueDisagreement] = []
         not_compared: list[NotCompared] = []
         for key in self._keys():
             if key.kind == "drawn":
-                self._draw(key)
+                if not (self.observed is not None and self.observed.is_initial(key)):
+                    self._draw(key)
                 continue
             if key.kind == "result" and not any(key in run for run in self.ranks):
                 continue
@@ -90,13 +97,18 @@ class _Comparison:
             if isinstance(verdict, ValueDisagreement):
                 (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
-                if key.kind not in ("result", "module"):
+                if key.kind not in ("result", "module", "evaluation"):
                     not_compared.append(verdict)
             else:
                 equal += verdict == "equal"
+                gradients += verdict == "equal" and key.kind in GRADIENTS
                 replicas += verdict == "replicas"
+        if self.observed is not None:  # what only a later rank has comes behind everything of the first
+            disagreements.sort(key=self.observed.place_of)
         module = self._first_module(modules, disagreements)
-        return Numbers(equal, replicas, tuple(disagreements), tuple(not_compared), self.parting, module=module)
+        return Numbers(
+            equal, replicas, tuple(disagreements), tuple(not_compared), self.parting, module=module, gradients=gradients
+        )
 
     def _first_module(
         self, modules: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement]
@@ -147,7 +159,8 @@ class _Comparison:
             elif self.parting is not None and self.parting.key.kind == "drawn":
                 self.parting = None  # whatever was drawn before, both runs start from the same parameters
         verdict = observed.judge(key, parted=self.parting is not None)
-        if key.kind == "input" and not isinstance(verdict, str) and self.parting is None:
+        evaluation = key.name.endswith(IN_EVALUATION)
+        if key.kind == "input" and not isinstance(verdict, str) and self.parting is None and not evaluation:
             self._part(key, "the ranks' inputs together are not those of the run on one rank")
         return verdict
 
@@ -229,19 +242,24 @@ class _Comparison:
 
     def _expected(self, key: Key) -> tuple[torch.Tensor | None, str]:
         """The value of the run on one rank, or why there is none."""
-        record = self.alone.get(key)
+        there = key if self.observed is None else self.observed.key_alone(key)
+        record = self.alone.get(there)
         if self.parting is not None:
             return None, "the runs part before it"
+        if record is None and self.observed is not None:
+            record = self.observed.loss_of_another_line(key, 0)
+            if isinstance(record, Record):
+                return record.value, f"on one rank it {record.missing}"
         if not isinstance(record, Record):
             return None, "the run on one rank does not have it"
-        if self.counts[-1][key.source] != self.counts[0][key.source]:
-            here, there = self.counts[0][key.source], self.counts[-1][key.source]
+        here, alone = self.counts[0][key.source], self.counts[-1][there.source]
+        if here != alone:
             self.out_of_step = True
-            times = f"it happens {counted(here, 'time')} here and {counted(there, 'time')} on one rank"
+            times = f"it happens {counted(here, 'time')} here and {counted(alone, 'time')} on one rank"
             if key.kind == "gradient":
                 self._part(key, times)
             return None, f"{times}, so there is no telling which"
-        if key.kind == "trained" and key.name in self.tolerance.noise:
+        if key.kind == "trained" and self.tolerance.is_noise(key.name):
             return None, "its gradients are zero but for rounding, which an adaptive optimizer magnifies"
         if self.out_of_step and key.kind == "result":
             return None, "it comes after a loop that runs more often in one run than in the other"
@@ -258,7 +276,8 @@ class _Comparison:
         key = first.key
         if whole.shape != expected.shape:
             return self._shapes(first, pieces, whole, expected)
-        found = difference(whole, expected, self._apart(key, (whole, expected, *pieces.values())))
+        apart = self._apart(key, (whole, expected, *pieces.values()))
+        found = difference(self.tolerance.settled(key, key.name, whole, expected), expected, apart)
         if found is None:
             self.layouts.learn(key, first.type, layout, expected)
             return "equal"

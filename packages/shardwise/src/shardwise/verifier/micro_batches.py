@@ -7,7 +7,9 @@ the mean of their losses.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -22,12 +24,13 @@ _CLOSE = 1e-4
 class MicroBatches:
     """The inputs and losses of the ranks by optimizer step.
 
+    ``steps``      of every run, ranks first: before how many records each step was taken.
     ``regrouped``  a step has been found whose micro-batches are composed otherwise.
     """
 
-    def __init__(self, ranks: Sequence[Entries], alone: Entries) -> None:
+    def __init__(self, ranks: Sequence[Entries], alone: Entries, steps: Sequence[Sequence[int]]) -> None:
         self._runs = (*ranks, alone)
-        self._steps = [_steps(run) for run in self._runs]
+        self._steps = [_steps(run, taken) for run, taken in zip(self._runs, steps, strict=True)]
         self._known: dict[tuple[Key, int], bool] = {}
         self.regrouped = False
 
@@ -48,21 +51,35 @@ class MicroBatches:
         self.regrouped |= found and key.kind == "input"
         return found
 
+    def mispaired(self, key: Key) -> bool:
+        """Do the ranks have the samples of an input, but beside other samples of the first input than on one rank?"""
+        at, _, module = key.name.partition(" of ")
+        if key.kind != "input" or at == "0":
+            return False
+        step, other = self.step_of(key), replace(key, name=f"0 of {module}")
+        pairs = [
+            [_beside(*pair) for pair in zip(self._values(other, run, step), self._values(key, run, step), strict=False)]
+            for run in range(len(self._runs))
+        ]
+        if any(pair is None for pairs_of_run in pairs for pair in pairs_of_run):
+            return False
+        *ranks, alone = [[pair for pair in of_run if pair is not None] for of_run in pairs]
+        held = [values for values in ranks if values]
+        return bool(held and alone) and not _same_samples(held, alone)
+
     def _values(self, key: Key, at: int, step: int) -> list[torch.Tensor]:
         run, steps = self._runs[at], self._steps[at]
         records = [record for other, record in run.items() if other.source == key.source and steps[other] == step]
-        return [record.value for record in records if isinstance(record, Record) and record.value is not None]
+        values = [record.value for record in records if isinstance(record, Record) and record.value is not None]
+        # A pipeline runs its first micro-batch once more beforehand, to see the shapes that its stages exchange.
+        while key.kind == "input" and len(values) > 1 and torch.equal(values[0], values[1]):
+            values.pop(0)
+        return values
 
 
-def _steps(run: Entries) -> dict[Key, int]:
+def _steps(run: Entries, taken: Sequence[int]) -> dict[Key, int]:
     """How many optimizer steps have been taken before each record."""
-    steps: dict[Key, int] = {}
-    taken = 0
-    for key in run:
-        if key.kind == "gradient":
-            taken = max(taken, key.nth)
-        steps[key] = taken
-    return steps
+    return {key: bisect.bisect_right(taken, at) for at, key in enumerate(run)}
 
 
 def _same_samples(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
@@ -78,6 +95,13 @@ def _same_samples(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch
         if not any(torch.equal(held, other) for other in distinct):
             distinct.append(held)
     return _rows(torch.cat(distinct)) == _rows(torch.cat(list(alone)))
+
+
+def _beside(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+    """The samples of two inputs, each beside its partner; None if they are not as many."""
+    if not one.ndim or not other.ndim or len(one) != len(other):
+        return None
+    return torch.cat([one.double().view(len(one), -1), other.double().view(len(other), -1)], 1)
 
 
 def _rows(x: torch.Tensor) -> list[list[float]]:

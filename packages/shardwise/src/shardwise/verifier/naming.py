@@ -14,12 +14,12 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
+from shardwise.interop.running.wrappers import plain_class, plain_name, wrapped_by
+
 NAMELESS = "parameter "
 """What the number of a parameter follows that no module has."""
 UNCALLED = (torch.nn.ModuleList, torch.nn.ModuleDict)
 """Modules that only hold others."""
-WRAPPED = "module."
-"""DDP calls what it wraps ``module``."""
 
 
 class Names:
@@ -52,20 +52,20 @@ class Names:
         named: dict[str, torch.nn.Parameter] = {}
         for module in self._roots():
             for name, parameter in module.named_parameters():
-                name = name.removeprefix(WRAPPED)
+                name = plain_name(name)
                 if named.get(name, parameter) is not parameter:
                     name = next(new for n in range(2, len(named) + 3) if (new := f"{name} ({n})") not in named)
                 named[name] = parameter
         return named
 
     def of_module(self, module: torch.nn.Module) -> str | None:
-        """The path of a module and its class; None for one that no registered module has."""
+        """The path of a module and its class; empty for roots and wrappers, None for what no registered module has."""
         if self._paths is None or id(module) not in self._paths:
             self._paths = {}
             for root in self._roots():
                 for path, inner in root.named_modules():
-                    path = path.removeprefix(WRAPPED).removeprefix(WRAPPED[:-1])
-                    self._paths.setdefault(id(inner), f"{path} ({type(inner).__name__})" if path else "")
+                    path = plain_name(f"{path}.").removesuffix(".") if wrapped_by(inner) is None else ""
+                    self._paths.setdefault(id(inner), f"{path} ({plain_class(inner)})" if path else "")
         return self._paths.get(id(module))
 
     def of(self, parameters: Iterable[torch.Tensor]) -> list[str]:

@@ -75,6 +75,7 @@ class Numbers:
     ``parting``       where the runs part, if they do.
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     ``module``        the first module whose output no layout explains, in the order in which modules end.
+    ``gradients``     how many of ``equal`` are gradients.
     """
 
     equal: int = 0
@@ -84,11 +85,16 @@ class Numbers:
     parting: Parting | None = None
     origin: ValueDisagreement | None = None
     module: ValueDisagreement | None = None
+    gradients: int = 0
 
     @property
     def open_questions(self) -> tuple[str, ...]:
-        """Why the numbers are no verdict on the whole program: what parts the runs, losses and gradients left out."""
-        left_out = [one for one in self.not_compared if one.key.kind in ("loss", "gradient")]
+        """Why the numbers are no verdict on the whole program: what parts the runs, losses and gradients left out.
+
+        A loss that was left out is no question where gradients were compared: they say more.
+        """
+        kinds = ("gradient",) if self.gradients else ("loss", "gradient")
+        left_out = [one for one in self.not_compared if one.key.kind in kinds]
         reasons = [f"{len(left_out)} losses and gradients were not compared"] if left_out else []
         return (*([f"the runs part: {self.parting.reason}"] if self.parting is not None else []), *reasons)
 

@@ -7,11 +7,13 @@ the same data: if no layout explains them, the runs part, and only replicas are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, fits, observed_layouts
@@ -25,9 +27,10 @@ from .hints import hint_for
 from .micro_batches import MicroBatches
 from .naming import NAMELESS
 from .numbers import Against, NotCompared, ValueDisagreement
+from .tolerance import Tolerance
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
-KINDS = (*OF_PARAMETERS, "loss", "input", "module")
+KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation")
 """Kinds of records whose layout is observed where nobody has said it."""
 
 Entries = Mapping[Key, Record | Draw]
@@ -37,7 +40,9 @@ Verdict = ValueDisagreement | NotCompared | str
 class ObservedComparison:
     """Judges untyped records of the ranks of ``grid`` against those of the run on one rank.
 
-    ``apart``  how far the elements of a record may be apart, given its key and the tensors.
+    ``apart``      how far the elements of a record may be apart, given its key and the tensors.
+    ``tolerance``  knows which elements of trained parameters are made of noise.
+    ``steps``      of every run, ranks first: before how many records each optimizer step was taken.
     """
 
     def __init__(
@@ -47,18 +52,40 @@ class ObservedComparison:
         alone: Entries,
         names: Mapping[MeshAxis, str],
         apart: Callable[[Key, Sequence[torch.Tensor]], float],
+        tolerance: Tolerance,
+        steps: Sequence[Sequence[int]],
     ) -> None:
+        self._tolerance = tolerance
         self._grid, self._ranks, self._alone, self._names, self._apart = grid, ranks, alone, names, apart
         self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
         self._alignment: Alignment | None = None
         self._losses_met: set[Key] = set()
         """Losses of the run on one rank that a rank's loss of another line has been compared with."""
-        self._micro_batches = MicroBatches(ranks, alone)
+        self._micro_batches = MicroBatches(ranks, alone, steps)
+        self._lines: dict[tuple[str, str], list[SourceLocation | None]] = {}
+        """Where the run on one rank has records of parameters, by their kind and name."""
+        for key in alone:
+            if key.kind in OF_PARAMETERS and key.nth == 1:
+                self._lines.setdefault((key.kind, key.name), []).append(key.location)
+        self._initial = [_before_parameters(run) for run in (*ranks, alone)]
+        self._unexplained_inputs: set[tuple[str, int]] = set()
+        """Modules in evaluation, with the numbers of their calls, whose inputs no layout explains."""
 
     def concerns(self, key: Key) -> bool:
-        """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?"""
+        """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?
+
+        So is a parameter whose type leaves out an axis of the mesh: it may be that of a stage, or of a local expert.
+        """
         records = self._records(key)
-        return key.kind in KINDS and bool(records) and all(_says_nothing(record.type) for record in records.values())
+        if key.kind not in KINDS or not records:
+            return False
+        if all(_says_nothing(record.type) for record in records.values()):
+            return True
+        return key.kind in OF_PARAMETERS and all(self._leaves_out(record.type) for record in records.values())
+
+    def _leaves_out(self, type: TensorType) -> bool:
+        covered: int = math.prod(axis.size() for axis in type.axes)
+        return covered < len(self._ranks)
 
     @property
     def alignment(self) -> Alignment:
@@ -76,6 +103,11 @@ class ObservedComparison:
         named = [name for name in lost if not name.startswith(NAMELESS)]
         return named if len(lost) < len(names) else lost
 
+    def is_initial(self, key: Key) -> bool:
+        """Are these random numbers drawn before the parameters are there, which are explained whatever was drawn?"""
+        having = [draws for draws, run in zip(self._initial, (*self._ranks, self._alone), strict=True) if key in run]
+        return all(key in draws for draws in having) and bool(self.alignment.names) and not self.unexplained()
+
     def step_of(self, key: Key) -> int:
         """How many optimizer steps had been taken when the record arose."""
         return key.nth - 1 if key.kind == "gradient" else self._micro_batches.step_of(key)
@@ -85,6 +117,10 @@ class ObservedComparison:
         if key.kind == "loss":
             return key in self._losses_met
         return key.kind in OF_PARAMETERS and not self._records(key) and key.name in self.alignment.targets
+
+    def place_of(self, wrong: ValueDisagreement) -> tuple[int, bool]:
+        """Where it stands among the disagreements of all ranks: by step, and in a step initial values first."""
+        return self.step_of(wrong.key), wrong.key.kind != "parameter"
 
     def judge(self, key: Key, *, parted: bool) -> Verdict:
         """``equal``, ``replicas``, or what is wrong or missing. ``parted``: only the ranks can be compared."""
@@ -126,14 +162,13 @@ class ObservedComparison:
     def _of_group(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], group: AlignedParameter
     ) -> Verdict:
-        there = self._alone.get(Key(key.kind, group.name, key.location, key.nth))
+        there = self._alone.get(self.key_alone(replace(key, name=group.name)))
         if not isinstance(there, Record) or there.value is None:
             return "missing"
-        expected = there.value
         layouts = [*group.layouts, *(_owing(group.layouts) if key.kind == "left" else ())]
         worst: ValueDisagreement | None = None
         for layout in layouts:
-            verdict = self._under(key, first, pieces, layout, expected)
+            verdict = self._under(key, first, pieces, layout, there)
             if verdict is None:
                 return "equal"
             worst = worst or verdict
@@ -146,7 +181,7 @@ class ObservedComparison:
         first: Record,
         pieces: Mapping[int, torch.Tensor],
         layout: ObservedLayout,
-        expected: torch.Tensor,
+        there: Record,
     ) -> ValueDisagreement | None:
         """What is wrong with ``pieces`` if they lie as ``layout`` says; None if nothing is."""
         first = replace(first, claim=f"{_shape(first)}, as the parameter lies: {layout.described(self._names)}")
@@ -158,7 +193,9 @@ class ObservedComparison:
         except Unreadable as error:
             said = f"does not lie as the parameter does: {error}"
             return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
-        return self._against(key, first, pieces, value, expected)
+        assert there.value is not None, "what is compared has a value"
+        value = self._tolerance.settled(key, there.key.name, value, there.value)
+        return self._against(key, first, pieces, value, there.value)
 
     def _against(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], value: torch.Tensor, expected: torch.Tensor
@@ -243,7 +280,7 @@ class ObservedComparison:
         return None
 
     def _whole(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
-        there = self._alone_of(key, min(pieces))
+        there = self._alone.get(key) or self.loss_of_another_line(key, min(pieces))
         if not isinstance(there, Record) or there.value is None:
             return NotCompared(key, first.claim, "the run on one rank does not have it")
         expected = there.value
@@ -252,13 +289,22 @@ class ObservedComparison:
         if next(observed_layouts(pieces, axes, expected, apart), None) is not None:
             return "equal"
         if key.kind in ("input", "loss") and self._micro_batches.explain(key):
-            return "equal"
+            return self._mispaired(key, first, pieces) or "equal"
+        if key.kind == "loss" and there.key.location != key.location:
+            return NotCompared(key, first.claim, "on one rank it arises at another line, and is another one")
         if key.kind == "loss" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
         if key.kind == "input":
+            self._unexplained_inputs.add((key.name.partition(" of ")[2], key.nth))
             return self._repeated(key, first, pieces, expected) or NotCompared(
                 key, first.claim, "no layout explains the ranks' inputs"
             )
+        if (key.name, key.nth) in self._unexplained_inputs:
+            return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
+        if key.kind == "evaluation" and self._micro_batches.regrouped:
+            return NotCompared(key, first.claim, "the ranks see other samples together than one rank")
+        if key.kind == "evaluation" and fits(pieces, axes, expected):
+            return self._in_no_layout(key, first, pieces, expected)
         if any(piece.shape != expected.shape for piece in pieces.values()):
             return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
         first = replace(first, claim=f"{_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
@@ -281,15 +327,26 @@ class ObservedComparison:
             apart = self._apart(key, (there.value, *own.values()))
             if next(observed_layouts(own, self._axes_of(own), there.value, apart), None) is not None:
                 continue
-            whole = own[min(own)]
-            if whole.shape == there.value.shape:
-                whole = torch.stack([piece.double() for piece in own.values()]).mean(0).to(whole.dtype)
-            return replace(
-                self._against(key, first, own, whole, there.value)
-                or ValueDisagreement(key, first.claim, Against.RANKS, min(own), tuple(own), (), (), None, ""),
-                said="is not that of the run on one rank, in any layout",
-            )
+            return self._in_no_layout(key, first, own, there.value)
         return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
+
+    def _in_no_layout(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], expected: torch.Tensor
+    ) -> ValueDisagreement:
+        whole = pieces[min(pieces)]
+        if whole.shape == expected.shape:
+            whole = torch.stack([piece.double() for piece in pieces.values()]).mean(0).to(whole.dtype)
+        return replace(
+            self._against(key, first, pieces, whole, expected)
+            or ValueDisagreement(key, first.claim, Against.RANKS, min(pieces), tuple(pieces), (), (), None, ""),
+            said="is not that of the run on one rank, in any layout",
+        )
+
+    def _mispaired(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
+        if not self._micro_batches.mispaired(key):
+            return None
+        said = "holds the samples of the run on one rank, but beside other samples of input 0"
+        return ValueDisagreement(key, first.claim, Against.SHAPE, min(pieces), tuple(pieces), (), (), None, said)
 
     def _same_module(self, name: str, ranks: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
         """The ranks by what the module is called on one rank, which its parameters tell."""
@@ -330,14 +387,18 @@ class ObservedComparison:
             return ValueDisagreement(key, first.claim, Against.SHAPE, twice, (other, twice), (), (), None, said)
         return None
 
-    def _alone_of(self, key: Key, rank: int) -> Record | Draw | None:
-        """The record of the run on one rank; of a loss that arises at another line there, the one of its number."""
-        there = self._alone.get(key)
-        if there is not None or key.kind != "loss" or any(other.source == key.source for other in self._alone):
-            return there
+    def key_alone(self, key: Key) -> Key:
+        """The key under which the run on one rank has what a rank calls ``key``: its optimizer may step elsewhere."""
+        lines = self._lines.get((key.kind, key.name), [])
+        return replace(key, location=lines[0]) if len(lines) == 1 and key not in self._alone else key
+
+    def loss_of_another_line(self, key: Key, rank: int) -> Record | Draw | None:
+        """The loss of the run on one rank with the number of this one of ``rank``, where it arises at other lines."""
+        if key.kind != "loss" or any(other.source == key.source for other in self._alone):
+            return None
         own = [other for other in self._ranks[rank] if other.kind == "loss"]
         alone = [other for other in self._alone if other.kind == "loss"]
-        if len(own) != len(alone):
+        if len(own) != len(alone) or key not in own:
             return None
         met = alone[own.index(key)]
         self._losses_met.add(met)
@@ -373,6 +434,13 @@ def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:
         for layout in layouts
         for way in (Way.SUM, Way.MEAN)
     ]
+
+
+def _before_parameters(run: Entries) -> frozenset[Key]:
+    """The random draws before the first parameter is seen."""
+    keys = list(run)
+    first = next((at for at, key in enumerate(keys) if key.kind == "parameter"), 0)
+    return frozenset(key for key in keys[:first] if key.kind == "drawn")
 
 
 def _initial(run: Entries) -> dict[str, torch.Tensor]:

@@ -38,6 +38,7 @@ class RankRun:
     ``crash``    how it ended before its time, None if it did not.
     ``rank``     which one.
     ``sites``    from where the source reaches parameters and inputs, if that was asked for.
+    ``steps``    how many entries there were before each optimizer step.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -47,3 +48,4 @@ class RankRun:
     crash: Crash | None = None
     rank: int = 0
     sites: AnnotationSites = field(default_factory=AnnotationSites)
+    steps: list[int] = field(default_factory=list)

@@ -32,6 +32,7 @@ from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.program import MeshFollower
 from shardwise.types.aliases import Axis
 from shardwise.worlds.failures import RankFailure, RankTimeout
+from shardwise.worlds.flight_recorder import communicated_dtypes
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
@@ -222,7 +223,7 @@ def _run_rank(
     """What one rank records; runs in its own process."""
     collector = Collector(mesh=_shown(sizes), script=name)
     recorder = Recorder()
-    came = RankRun(entries=recorder.entries, rank=dist.get_rank())
+    came = RankRun(entries=recorder.entries, steps=recorder.steps, rank=dist.get_rank())
     torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
     if options.double:
         torch.set_default_dtype(torch.float64)
@@ -252,7 +253,7 @@ def _run_rank(
                 local, type = local_form(leaf)
                 recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
         came.axes = {**own_axes, **recorder.axes}
-    came.dtypes, came.types = recorder.dtypes, collector.result()
+    came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
     if sites is not None:
         came.sites = sites.sites
     return came

@@ -1,7 +1,7 @@
 """How far may a record be from the run on one rank? By its dtype and its size; a gradient has that of its step.
 
 A gradient that is zero in theory is rounding in practice, and has no size of its own. An adaptive optimizer divides by
-that, and makes of it a step like any other.
+that, and makes of it a step like any other. So it is with single elements, as of a key's bias in a merged one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tolerance:
 
     ``dtypes``  what gradients were computed with, in any run.
     ``rtol``    relative to the largest element; None takes it from the dtypes.
-    ``noise``   names of parameters whose gradients are nothing but rounding in every step.
+    ``noise``   by name of a parameter, which elements of its gradients are nothing but rounding in every step.
     """
 
     def __init__(self, alone: RankRun, dtypes: Iterable[torch.dtype], rtol: float | None) -> None:
@@ -57,13 +57,28 @@ class Tolerance:
         exact = tolerance_of(own)
         return max(exact, tolerance_of(self.dtypes)) if exact else 0.0
 
-    def _noise(self, alone: RankRun) -> set[str]:
-        quiet: dict[str, bool] = {}
+    def is_noise(self, name: str) -> bool:
+        """Are all gradients of the parameter ``name`` nothing but rounding?"""
+        return name in self.noise and bool(self.noise[name].all())
+
+    def settled(self, key: Key, name: str, actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        """``actual``, a value of the parameter ``name`` after the last step, as expected where it is made of noise."""
+        noise = self.noise.get(name) if key.kind == "trained" else None
+        if noise is None or noise.shape != actual.shape or actual.shape != expected.shape:
+            return actual
+        return torch.where(noise, expected.to(actual.dtype), actual)
+
+    def _noise(self, alone: RankRun) -> dict[str, torch.Tensor]:
+        quiet: dict[str, torch.Tensor] = {}
+        moved: dict[str, torch.Tensor] = {}
         for key, gradient in _gradients(alone):
-            if key.kind == "gradient":
-                small = scale_of(gradient) <= self._relative([gradient.dtype]) * self._largest[key.nth]
-                quiet[key.name] = quiet.get(key.name, True) and small
-        return {name for name, small in quiet.items() if small}
+            if key.kind == "gradient" and gradient.is_floating_point():
+                size = gradient.abs()
+                small = size <= self._relative([gradient.dtype]) * self._largest[key.nth]
+                quiet[key.name] = quiet.get(key.name, torch.ones_like(small)) & small
+                moved[key.name] = moved.get(key.name, torch.zeros_like(small)) | (size > 0)
+        # What gets no gradient at all is not moved, and is no noise.
+        return {name: small & moved[name] for name, small in quiet.items() if bool((small & moved[name]).any())}
 
 
 def _gradients(run: RankRun) -> Iterator[tuple[Key, torch.Tensor]]:

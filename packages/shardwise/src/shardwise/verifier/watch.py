@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.op_names import op_name
-from shardwise.interop.running.recording import Recorder, has_values, heard_by
+from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by
+from shardwise.interop.running.wrappers import plain_class, plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
@@ -31,7 +33,7 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .annotation_sites import SiteRecorder, is_untyped
 from .difference import scale_of
-from .naming import WRAPPED, Names
+from .naming import Names
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
@@ -62,6 +64,7 @@ def watching(
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
             register_module_forward_pre_hook(functools.partial(_inputs, recorder, names, steps)),
+            register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
         )
         try:
             if every:
@@ -86,7 +89,28 @@ def _inputs(recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Mo
         if not isinstance(given, torch.Tensor) or is_dtensor(given) or given.requires_grad:
             continue  # what has a gradient comes from another stage, and is no data
         if is_untyped(given):
-            steps.given(f"{at} of {type(module).__name__}", given)
+            steps.given(f"{at} of {_called(module)}", given)
+
+
+def _evaluation(
+    recorder: Recorder, names: Names, module: torch.nn.Module, args: tuple[object, ...], output: object
+) -> None:
+    """What an outermost module gives where no gradients are wanted, so that no loss tells of it."""
+    if torch.is_grad_enabled() or not names.is_outermost(module):
+        return
+    with no_torch_function():
+        if torch.is_autocast_enabled("cpu"):
+            recorder.dtypes.add(torch.get_autocast_dtype("cpu"))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_pending(leaf):
+                local, type = local_form(leaf)
+                if has_values(local):
+                    recorder.add("evaluation", _called(module), local, type if is_dtensor(leaf) else UNTYPED, None)
+
+
+def _called(module: torch.nn.Module) -> str:
+    """The class of a module, and whether it is called in evaluation."""
+    return plain_class(module) + ("" if torch.is_grad_enabled() else IN_EVALUATION)
 
 
 def _outputs(
@@ -211,16 +235,22 @@ class _Steps:
         self.names = names
         self.layouts = layouts
         self.optimizers: dict[int, Any] = {}
+        self.counts: Counter[int] = Counter()
+        """How many steps each has taken, by id."""
         self.inside: list[Any] = []
         """Optimizers that are taking a step, each within the one before it."""
         self.remembered: dict[int, tuple[str, torch.Tensor, TensorType, torch.Tensor | None]] = {}
         """Parameters whose initial values are recorded, by id: their names, types and these values."""
+        self.paths: dict[int, set[str]] = {}
+        """The paths of the parameters of an outermost module, by its id."""
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
 
     def given(self, name: str, x: torch.Tensor) -> None:
         """``x`` is given to a module or a loss, by which it has its name."""
+        if not has_values(x):
+            return
         with no_torch_function():
             self.recorder.add("input", name, x, UNTYPED, None)
             if self.layouts:
@@ -242,7 +272,12 @@ class _Steps:
 
     def remember(self, module: torch.nn.Module) -> None:
         """The parameters of an outermost module, as it is called for the first time."""
-        new = {id(parameter) for parameter in module.parameters()} - set(self.remembered)
+        held = self.paths.setdefault(id(module), set())
+        # What has a path that another tensor had before is that parameter as FSDP has gathered it.
+        found = {path: parameter for path, parameter in module.named_parameters() if path not in held}
+        held.update(found)
+        new = {id(parameter) for parameter in found.values() if has_values(local_tensor(parameter))}
+        new -= set(self.remembered)
         if not new:
             return
         if self.sites is not None:
@@ -259,7 +294,7 @@ class _Steps:
         if self.layouts:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
-                    self._add("buffer", name.removeprefix(WRAPPED), buffer, UNTYPED, None)
+                    self._add("buffer", plain_name(name), buffer, UNTYPED, None)
 
     def _computed(self, name: str, gradient: torch.Tensor) -> None:
         """Backward has computed the gradient of a parameter on this rank."""
@@ -278,6 +313,9 @@ class _Steps:
         self.inside.append(optimizer)
         if len(self.inside) > 1:
             return  # a part of the step of an optimizer that shards its state
+        self.counts[id(optimizer)] += 1
+        if self.counts[id(optimizer)] > len(self.recorder.steps):  # the first of several that step in turns
+            self.recorder.steps.append(len(self.recorder.entries))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         location = user_location()
         named = list(zip(self.names.of(parameters), parameters, strict=True))
@@ -299,7 +337,8 @@ class _Steps:
         """The program has run."""
         for key, (name, parameter, type, before) in self.remembered.items():
             with no_torch_function():
-                changed = before is not None and not torch.equal(before, local_tensor(parameter).detach().cpu())
+                now = local_tensor(parameter)
+                changed = before is not None and has_values(now) and not torch.equal(before, now.detach().cpu())
             if changed:  # by hand, if no optimizer has it
                 self.stepped.setdefault(key, (name, parameter, type))
         for name, parameter, type in self.stepped.values():

@@ -8,7 +8,6 @@ right, values that should have come from other ranks are not. Everything is undo
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,6 +35,7 @@ from shardwise.interop.torch_compat import (
     forget_groups,
 )
 
+from .absent_objects import absent_objects
 from .receive_source import sources_assumed
 
 
@@ -47,6 +47,7 @@ def fake_world(
     device: str = "cpu",
     fake: bool = False,
     joined: bool = False,
+    alone: bool = False,
     on_mesh: Callable[[object], None] = lambda mesh: None,
     on_reduction: Callable[[torch.Tensor, object], None] | None = None,
 ) -> Iterator[TorchrunJob]:
@@ -55,10 +56,12 @@ def fake_world(
     ``device``   where tensors meant for an accelerator live: ``cpu``, or ``meta`` for shapes without storage.
     ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
     ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
+    ``alone``    no other rank is run beside this one, so that one that waits for an object waits in vain.
     ``on_mesh``  called with a device mesh that the program has made.
     ``on_reduction``  called with a buffer and its group where a wrapper's own reducer would sum it.
 
-    Errors: SW903 for a rank outside the world, or if this process has a process group already.
+    Errors: OtherRanksNeeded for a program that goes on with objects of others, SW903 for a rank outside the world, or
+    if this process has a process group already.
     """
     world = TorchrunJob(world_size, rank)
     if default_group_exists():
@@ -82,10 +85,7 @@ def fake_world(
         stack.enter_context(patched(kind, "__init__", mesh_init_of(kind.__init__, on_mesh)))
         stack.enter_context(patched(kind, CUT_AXIS.attribute, cutting(vars(kind)[CUT_AXIS.attribute], on_mesh)))
         stack.enter_context(patched(dist, "TCPStore", _store))
-        for name in ("broadcast_object_list", "scatter_object_list"):
-            replacement = _object_collective(world, name, getattr(dist, name))
-            for module in (dist, dist.distributed_c10d):
-                stack.enter_context(patched(module, name, replacement))
+        stack.enter_context(absent_objects(world, alone=alone))
         stack.enter_context(sources_assumed())
         parallel = torch.nn.parallel.DistributedDataParallel
         stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__, on_reduction)))
@@ -99,19 +99,6 @@ def _store(*args: object, **options: object) -> object:
     """``TCPStore`` for one process: a real one waits until every rank has come."""
     stores: Any = dist
     return stores.HashStore()
-
-
-def _object_collective(world: TorchrunJob, name: str, original: Callable[..., None]) -> Callable[..., None]:
-    """An object collective whose source is a rank that is not run: there is nothing to receive, so nothing changes."""
-
-    @functools.wraps(original)
-    def receive(*args: object, **options: object) -> None:
-        position = {"broadcast_object_list": 1, "scatter_object_list": 2}[name]
-        source = options.get("src", args[position] if len(args) > position else 0)
-        if source in (None, world.rank):
-            original(*args, **options)
-
-    return receive
 
 
 def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, object], None] | None) -> object:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.source import Site, is_internal
@@ -31,6 +32,10 @@ Message = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A ``send`` or ``recv``: its text, the ranks of its group, its partner."""
 _messages: dict[int, Message] = {}
 """By thread, the message that it is in."""
+
+
+_NARROW = {"Half": torch.float16, "BFloat16": torch.bfloat16}
+"""Narrow floating-point dtypes as torch's flight recorder calls them."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,11 @@ def whereabouts(thread: int) -> Whereabouts:
         if inside is None and not record["retired"]:
             inside = (group, number, _call(record))
     return Whereabouts(location_of(frame), dict(reached), inside, None if inside else _messages.get(thread))
+
+
+def communicated_dtypes() -> set[torch.dtype]:
+    """The narrow dtypes of the last collectives of this process, also of those that a hook of DDP has narrowed."""
+    return {_NARROW[name] for record in flight_records() for name in record["input_dtypes"] if name in _NARROW}
 
 
 def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> tuple[Standing, ...]:

@@ -37,10 +37,13 @@ KIND_OF = {
     "output": "output{name}",
     "input": "input {name}",
     "module": "output of {name}",
+    "evaluation": "output of {name}",
     "buffer": "buffer {name}",
     "computed": "gradient of {name} as backward computes it",
 }
 """The kinds of records, and what a record is called in a report."""
+IN_EVALUATION = " in evaluation"
+"""What follows the name of a module that is called without gradients."""
 LIMIT_BYTES = 1 << 29
 """How much one rank keeps; what comes later is listed as not comparable."""
 
@@ -101,6 +104,7 @@ class Recorder:
     ``entries``  records and draws in program order.
     ``axes``     names of mesh axes as the program calls them.
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
+    ``steps``    how many entries there were before each optimizer step.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -108,6 +112,7 @@ class Recorder:
         self.entries: list[Record | Draw] = []
         self.axes: dict[Axis, str] = {}
         self.dtypes: set[torch.dtype] = set()
+        self.steps: list[int] = []
         self.leaves: list[tuple[torch.Tensor, SourceLocation | None]] = []
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
@@ -169,7 +174,9 @@ class Recorder:
 
 def has_values(x: torch.Tensor) -> bool:
     """False for stand-ins of ``torch.func``, tensors without storage, and those that are not dense."""
-    return not (is_transformed(x) or x.is_meta or is_fake(x) or x.layout is not torch.strided or x.is_nested)
+    if is_transformed(x) or x.is_meta or is_fake(x) or x.layout is not torch.strided or x.is_nested:
+        return False
+    return not x.numel() or x.untyped_storage().nbytes() > 0  # FSDP frees what it has gathered
 
 
 _recorder: Recorder | None = None

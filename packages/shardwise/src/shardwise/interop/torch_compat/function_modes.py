@@ -27,6 +27,9 @@ count_function_modes: Any = constant(
 class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator below autograd, those of ``c10d`` that C++ issues too; torch documents it."""
 
+    supports_higher_order_operators = True
+    """So are those that take functions, like flex attention, which torch hands to no other mode."""
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
