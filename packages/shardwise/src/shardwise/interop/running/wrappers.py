@@ -28,7 +28,7 @@ def plain_name(name: str) -> str:
 
 def wrapped_by(module: torch.nn.Module) -> torch.nn.Module | None:
     """The module that ``module`` does nothing but wrap; None if it is no wrapper."""
-    held = module._modules
+    held = dict(module.named_children())
     if isinstance(module, DistributedDataParallel):
         return held["module"]
     return next((held[name] for name in _HELD if held.get(name) is not None), None)
