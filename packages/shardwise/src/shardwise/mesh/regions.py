@@ -100,6 +100,42 @@ def axes_inside(whole: MeshAxis, axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ..
     return inside
 
 
+def cut_along(type: TensorType, axis: MeshAxis) -> TensorType:
+    """``type`` with ``axis`` standing by itself, where that is a part of an axis that it speaks of.
+
+    What is so along the whole of an axis is so along each part of it: R on dp is R on every two neighbours of dp, and
+    on what is left of dp. Axes that ``axis`` overlaps otherwise are unknown: no type has axes that overlap.
+
+    Example:
+        >>> cut_along(TensorType.of({MeshAxis.of(8, 1): P}), MeshAxis.of(4, 1))
+        {dp: P, tp: P}
+    """
+    if axis in type or axes_inside(axis, type.axes) or axis.size() == 1:
+        return type
+    overlapping = [one for one in type.axes if not one.isorthogonal(axis)]
+    if not overlapping:
+        return type
+    rest = overlapping[0].layout.divide(axis.layout)
+    if len(overlapping) > 1 or rest is None:
+        return type.with_placements(dict.fromkeys(overlapping, UNKNOWN))
+    others = [one for one in type.axes if one is not overlapping[0]]
+    return reinterpret(type, [*others, axis, MeshAxis(rest)])
+
+
+def put_together(type: TensorType, axes: Iterable[MeshAxis]) -> TensorType:
+    """``type`` said with those of ``axes`` all of whose parts it has, with one placement: what ``cut_along`` has cut.
+
+    Example:
+        >>> put_together(TensorType.of({MeshAxis.of(2, 4): R, MeshAxis.of(4, 1): R}), [MeshAxis.of(8, 1)])
+        {{dp,tp}: R}
+    """
+    for axis in axes:
+        parts = () if axis in type else axes_inside(axis, type.axes) or ()
+        if len({type.get(part) for part in parts}) == 1:
+            type = reinterpret(type, [axis, *(one for one in type.axes if one not in parts)])
+    return type
+
+
 def _ordered(axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ...]:
     return tuple(sorted(axes, key=lambda axis: axis.sort_key))
 

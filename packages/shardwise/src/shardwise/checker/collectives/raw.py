@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
@@ -33,6 +33,7 @@ from shardwise.interop.torch_compat import (
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.regions import cut_along, put_together
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.op_rules.transitions import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
 from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
@@ -210,6 +211,7 @@ def _check_type(
 ) -> TensorType:
     """``within``  the pieces of the tensor that have the type, if it is not that of all of it."""
     row, name, axis = exchange.row, exchange.name, exchange.axis
+    uncut, type = type, cut_along(type, axis)
     if type.ground is not Ground.ABSENT:
         return type
     axes = parts_of(axis, type)
@@ -224,6 +226,10 @@ def _check_type(
         way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made"
         report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
     sums = exchange.reducer is not None and "P" in own
+    for one in uncut.equal_axes if sums and not axes else ():
+        # The group is no part of an axis along which the values are equal, and has several of its ranks.
+        if not one.isorthogonal(axis) and gradient_sum_not_owed(session, name, one, tensor, uncut, within):
+            return UNKNOWN_TYPE
     for one in axes:
         place = type.get(one)
         if place.is_unknown or (sums and place.is_equal and left_to_others(tensor, one.size())):
@@ -309,8 +315,12 @@ def _arrived(
         return None  # nothing is known along any axis: the result of a rejected call
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
+    base = cut_along(base, axis)
     axes = parts_of(axis, base) or (axis,)
     mesh = current_entry()
+    if any(one not in axes and not one.isorthogonal(axis) for one in base.axes):
+        session.lose(f"the type of what {exchange.name} leaves over ranks that are no part of an axis", user_location())
+        return base
     outside = mesh is not None and axis not in mesh.axes
     if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
         return UNTYPED  # a message has its sender's type, which the program may give it
@@ -319,9 +329,11 @@ def _arrived(
     if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
         placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
-        return TensorType.of(placements)
-    spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
-    return TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
+        arrived = TensorType.of(placements)
+    else:
+        spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
+        arrived = TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
+    return arrived if mesh is None else put_together(arrived, mesh.ordered_axes)
 
 
 def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:

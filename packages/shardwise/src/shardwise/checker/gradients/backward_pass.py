@@ -17,6 +17,8 @@ from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, type_of
 from shardwise.interop.torch_compat import same_memory
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.regions import cut_along, put_together
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
@@ -121,12 +123,15 @@ def _summed_before(arrival: GradientArrival) -> list[object]:
     ]
 
 
-def _reduce(variable: torch.Tensor, axes: Mapping[object, Placement]) -> None:
+def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
     """What a wrapper has done to the gradient along ``axes`` while the pass ran."""
     gradient = gradient_of(variable)
     if gradient is None or is_dtensor(gradient):
         return
-    type = type_of(gradient)
+    type, mesh = type_of(gradient), current_entry()
+    for axis in axes:
+        type = cut_along(type, axis)
     changes = {axis: place for axis, place in axes.items() if axis in type and not type.is_varying(axis)}
     if changes and type.ground is Ground.ABSENT:
-        set_tag(gradient, Tag(type.with_placements(changes), GradientOrigin(user_site(), variable)))
+        after = put_together(type.with_placements(changes), () if mesh is None else mesh.ordered_axes)
+        set_tag(gradient, Tag(after, GradientOrigin(user_site(), variable)))

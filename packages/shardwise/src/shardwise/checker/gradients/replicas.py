@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import communication_hooks
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import cut_along
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import UNKNOWN, Placement, R
 
@@ -45,9 +46,8 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dic
         place = _outcome(wrapper)
         for name, parameter in wrapper.module.named_parameters():
             if id(parameter) in parameters and name not in wrapper.parameters_to_ignore and axis.size() > 1:
-                type = type_of(parameter)
-                axes = parts_of(axis, type)
-                reduced[id(parameter)] = dict.fromkeys(axes, place)
+                type = cut_along(type_of(parameter), axis)
+                reduced[id(parameter)] = dict.fromkeys(parts_of(axis, type), place)
     return reduced
 
 

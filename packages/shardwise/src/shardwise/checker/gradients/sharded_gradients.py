@@ -19,7 +19,8 @@ from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import gathered_parameter, no_torch_function, sharded_parameter
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import Placement, V
+from shardwise.mesh.regions import cut_along
+from shardwise.types.placement import V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from .gradient_types import accumulated, dual
@@ -70,5 +71,7 @@ def _scattered(declared: TensorType, mesh: Any) -> TensorType:
     others = dual(declared)
     if others.ground is not Ground.ABSENT:
         return UNTYPED
-    places: dict[Any, Placement] = dict.fromkeys(own, V)
-    return TensorType.of({**places, **{axis: others.get(axis) for axis in others.axes if axis not in own}})
+    for axis in own:
+        others = cut_along(others, axis)
+    rest = {axis: others.get(axis) for axis in others.axes if all(axis.isorthogonal(one) for one in own)}
+    return TensorType.of({**dict.fromkeys(own, V), **rest})

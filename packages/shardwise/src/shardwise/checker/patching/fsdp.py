@@ -26,8 +26,9 @@ from shardwise.interop.torch_compat import (
     gathered_parameter,
 )
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import R
-from shardwise.types.tensor_type import UNTYPED
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..gradients.sharded_gradients import DECLARED, note, note_gathered
 from ..observation.wrappers import averaged
@@ -100,4 +101,8 @@ def _gathered(declared: Tag | None, groups: Iterable[object]) -> Tag:
     """As declared, but replicate along the axes of ``groups``."""
     axes = [axis for axis in map(MeshAxis.of, groups) if axis.size() > 1]
     type = UNTYPED if declared is None else declared.current()
+    for axis in axes:
+        type = cut_along(type, axis)
+    if any(not one.isorthogonal(axis) for axis in axes for one in type.axes if one not in axes):
+        return Tag(UNKNOWN_TYPE)
     return Tag(type.with_placements(dict.fromkeys(axes, R)), None if declared is None else declared.origin)
