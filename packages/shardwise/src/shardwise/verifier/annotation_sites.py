@@ -253,7 +253,7 @@ def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str]]:
         for path, own in value.named_parameters():
             if own is parameter:
                 wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
-                inner = _path(value.module, path.split(".")[1:]) if wraps else ""
+                inner = _path(value.get_submodule("module"), path.split(".")[1:]) if wraps else ""
                 yield _path(value, path.split(".")), inner
                 return
 

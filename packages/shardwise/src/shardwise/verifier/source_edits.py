@@ -57,7 +57,8 @@ def file_edits(annotations: Sequence[Annotation]) -> tuple[list[FileEdit], list[
     by_file: dict[str, list[Annotation]] = defaultdict(list)
     for annotation in annotations:
         by_file[annotation.place.file].append(annotation)
-    edits, missed = [], []
+    edits: list[FileEdit] = []
+    missed: list[Annotation] = []
     for file, own in by_file.items():
         path = Path(file)
         with path.open(encoding="utf-8", newline="") as text:
@@ -87,7 +88,7 @@ def with_annotations(source: str, annotations: Sequence[Annotation]) -> EditedSo
     layout = _Layout(wrapper.module, wrapper.resolve(PositionProvider))
     spelling = _Spelling.of(wrapper.module)
     edits = _Edits(spelling)
-    missed = []
+    missed: list[Annotation] = []
     for annotation in annotations:
         try:
             edits.add(annotation, layout)

@@ -261,7 +261,7 @@ class _Steps:
     def before_call(self, func: Any, args: Sequence[Any]) -> None:
         """A function of torch is about to be called: does it fill a parameter, or compare with a target?"""
         name = getattr(func, "__name__", "")
-        if self.sites is not None and name.endswith("_") and not name.endswith("__") and args:
+        if self.sites is not None and name.endswith("_") and not name.startswith(("__", "requires_grad")) and args:
             if isinstance(args[0], torch.Tensor):
                 self.sites.filled(args[0])
         elif (name.endswith("_loss") or "cross_entropy" in name) and len(args) > 1:

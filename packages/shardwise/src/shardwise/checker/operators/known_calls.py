@@ -29,7 +29,7 @@ from ..state.tensor_classes import TENSORS
 from . import buffer_filling as filling
 from .gradient_writes import OVERWRITING
 from .local_norm import SCALING
-from .write_destination import merge
+from .write_destination import merge, without_what_is_not_known
 
 Tags = Sequence[Tag | None]
 Key = tuple[Any, ...]
@@ -213,4 +213,5 @@ def leaves(destination: torch.Tensor, result: TensorType) -> bool:
     """True if a write of ``result`` leaves the type of ``destination`` as it is."""
     before = type_of(destination)
     after, conflicts = merge(before, result, requires_grad=destination.requires_grad)
-    return after is before and not conflicts and after is not UNKNOWN_TYPE
+    known = without_what_is_not_known(after, result) is after
+    return after is before and known and not conflicts and after is not UNKNOWN_TYPE

@@ -18,7 +18,7 @@ from shardwise.interop.autograd.gradient_origin import beginning, gradient_origi
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import forget_memory, set_part, set_type, tag_of, type_of
-from shardwise.types.placement import Placement, R
+from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
@@ -51,8 +51,23 @@ def settle(
             after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
             for axis in conflicts:
                 _refuse(session, op, tensor, before, result, axis, operands)
+            if not conflicts and not _is_declared(tensor):
+                after = without_what_is_not_known(after, result)
             settled.append((tensor, after))
     return settled
+
+
+def _is_declared(tensor: torch.Tensor) -> bool:
+    """Is it a parameter, whose type is trusted, or a gradient, which owes what it owes whatever is done to it?"""
+    return (tensor.requires_grad and tensor.is_leaf) or gradient_origin(tag_of(tensor)) is not None
+
+
+def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorType:
+    """The destination's type without the axes of which nothing is known of what is written, after a call in order."""
+    if written.ground is not Ground.ABSENT or type.ground is not Ground.ABSENT:
+        return type
+    lost = [axis for axis in type.local if written.get(axis) is None or written.get(axis) is UNKNOWN]
+    return type.with_placements(dict.fromkeys(lost, UNKNOWN)) if lost else type
 
 
 def write(
@@ -89,7 +104,9 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
             before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
         return before, conflicts
     if not result.axes:
-        # Nothing is known of what is written: a declared type is trusted, and a constant is none any more.
+        # Nothing is known of what is written: a constant is none any more, nor is memory empty.
+        if before.ground is Ground.EMPTY and not requires_grad:
+            return result, []
         return (UNKNOWN_TYPE if before.ground.is_constant and not requires_grad else before), []
     if before.ground is not Ground.ABSENT and not requires_grad:
         return result, []
