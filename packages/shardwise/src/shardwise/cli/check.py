@@ -16,6 +16,7 @@ import click
 
 from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
 from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
@@ -25,6 +26,7 @@ from .shared_options import color_option, type_options
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
 
+LAUNCHED_TIMEOUT_S = 3600.0
 DEFAULT_WORLD_SIZE = 8
 """One host. Enough for a mesh of 2 x 4 and 2 x 2 x 2, and divisible by the usual sizes."""
 
@@ -34,6 +36,7 @@ Examples:
   shardwise check train.py --mesh dp=2,tp=4 -- --config small.toml
   shardwise check -m mypackage.train --fake --format json
   shardwise check train.py --mesh dp=2,tp=4 --ranks all
+  torchrun --nproc-per-node 8 -m shardwise check train.py
 """
 
 
@@ -131,6 +134,8 @@ def check(
 ) -> ExitCode:
     """Check a training script: run one rank of it in an imagined job and report every independent mistake.
 
+    Started by torchrun, the command checks every rank as it runs, on its own device; rank 0 prints.
+
     With --ranks several ranks are run, and what they ask of each other must match: a hang is found before it hangs.
     They are run without it too where one rank needs objects of others: of a pipeline's stages, or for a checkpoint.
 
@@ -145,23 +150,26 @@ def check(
     if module is None and not words:
         raise click.UsageError("say which script to check: shardwise check SCRIPT")
     program = Program(module=module, arguments=words) if module else Program(path=words[0], arguments=words[1:])
-    size = world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
+    me = launched_rank()
+    size = me.size if me is not None else world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
     if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
     if rank is not None and ranks is not None:
         raise click.UsageError(f"--rank {rank} runs one rank and --ranks several: leave one of them out")
-    if timeout_s is not None and ranks is None:
+    if timeout_s is not None and ranks is None and me is None:
         raise click.UsageError("--timeout is for ranks that are run side by side: add --ranks all")
     if ranks is not None:
         ranks.require(size)
     program.require()
+    if me is not None and mesh is not None and mesh.ranks != me.size:
+        raise click.UsageError(f"--mesh {mesh} has {mesh.arithmetic} ranks, and the launcher has started {me.size}")
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
     from .run import CheckOptions, check_program
 
     options = CheckOptions(
         world_size=size,
-        rank=rank or 0,
+        rank=rank or (0 if me is None else me.rank),
         mesh=mesh,
         strict=strict,
         observe=not strict if observe is None else observe,
@@ -171,8 +179,19 @@ def check(
         fake=fake,
         trace=trace,
         whole_traceback=everything,
-        plain_progress=form == "text",
+        plain_progress=form == "text" and (me is None or me.rank == 0),
+        launched=me,
     )
+    limits = EVERYTHING if everything else replace(DEFAULT, **dict.fromkeys(lists))
+    if me is not None:
+        _refuse_imagined(world_size, rank, ranks, schedule, fake, device)
+        from .launched import check_launched
+
+        def report(came: RunResult) -> ExitCode:
+            click.echo(_report(came, form, color, limits), color=True)
+            return came.exit_code
+
+        return ExitCode(check_launched(me, program, options, timeout_s or LAUNCHED_TIMEOUT_S, report))
     traces: Sequence[Trace] = ()
     if ranks is not None:
         from .ranks import check_ranks
@@ -195,10 +214,18 @@ def check(
         from .schedule import write_schedule
 
         write_schedule(schedule, traces, result)
-    click.echo(
-        _report(result, form, color, EVERYTHING if everything else replace(DEFAULT, **dict.fromkeys(lists))), color=True
-    )
+    click.echo(_report(result, form, color, limits), color=True)
     return result.exit_code
+
+
+def _refuse_imagined(*given: object) -> None:
+    """Options of imagined ranks, where a launcher has started real ones."""
+    names = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device")
+    unlike = [name for name, one in zip(names, given, strict=True) if one not in (None, False, "cpu")]
+    if unlike:
+        raise click.UsageError(
+            f"{', '.join(unlike)} is for ranks that are imagined, and a launcher has started real ones"
+        )
 
 
 def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:

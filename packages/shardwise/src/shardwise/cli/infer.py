@@ -6,12 +6,14 @@ The report goes to stdout; progress and what rank 0 prints go to stderr.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from shardwise.diagnostics.result import ExitCode
+from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 
 from .infer_edits import edits_of, require_writer
@@ -20,13 +22,16 @@ from .progress import progress
 from .shared_options import timeout_option
 
 if TYPE_CHECKING:
+    from shardwise.verifier.failure import Failure
     from shardwise.verifier.inference import Inference, InferredType
+    from shardwise.verifier.record import RankRun
 
 SCHEMA = "shardwise.infer/1"
 EPILOG = """\b
 Examples:
   shardwise infer train.py --mesh dp=2,tp=2
   shardwise infer train.py --mesh dp=2,tp=2 --write
+  torchrun --nproc-per-node 4 -m shardwise infer train.py
   shardwise infer -m mypackage.train --mesh dp=2 --format json -- --steps 1
 """
 
@@ -38,8 +43,8 @@ Examples:
     "--mesh",
     type=MeshParam(),
     metavar="AXES",
-    required=True,
-    help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started.",
+    help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started. On launched ranks it "
+    "may be left out.",
 )
 @timeout_option
 @click.option("--diff", "diff", is_flag=True, help="Show how the types would stand in the source; change nothing.")
@@ -50,7 +55,7 @@ Examples:
 def infer(
     words: tuple[str, ...],
     module: str | None,
-    mesh: MeshShape,
+    mesh: MeshShape | None,
     timeout_s: float,
     diff: bool,
     write: bool,
@@ -59,8 +64,9 @@ def infer(
     """Infer types: run a program on every rank of a mesh and on one rank, and say how its tensors lie.
 
     Shown are the parameters and buffers of the modules that are called, and what these are called with. A type is true
-    of the values of the two runs, and is evidence, no promise. In the script's arguments {dp} is the size of axis dp,
-    and {world_size} the number of ranks; both are 1 in the run on one rank.
+    of the values of the two runs, and is evidence, no promise. Started by torchrun, the command uses its ranks. In the
+    script's arguments {dp} is the size of axis dp, and {world_size} the number of ranks; both are 1 in the run on one
+    rank.
 
     With --write the types of parameters and inputs are put into the files of the program's own folder, as assert_type
     at the places from which they are reached; shardwise check then holds the program to them. Types that stand there
@@ -71,10 +77,8 @@ def infer(
     """
     if module is None and not words:
         raise click.UsageError("say what to run: shardwise infer SCRIPT --mesh dp=2,tp=2")
-    if mesh.ranks == 1:
-        raise click.UsageError(f"--mesh {mesh} has one rank: every type is true there")
     from shardwise.verifier.inference import Inference, inferred_types
-    from shardwise.verifier.run import VerifyOptions, run_both
+    from shardwise.verifier.options import VerifyOptions
     from shardwise.verifier.subject import Script, Subject, project_of, subject_named
 
     if diff or write:
@@ -82,25 +86,47 @@ def infer(
 
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
-    project = project_of(subject)
-    options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True, project=project)
+    options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True, project=project_of(subject))
+
+    def report(runs: Sequence[RankRun], failure: Failure | None, axes: Mapping[str, int]) -> ExitCode:
+        types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], axes))
+        sites = [run.sites for run in runs[:-1]]
+        names = sites[0].names if sites and failure is None else {}
+        shown = ",".join(f"{name}={size}" for name, size in axes.items())
+        renamed = tuple(one.renamed(names) for one in types)
+        inference = Inference(str(subject), shown, math.prod(axes.values()), renamed, failure)
+        edits = edits_of(types, sites) if (diff or write) and failure is None else None
+        if form == "json":
+            click.echo(json.dumps({**_as_dict(inference), **({} if edits is None else edits.as_dict(write))}, indent=2))
+        else:
+            click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
+        if edits is not None and write:
+            edits.write()
+        if failure is not None or not types:
+            return ExitCode.BROKEN
+        return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
+
+    me = launched_rank()
+    if me is not None:
+        if (diff or write) and mesh is None:
+            raise click.UsageError("on launched ranks --diff and --write need --mesh: axes are written by its names")
+        from .launched import recording_words, run_launched
+
+        recording = recording_words(words, module, mesh, ["--layouts"])
+        code = run_launched(
+            me, subject, options, mesh, "", recording, lambda came: report(came.runs, came.failure, came.mesh)
+        )
+        return ExitCode(code)
+    if mesh is None:
+        raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
+    if mesh.ranks == 1:
+        raise click.UsageError(f"--mesh {mesh} has one rank: every type is true there")
+    from shardwise.verifier.run import run_both
+
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
         runs, failure = run_both(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
-        types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], dict(mesh.axes)))
-    sites = [run.sites for run in runs[:-1]]
-    names = sites[0].names if sites and failure is None else {}
-    inference = Inference(str(subject), str(mesh), mesh.ranks, tuple(one.renamed(names) for one in types), failure)
-    edits = edits_of(types, sites) if (diff or write) and failure is None else None
-    if form == "json":
-        click.echo(json.dumps({**_as_dict(inference), **({} if edits is None else edits.as_dict(write))}, indent=2))
-    else:
-        click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
-    if edits is not None and write:
-        edits.write()
-    if failure is not None or not types:
-        return ExitCode.BROKEN
-    return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
+    return report(runs, failure, dict(mesh.axes))
 
 
 def _lines(inference: Inference) -> Iterator[str]:

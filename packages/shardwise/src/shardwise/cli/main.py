@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from shardwise import __version__
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import NoProgram
 
@@ -60,6 +61,9 @@ class FrontDoor(click.Group):
             error.show()
             code = ExitCode.BROKEN
         except NoProgram as error:
+            click.UsageError(str(error)).show()
+            code = ExitCode.BROKEN
+        except SpmdValueError as error:
             click.UsageError(str(error)).show()
             code = ExitCode.BROKEN
         except (click.Abort, KeyboardInterrupt):

@@ -24,12 +24,14 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, Coverage, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.host.launcher import LaunchedRank
 from shardwise.host.program import Program
 from shardwise.interop.calls.tracing import trace
 from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
 from shardwise.worlds.fake import fake_world
+from shardwise.worlds.launched.rank import launched_world
 
 from .ending import ending
 from .mesh_option import MeshShape
@@ -52,6 +54,7 @@ class CheckOptions:
     trace: bool = False
     whole_traceback: bool = False
     plain_progress: bool = True
+    launched: LaunchedRank | None = None
 
 
 class RankRecorder(Protocol):
@@ -110,6 +113,10 @@ def _status(checked_ops: int, collector: Collector) -> str:
 def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[None]:
     """The fake world; in it the mesh of ``--mesh`` is current until the program makes one of its own."""
     mesh = options.mesh
+    if options.launched is not None:
+        with launched_world(options.launched, None if mesh is None else dict(mesh.axes), lambda made: None):
+            yield
+        return
     follower = MeshFollower()
     with fake_world(
         options.rank,

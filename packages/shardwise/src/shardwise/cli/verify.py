@@ -8,22 +8,29 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from shardwise.diagnostics.result import ExitCode
+from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
 from .shared_options import color_option, timeout_option, type_options
 
+if TYPE_CHECKING:
+    from shardwise.verifier.options import VerifyOptions
+    from shardwise.verifier.subject import Subject
+    from shardwise.verifier.text import Verdict
+
 EPILOG = """\b
 Examples:
   shardwise verify train.py --mesh dp=2,tp=2 -- --dp {dp} --tp {tp} --steps 2
   shardwise verify model.py:forward --mesh tp=4 --double
   shardwise verify -m mypackage.train --mesh dp=2 --format json
+  torchrun --nproc-per-node 4 -m shardwise verify train.py
 """
 
 
@@ -34,10 +41,22 @@ Examples:
     "--mesh",
     type=MeshParam(),
     metavar="AXES",
-    required=True,
     help="Axes and sizes, outermost first, e.g. dp=2,tp=2; one process for each rank is started. "
-    "They are the current mesh until the program makes its own.",
+    "They are the current mesh until the program makes its own. On launched ranks it may be left out.",
 )
+@click.option(
+    "--record",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Only run on one rank, and write what it computes into FILE, for --references.",
+)
+@click.option(
+    "--references",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Compare with the run on one rank that --record has written into FILE; it is not run again.",
+)
+@click.option("--layouts", is_flag=True, hidden=True)
 @type_options
 @click.option(
     "--every", is_flag=True, help="Compare the result of every operation that has a type, not only what is declared."
@@ -60,7 +79,10 @@ Examples:
 def verify(
     words: tuple[str, ...],
     module: str | None,
-    mesh: MeshShape,
+    mesh: MeshShape | None,
+    record: str | None,
+    references: str | None,
+    layouts: bool,
     strict: bool,
     local: bool,
     partials: Literal["infer", "explicit"],
@@ -80,28 +102,77 @@ def verify(
     tensors combine, every way in which they could is tried. In the script's arguments {dp} is the size of axis dp, and
     {world_size} the number of ranks; both are 1 in the run on one rank. The types are checked in the same runs.
 
+    Started by torchrun, or a launcher like it, the command uses its ranks, devices and back end; rank 0 prints.
+
     Exit codes: 0 both verdicts are clean, 1 findings of either, 2 no verdict (wrong usage, a rank failed or hung,
     nothing was compared), 3 inconclusive (losses or gradients were not compared, or the two runs do different work).
     """
     if module is None and not words:
         raise click.UsageError("say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2")
-    from shardwise.verifier.subject import Script, Subject, subject_named
+    from shardwise.verifier.subject import Script, subject_named
 
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
-    if mesh.ranks == 1:
-        raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
-    from shardwise.verifier.run import VerifyOptions, verify_subject
+    from shardwise.verifier.options import VerifyOptions
+
+    if record is not None:
+        if references is not None:
+            raise click.UsageError("--record writes references and --references reads them: leave one of them out")
+        options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, layouts=layouts)
+        return _record(record, subject, mesh, options)
+
+    def report(verdict: Verdict) -> ExitCode:
+        if form == "json":
+            from shardwise.verifier.formats import to_json
+
+            click.echo(to_json(verdict))
+        else:
+            click.echo(_text(verdict, color, everything), color=True)
+        return _exit_code(verdict.exit_code, allow_inconclusive)
 
     options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True)
+    me = launched_rank()
+    if me is not None:
+        from shardwise.verifier.launched import LaunchedRuns, verdict_on
+
+        from .launched import recording_words, run_launched
+
+        flags = [flag for flag, given in (("--every", every), ("--double", double)) if given]
+        recording = recording_words(words, module, mesh, flags)
+
+        def told(runs: LaunchedRuns) -> int:
+            return report(verdict_on(subject, options, runs))
+
+        return ExitCode(run_launched(me, subject, options, mesh, references or "", recording, told))
+    if mesh is None:
+        raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
+    if mesh.ranks == 1:
+        raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
+    from shardwise.verifier.run import verify_subject
+
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
-        verdict = verify_subject(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
-    if form == "json":
-        from shardwise.verifier.formats import to_json
+        verdict = verify_subject(
+            subject,
+            dict(mesh.axes),
+            options,
+            references=references or "",
+            stage=lambda text: doing.__setitem__(0, text),
+        )
+    return report(verdict)
 
-        click.echo(to_json(verdict))
-        return _exit_code(verdict.exit_code, allow_inconclusive)
+
+def _record(file: str, subject: Subject, mesh: MeshShape | None, options: VerifyOptions) -> ExitCode:
+    """Run on one rank and write the references."""
+    from shardwise.verifier.run import record_references
+
+    with progress(lambda: "running on one rank", plain=True):
+        failure, said = record_references(file, subject, dict.fromkeys(mesh.names if mesh else ("rank",), 1), options)
+    click.echo(said)
+    return ExitCode.BROKEN if failure else ExitCode.CLEAN
+
+
+def _text(verdict: Verdict, color: str, everything: bool) -> str:
     from shardwise.diagnostics.finding import WIDTH
     from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
     from shardwise.verifier.text import render_verdict
@@ -110,8 +181,7 @@ def verify(
     coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
     width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
     limits = EVERYTHING if everything else DEFAULT
-    click.echo(render_verdict(verdict, color=coloured, width=width, limits=limits), color=True)
-    return _exit_code(verdict.exit_code, allow_inconclusive)
+    return render_verdict(verdict, color=coloured, width=width, limits=limits)
 
 
 def _exit_code(code: ExitCode, allow_inconclusive: bool) -> ExitCode:

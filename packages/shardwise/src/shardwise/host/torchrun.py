@@ -14,6 +14,8 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.torch_compat import is_part_of_mesh, mesh_of_one_rank
 
 RANKS_PER_HOST = 8
+OWN_RUN = "shardwise"
+"""The run id of jobs that this package imagines or starts itself."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class TorchrunJob:
             "ROLE_WORLD_SIZE": str(self.size),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_RUN_ID": "shardwise",
+            "TORCHELASTIC_RUN_ID": OWN_RUN,
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_USE_AGENT_STORE": "False",

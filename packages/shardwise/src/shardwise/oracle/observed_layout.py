@@ -228,11 +228,11 @@ def _ways(
         return [Along(axis, Way.EQUAL), *([Along(axis, Way.SUM), Along(axis, Way.MEAN)] if adds else [])]
     ways = [Along(axis, Way.SHARD, dim), Along(axis, Way.STRIDED, dim)]
     if list(cut.values()).count(dim) == 1:
-        ways += [Along(axis, Way.MERGED, dim, parts) for parts in _merged(piece.shape[dim])]
+        ways += [Along(axis, Way.MERGED, dim, parts) for parts in merged_parts(piece.shape[dim])]
     return ways
 
 
-def _merged(length: int) -> Iterator[tuple[int, ...]]:
+def merged_parts(length: int) -> Iterator[tuple[int, ...]]:
     """The parts that a piece of ``length`` may have: equal ones, and a query that is a multiple of key and value."""
     for count in MERGED:
         if length and length % count == 0:

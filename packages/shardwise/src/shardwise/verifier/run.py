@@ -5,75 +5,41 @@ checker; then the two are compared.
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
-from shardwise.diagnostics.result import Collector, RunResult, group
+from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
-from shardwise.host.program import NoProgram, output_to_stderr
+from shardwise.host.program import NoProgram
 from shardwise.interop.running.recording import Recorder
 from shardwise.interop.running.session import Partials
-from shardwise.interop.tensors.local_form import local_form
-from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.entry import current_entry, set_current_entry
+from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
-from shardwise.types.aliases import Axis
 from shardwise.worlds.failures import RankFailure, RankTimeout
-from shardwise.worlds.flight_recorder import communicated_dtypes
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
-from .annotation_sites import SiteRecorder
 from .compare import compare
-from .crash import crash_among, crash_caught, lost, unreadable
+from .crash import crash_among, lost, unreadable
 from .failure import Failure
 from .numbers import ValueDisagreement
+from .one_rank import merged_types, record_run, shown_mesh
+from .options import TIMEOUT_S, VerifyOptions
 from .record import RankRun
+from .references import DECIDE, References, load, save
 from .subject import Function, Subject
 from .text import Verdict
 from .warming import warm_up
-from .watch import UNSEEDED, watching
-
-TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """How a program is verified; the command line's options under the same names.
-
-    ``double``     floating-point factories make float64 unless told otherwise.
-    ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
-    ``every``      compare the result of every operation that has a type.
-    ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
-    ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
-    ``project``    the folder of the program; from where its source reaches tensors is recorded too.
-    ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
-    """
-
-    strict: bool = True
-    local: bool = True
-    partials: Partials = "infer"
-    double: bool = False
-    rtol: float | None = None
-    timeout_s: float = TIMEOUT_S
-    every: bool = False
-    narrow: bool = True
-    show: bool = False
-    layouts: bool = False
-    project: Path | None = None
 
 
 def verify(
@@ -121,9 +87,13 @@ def verify_subject(
     mesh: Mapping[str, int],
     options: VerifyOptions,
     *,
+    references: str = "",
     stage: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """The verdict on ``subject``; ``stage`` is told what is being done."""
+    """The verdict on ``subject``; ``stage`` is told what is being done.
+
+    ``references``  a file with the run on one rank, which is then not run again.
+    """
     for name, size in mesh.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise SpmdValueError(f"axis {name} has size {size!r}, which is not a number of ranks", code="SW903")
@@ -131,16 +101,16 @@ def verify_subject(
         raise SpmdValueError("a mesh needs at least one axis, got none", code="SW903", help=('mesh={"dp": 2}',))
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
     started_s = time.perf_counter()
-    shown = _shown(mesh)
-    runs, failure = run_both(subject, mesh, options, stage)
+    shown = shown_mesh(mesh)
+    runs, failure = run_both(subject, mesh, options, stage, references)
     if failure is not None:
-        types = _together([run.types for run in runs])
+        types = merged_types([run.types for run in runs])
         return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
     stage("comparing")
     *ranks, alone = runs
-    types = _together([run.types for run in ranks])
+    types = merged_types([run.types for run in ranks])
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
-    if numbers.disagreements and options.narrow:
+    if numbers.disagreements and options.narrow and not references:
         origin, module = _closer(subject, mesh, options, stage)
         numbers = replace(numbers, origin=origin, module=module)
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
@@ -175,14 +145,23 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
 
 
 def run_both(
-    subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    stage: Callable[[str], None],
+    references: str = "",
 ) -> tuple[list[RankRun], Failure | None]:
     """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not.
 
-    Errors: SW903 for what is no mesh.
+    Errors: SW903 for what is no mesh; SW905 for a file that holds no references of such a run.
     """
     runs: list[RankRun] = []
-    for where, sizes in (("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))):
+    if references:
+        reference = load(references)
+        reference.require(options)
+        runs = [reference.run]
+    parts = [("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))]
+    for where, sizes in parts[len(runs) :]:
         stage(f"running {where}")
         try:
             ranks = run_ranks(subject, sizes, options)
@@ -195,6 +174,27 @@ def run_both(
             return (ranks if runs else []), failure
         runs = [*ranks, *runs]
     return runs, None
+
+
+def record_references(
+    file: str, subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
+) -> tuple[Failure | None, str]:
+    """Run on one rank and write what it computes into ``file``; why that failed, and what there is to say of it."""
+    try:
+        (alone,) = run_ranks(subject, sizes, options)
+    except SyntaxError as error:
+        failure: Failure | None = unreadable(error)
+    except (RankFailure, RankTimeout) as error:
+        failure = lost(error, "on one rank")
+    else:
+        failure = crash_among([alone], "on one rank", 1)
+    if failure is not None:
+        at = "" if failure.location is None else f" at {failure.location}"
+        said = f"the run {failure.where} did not come to its end{at}: {failure.text}"
+        return failure, "\n".join([said, *failure.details.splitlines()])
+    made = References(str(subject), {name: getattr(options, name) for name in DECIDE}, alone)
+    save(made, file)
+    return None, f"{file}: {counted(len(alone.entries), 'record')} of the run on one rank, {made.nbytes / 1e6:.1f} MB"
 
 
 def _closer(
@@ -221,42 +221,9 @@ def _run_rank(
     joined: bool,
 ) -> RankRun:
     """What one rank records; runs in its own process."""
-    collector = Collector(mesh=_shown(sizes), script=name)
-    recorder = Recorder()
-    came = RankRun(entries=recorder.entries, steps=recorder.steps, rank=dist.get_rank())
-    torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
-    if options.double:
-        torch.set_default_dtype(torch.float64)
-    with contextlib.ExitStack() as stack:
-        printed = stack.enter_context(_output(options.show and dist.get_rank() == 0 and dist.get_world_size() > 1))
-        mesh = stack.enter_context(_current(sizes, port, joined=joined))
-        given = current_entry()
-        assert given is not None, "a mesh of the command line is current until the program makes one"
-        own_axes: dict[Axis, str] = {axis: repr(axis) for axis in given.ordered_axes}
-        sites = SiteRecorder(options.project, given) if options.project is not None else None
-        stack.enter_context(
-            checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
-        )
-        with (
-            crash_caught(came, printed),
-            watching(
-                recorder,
-                every=options.every,
-                alone=dist.get_world_size() == 1,
-                layouts=options.layouts,
-                sites=sites,
-            ),
-        ):
-            outputs = run(mesh)
-            leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-            for at, leaf in enumerate(leaves):
-                local, type = local_form(leaf)
-                recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
-        came.axes = {**own_axes, **recorder.axes}
-    came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
-    if sites is not None:
-        came.sites = sites.sites
-    return came
+    place = dist.get_rank(), dist.get_world_size()
+    world = _current(sizes, port, joined=joined)
+    return record_run(run, world, options, Recorder(), place=place, name=name, mesh=shown_mesh(sizes))
 
 
 @contextlib.contextmanager
@@ -270,35 +237,6 @@ def _current(sizes: Mapping[str, int], port: int, *, joined: bool) -> Iterator[A
             yield mesh
         finally:
             set_current_entry(None)
-
-
-@contextlib.contextmanager
-def _output(shown: bool) -> Iterator[io.StringIO]:
-    """What the program prints goes to stderr, or into the buffer that is given: the last words of a crash."""
-    printed = io.StringIO()
-    if shown:
-        with output_to_stderr():
-            yield printed
-        return
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        yield printed
-
-
-def _shown(mesh: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in mesh.items())
-
-
-def _together(results: list[RunResult]) -> RunResult:
-    """What the checker said on all ranks; the same mistake on several ranks is one finding."""
-    if not results:
-        return RunResult()
-    first, *others = results
-    findings = list(first.findings)
-    known = {(finding.code, finding.location, finding.op, finding.axis) for finding in findings}
-    for result in others:
-        findings += [one for one in result.findings if (one.code, one.location, one.op, one.axis) not in known]
-        known |= {(finding.code, finding.location, finding.op, finding.axis) for finding in result.findings}
-    return replace(first, findings=group(findings))
 
 
 def _free_port() -> int:

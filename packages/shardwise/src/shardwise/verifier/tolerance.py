@@ -19,7 +19,7 @@ from .record import RankRun
 GRADIENTS = ("gradient", "left")
 _FLOOR = 1e-2
 """A gradient is at least this part of the largest of its step, for what its tolerance is relative to."""
-_TRAINED = 100.0
+TRAINED = 100.0
 """How much an adaptive optimizer may magnify rounding."""
 
 
@@ -48,7 +48,7 @@ class Tolerance:
             size = max(size, _FLOOR * self._largest[_step_of(key)])
         rtol = self._relative({tensor.dtype for tensor in tensors})
         if key.kind == "trained" and self.rtol is None:
-            rtol = min(rtol * _TRAINED, 1.0)
+            rtol = min(rtol * TRAINED, 1.0)
         return rtol * size
 
     def _relative(self, own: Iterable[torch.dtype]) -> float:

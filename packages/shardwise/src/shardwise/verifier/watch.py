@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.op_names import op_name
-from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by
+from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
 from shardwise.interop.running.wrappers import plain_class, plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
 from shardwise.interop.tensors.local_form import local_form, local_tensor
@@ -146,6 +146,8 @@ class _Watch(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
+        if not is_heard():
+            return func(*args, **kwargs)
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:

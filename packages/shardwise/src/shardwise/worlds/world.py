@@ -1,8 +1,9 @@
-"""What can run a program on several ranks? Three worlds that look alike from outside.
+"""What can run a program on several ranks? Four worlds that look alike from outside.
 
 ``FakeWorld``       one rank runs and the others are imagined: shapes are right, values from other ranks are not.
 ``InProcessWorld``  every rank is a thread and one runs at a time: deterministic, and a deadlock is seen as it happens.
 ``ProcessWorld``    every rank is a process, and they talk over gloo: as a real job does.
+``LaunchedWorld``   the ranks that torchrun has started, wherever they are, with their devices; this process is one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol, TypeVar
 from .failures import CollectiveMismatch, Deadlock, RankFailure, RankTimeout
 from .fake import fake_world
 from .in_process.world import InProcessWorld
+from .launched.world import LaunchedWorld
 from .processes import ProcessWorld, run_processes
 from .waiting import Entered, Standing
 
@@ -23,6 +25,7 @@ __all__ = [
     "Entered",
     "FakeWorld",
     "InProcessWorld",
+    "LaunchedWorld",
     "ProcessWorld",
     "RankFailure",
     "RankTimeout",

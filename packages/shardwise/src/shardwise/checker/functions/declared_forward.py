@@ -16,6 +16,7 @@ import torch.distributed as dist
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.calls.located_call import LocatedCall, describe_value, report
+from shardwise.interop.running.recording import unheard
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import tree_leaves
@@ -122,7 +123,8 @@ def _other(
     if ANY in known or any(axis not in type for type in after):
         return None
     try:
-        made = forward_letters(FunctionRuns(cls, args, cls.apply, dist.get_rank()), axis, known)
+        with unheard():
+            made = forward_letters(FunctionRuns(cls, args, cls.apply, dist.get_rank()), axis, known)
     except NotRun:
         return None
     if made is None or len(made) != len(after):

@@ -18,6 +18,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, report
+from shardwise.interop.running.recording import unheard
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import tree_leaves
@@ -101,7 +102,7 @@ def _entry(session: CheckSession, cls: Any, args: Sequence[object]) -> FunctionT
     if len(session.probed) >= _MOST:
         return None
     session.probed[key] = None  # if it calls itself while it is looked at
-    with paused(session):
+    with paused(session), unheard():
         found = _found(cls, args)
     session.probed[key] = found
     if found is not None:
@@ -279,9 +280,9 @@ def _placed(
     if any(type.is_varying(one) and _dim(type, one) is None for type in types for one in type.axes):
         return None
     with_dims = [[_dim(type, one) for type in types] for one in (axis, *others)]
-    found = shard_dims(
-        FunctionRuns(cls, args, cls.apply, dist.get_rank()), axis, with_dims[0], with_dims[1:], len(local)
-    )
+    with unheard():
+        runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
+        found = shard_dims(runs, axis, with_dims[0], with_dims[1:], len(local))
     if found is None:
         return None
     placed = []

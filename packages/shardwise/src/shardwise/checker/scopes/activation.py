@@ -15,6 +15,7 @@ from ..mode import CheckMode, NotingMode
 from ..operators.in_flight import tell_never_waited
 from ..patching import installation as patches
 from ..state.session import CheckSession
+from .first_step import first_step_checked, is_asked_for
 
 _STRICT = {"strict": True, "permissive": False}
 _PARTIALS = ("infer", "explicit")
@@ -31,7 +32,8 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
                      ``"explicit"``: it must ask for it with ``out_partial_axes``.
 
     A nested block changes what it names, resumes a paused check, and restores both on exit. Findings are raised as
-    ``SpmdTypeError``, or collected if an outer ``checking`` block collects.
+    ``SpmdTypeError``, or collected if an outer ``checking`` block collects. With ``SHARDWISE_FIRST_STEP=1`` in the
+    environment they are reported when the first optimizer step has been taken, and nothing is checked from there on.
     Errors: SW905 (also a ValueError) for an unknown option.
     Example:
         >>> with typecheck(local=False):
@@ -43,6 +45,14 @@ def typecheck(strict_mode: str | None = None, local: bool | None = None, partial
     if partials is not None:
         _option("partials", partials, dict.fromkeys(_PARTIALS))
     session = _running()
+    if session is None and is_asked_for():
+        with first_step_checked(
+            lambda collector: checking(
+                strict=strict is not False, local=local is not False, partials=_partials(partials), collect=collector
+            )
+        ):
+            yield
+        return
     if session is None:
         with _fresh(CheckSession(strict=strict is not False, local=local is not False, partials=_partials(partials))):
             yield

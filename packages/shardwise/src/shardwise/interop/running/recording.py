@@ -203,6 +203,22 @@ def declared(x: object, by: str) -> None:
         _recorder.hear("declared", by, x)
 
 
+def is_heard() -> bool:
+    """False while what runs is not the program's own."""
+    return _recorder is not None
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Inside the block nothing is recorded: we run a function of the program for ourselves."""
+    global _recorder
+    before, _recorder = _recorder, None
+    try:
+        yield
+    finally:
+        _recorder = before
+
+
 @contextlib.contextmanager
 def heard_by(recorder: Recorder) -> Iterator[None]:
     """Everything of this process that is worth comparing goes to ``recorder`` inside the ``with`` block."""

@@ -1,0 +1,255 @@
+"""How is a program verified on ranks that a launcher has started? Each compares its copies where they lie.
+
+One process of every node runs the program on one rank first, on the CPU, into a file of references; or all read a file
+that was recorded before. Then every rank runs the program in this process, as the launcher meant it, and rank 0 puts
+together what the ranks tell (``traces.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.host.launcher import LaunchedRank, without_launcher
+from shardwise.oracle.reassemble import Grid
+from shardwise.types.aliases import Axis
+from shardwise.worlds.launched.job import LaunchedJob
+from shardwise.worlds.launched.rank import launched_world
+from shardwise.worlds.launched.watch import Loss
+from shardwise.worlds.waiting import listed
+from shardwise.worlds.waiting import told as told_standings
+
+from .compare import compare
+from .crash import crash_among
+from .failure import Failure
+from .one_rank import merged_types, record_run, shown_mesh
+from .options import VerifyOptions
+from .record import RankRun
+from .references import References, load
+from .subject import Subject
+from .text import Verdict
+from .traces import Told, TracingRecorder, rebuilt
+from .warming import warm_up
+
+_LAST_WORDS = 12
+
+
+@dataclass
+class Travelled:
+    """What was told and asked for.
+
+    ``told_bytes``  by all ranks to rank 0; ``asked_bytes`` of ``asked`` tensors that rank 0 wanted to see.
+    ``most_bytes``  of copies that one rank held at a time.
+    """
+
+    told_bytes: int = 0
+    asked: int = 0
+    asked_bytes: int = 0
+    most_bytes: int = 0
+    reference_bytes: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{_size(self.told_bytes)} told by the ranks, {_size(self.asked_bytes)} of {self.asked} tensors asked for; "
+            f"at most {_size(self.most_bytes)} of copies on a rank; references of {_size(self.reference_bytes)}"
+        )
+
+
+@dataclass
+class LaunchedRuns:
+    """The runs as ``run_both`` gives them: the ranks of the mesh, and behind them the one rank; or why there are none.
+
+    ``mesh``  the axes of the program, as given or as it has made them.
+    """
+
+    mesh: dict[str, int]
+    runs: list[RankRun] = field(default_factory=list)
+    failure: Failure | None = None
+    travelled: Travelled = field(default_factory=Travelled)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What is to be run on the ranks of a job.
+
+    ``me``          the rank that this process is.
+    ``mesh``        the axes if they were given; else those of the program's own mesh.
+    ``references``  a file of them; empty: each node makes its own.
+    ``words``       the command line that makes one, behind ``shardwise verify --record FILE``.
+    """
+
+    me: LaunchedRank
+    subject: Subject
+    options: VerifyOptions
+    mesh: Mapping[str, int] | None
+    references: str
+    words: Sequence[str]
+
+    def run(self, tell: Callable[[LaunchedRuns], object], conclude: Callable[[LaunchedRuns], int]) -> int:
+        """The exit code, the same on every rank. ``conclude``, on rank 0, makes it of the runs and reports.
+
+        ``tell``  reports a job that lost a rank, on one of those that are left.
+        """
+        add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
+        sizes = dict(self.mesh or {"rank": self.me.size})
+        # Kept: while the program runs, what it prints goes elsewhere.
+        with open(os.dup(sys.stdout.fileno()), "w") as stdout:
+            return self._watched(stdout, sizes, tell, conclude)
+
+    def _watched(
+        self,
+        stdout: TextIO,
+        sizes: dict[str, int],
+        tell: Callable[[LaunchedRuns], object],
+        conclude: Callable[[LaunchedRuns], int],
+    ) -> int:
+        def on_loss(loss: Loss) -> None:
+            with contextlib.redirect_stdout(stdout):
+                tell(self._lost(loss, sizes))
+            stdout.flush()
+
+        job = LaunchedJob(self.me, self.options.timeout_s, on_loss)
+        with job.watched(), tempfile.TemporaryDirectory(prefix="shardwise-references-") as folder:
+            return self._together(job, sizes, folder, conclude)
+
+    def _together(
+        self, job: LaunchedJob, sizes: dict[str, int], folder: str, conclude: Callable[[LaunchedRuns], int]
+    ) -> int:
+        failure, reference = None, None
+        try:
+            reference = load(self.references or self._recorded(job, folder))
+            reference.require(self.options)
+        except (SpmdValueError, _NoReferences) as error:
+            failure = Failure("on one rank", str(error).partition("\n")[0], None, str(error).partition("\n")[2])
+        job.next_part()
+        if failure is not None or reference is None:
+            # Every rank comes to the same conclusion, or nearly: what rank 0 says counts.
+            runs = LaunchedRuns(sizes, failure=failure)
+            return self._end(job, lambda: conclude(runs), lambda at: None)
+        recorder = TracingRecorder(reference.run.entries, self.options.rtol)
+        came, meshes = self._run_here(recorder, sizes)
+        if came.crash is not None:
+            job.crashed(came.crash)
+        told = Told(came, recorder.traces, recorder.most_bytes)
+        everyone = list(job.gather("told", told))
+        axes = sizes if self.mesh or meshes is None else meshes
+
+        def compared() -> int:
+            return conclude(self._compared(job, everyone, reference, recorder, axes))
+
+        return self._end(
+            job,
+            lambda: conclude(
+                self._compared(job, everyone, reference, recorder, sizes if self.mesh else meshes or sizes)
+            ),
+            lambda at: recorder.kept[at],
+        )
+
+    def _end(self, job: LaunchedJob, conclude: Callable[[], int], answer: Callable[[Any], Any]) -> int:
+        if self.me.rank != 0:
+            code = int(job.serve(answer))
+            job.heard()
+            return code
+        code = conclude()
+        job.end(code)
+        return code
+
+    def _compared(
+        self,
+        job: LaunchedJob,
+        everyone: Sequence[Told],
+        reference: References,
+        recorder: TracingRecorder,
+        sizes: dict[str, int],
+    ) -> LaunchedRuns:
+        def ask(rank: int, at: int) -> Any:
+            return recorder.kept[at] if rank == 0 else job.ask(rank, at)
+
+        told_bytes = job.channel.received_bytes
+        made = rebuilt(everyone, reference.run.entries, ask)
+        called: dict[Axis, str] = {axis: name for name, axis in Grid.of(sizes).axes.items()}
+        for run in made.runs:
+            run.axes = {**run.axes, **called}
+        most = max(one.most_bytes for one in everyone)
+        travelled = Travelled(told_bytes, made.asked, made.asked_bytes, most, reference.nbytes)
+        return LaunchedRuns(sizes, [*made.runs, reference.run], None, travelled)
+
+    def _run_here(self, recorder: TracingRecorder, sizes: Mapping[str, int]) -> tuple[RankRun, dict[str, int] | None]:
+        """What this rank records, and the axes of the first mesh of all ranks that the program makes."""
+        warm_up()
+        filled = {**sizes, **({} if self.mesh else {"world_size": self.me.size})}
+        program = self.subject.prepare(filled)
+        meshes: list[dict[str, int]] = []
+        given = sizes if self.mesh is not None or self.subject.joined else None
+        world = launched_world(self.me, given, meshes.append, joined=self.subject.joined)
+        place = self.me.rank, self.me.size
+        shown = shown_mesh(sizes) if self.mesh else ""
+        came = record_run(program, world, self.options, recorder, place=place, name=str(self.subject), mesh=shown)
+        return came, next((mesh for mesh in meshes if math.prod(mesh.values()) == self.me.size), None)
+
+    def _recorded(self, job: LaunchedJob, folder: str) -> str:
+        """The file of references of this node, made by its first rank. Errors: _NoReferences."""
+        name = f"references/{self.me.node}"
+        if self.me.local_rank == 0:
+            file = str(Path(folder) / "references")
+            said = _record(file, self.words, self.options.timeout_s)
+            job.channel.put(name, f"{'' if said is None else said}\0{file}".encode())
+        text, _, file = job.channel.get(name, self.options.timeout_s * 2).decode().partition("\0")
+        if text:
+            raise _NoReferences(text)
+        return file
+
+    def _lost(self, loss: Loss, sizes: dict[str, int]) -> LaunchedRuns:
+        crashed = [RankRun(crash=crash, rank=rank) for rank, crash in loss.crashes.items()]
+        failure = crash_among(crashed, "on the mesh", self.me.size) if crashed else None
+        if failure is None:
+            failure = Failure("on the mesh", loss.text, None, told_standings(loss.standings))
+        elif loss.silent:
+            text = f"{listed(loss.silent)} of {self.me.size} ended without a word; then {failure.text}"
+            failure = replace(failure, text=text)
+        return LaunchedRuns(sizes, failure=failure)
+
+
+def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns) -> Verdict:
+    """What the runs on launched ranks say."""
+    shown = shown_mesh(launched.mesh)
+    if launched.failure is not None:
+        return Verdict(str(subject), shown, failure=launched.failure)
+    *ranks, alone = launched.runs
+    numbers = compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh)
+    return Verdict(str(subject), shown, merged_types([run.types for run in ranks]), numbers)
+
+
+class _NoReferences(Exception):
+    """The run on one rank did not come to its end."""
+
+
+def _record(file: str, words: Sequence[str], timeout_s: float) -> str | None:
+    """Run the program on one rank in a process of its own; None if that went well, else what it said."""
+    command = [sys.executable, "-m", "shardwise", "verify", "--record", file, "--timeout", str(timeout_s), *words]
+    try:
+        ended = subprocess.run(
+            command, env=without_launcher(), capture_output=True, text=True, timeout=timeout_s * 1.5, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"the run on one rank did not finish in {timeout_s:g} s"
+    if ended.returncode == 0:
+        return None
+    said = (ended.stdout + ended.stderr).strip().splitlines()[-_LAST_WORDS:]
+    return "\n".join(["it could not be recorded", *said])
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / 1024:.1f} KiB"

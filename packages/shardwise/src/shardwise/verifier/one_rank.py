@@ -1,0 +1,106 @@
+"""What happens on one rank of a run that is verified? The program runs under the checker, and a recorder listens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector, RunResult, group
+from shardwise.host.program import output_to_stderr
+from shardwise.interop.running.recording import Recorder
+from shardwise.interop.tensors.local_form import local_form
+from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.entry import current_entry
+from shardwise.types.aliases import Axis
+from shardwise.worlds.flight_recorder import communicated_dtypes
+
+from .annotation_sites import SiteRecorder
+from .crash import crash_caught
+from .options import VerifyOptions
+from .record import RankRun
+from .watch import UNSEEDED, watching
+
+
+def record_run(
+    run: Callable[[Any], Any],
+    world: AbstractContextManager[Any],
+    options: VerifyOptions,
+    recorder: Recorder,
+    *,
+    place: tuple[int, int],
+    name: str,
+    mesh: str,
+) -> RankRun:
+    """What one rank records, in the world in which it runs.
+
+    ``run``    the program, given the mesh that the world gives, or None.
+    ``place``  the rank, and how many there are.
+    """
+    rank, size = place
+    collector = Collector(mesh=mesh, script=name)
+    came = RankRun(entries=recorder.entries, steps=recorder.steps, rank=rank)
+    torch.manual_seed(UNSEEDED)  # as in a fresh process, whatever the caller has drawn
+    if options.double:
+        torch.set_default_dtype(torch.float64)
+    own_axes: dict[Axis, str] = {}
+    with contextlib.ExitStack() as stack:
+        printed = stack.enter_context(_output(options.show and rank == 0 and size > 1))
+        made = stack.enter_context(world)
+        given, sites = current_entry(), None
+        if given is not None:
+            own_axes = {axis: repr(axis) for axis in given.ordered_axes}
+            sites = SiteRecorder(options.project, given) if options.project is not None else None
+        stack.enter_context(
+            checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
+        )
+        with (
+            crash_caught(came, printed),
+            watching(recorder, every=options.every, alone=size == 1, layouts=options.layouts, sites=sites),
+        ):
+            outputs = run(made)
+            leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+            for at, leaf in enumerate(leaves):
+                local, type = local_form(leaf)
+                recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
+        came.axes = {**own_axes, **recorder.axes}
+    came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
+    if sites is not None:
+        came.sites = sites.sites
+    return came
+
+
+@contextlib.contextmanager
+def _output(shown: bool) -> Iterator[io.StringIO]:
+    """What the program prints goes to stderr, or into the buffer that is given: the last words of a crash."""
+    printed = io.StringIO()
+    if shown:
+        with output_to_stderr():
+            yield printed
+        return
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        yield printed
+
+
+def shown_mesh(mesh: Mapping[str, int]) -> str:
+    """The mesh as reports show it."""
+    return ", ".join(f"{name}={size}" for name, size in mesh.items())
+
+
+def merged_types(results: list[RunResult]) -> RunResult:
+    """What the checker said on all ranks; the same mistake on several ranks is one finding."""
+    if not results:
+        return RunResult()
+    first, *others = results
+    findings = list(first.findings)
+    known = {(finding.code, finding.location, finding.op, finding.axis) for finding in findings}
+    for result in others:
+        findings += [one for one in result.findings if (one.code, one.location, one.op, one.axis) not in known]
+        known |= {(finding.code, finding.location, finding.op, finding.axis) for finding in result.findings}
+    return replace(first, findings=group(findings))

@@ -1,0 +1,36 @@
+"""How a program is verified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwise.interop.running.session import Partials
+
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How a program is verified; the command line's options under the same names.
+
+    ``double``     floating-point factories make float64 unless told otherwise.
+    ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
+    ``every``      compare the result of every operation that has a type.
+    ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
+    ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
+    ``project``    the folder of the program; from where its source reaches tensors is recorded too.
+    ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
+    """
+
+    strict: bool = True
+    local: bool = True
+    partials: Partials = "infer"
+    double: bool = False
+    rtol: float | None = None
+    timeout_s: float = TIMEOUT_S
+    every: bool = False
+    narrow: bool = True
+    show: bool = False
+    layouts: bool = False
+    project: Path | None = None

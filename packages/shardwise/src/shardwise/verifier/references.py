@@ -1,0 +1,125 @@
+"""A file of references: what the run on one rank has recorded, made once and read wherever the mesh runs.
+
+Values are read from the file as they are looked at (memory-mapped), so that many ranks of one machine share them. The
+file holds plain containers and tensors only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.types.tensor_type import UNTYPED
+
+from .options import VerifyOptions
+from .record import RankRun
+
+SCHEMA = "shardwise.references/1"
+DECIDE = ("every", "double", "layouts")
+"""Options that decide what is recorded: references are of use only to a run with the same ones."""
+
+
+@dataclass(frozen=True)
+class References:
+    """The run on one rank.
+
+    ``options``  of the run that decide what is recorded: ``every``, ``double``, ``layouts``.
+    """
+
+    program: str
+    options: Mapping[str, bool]
+    run: RankRun
+
+    def require(self, options: VerifyOptions) -> None:
+        """Errors: SW905 if a run with these options records something else."""
+        for name in DECIDE:
+            here, there = getattr(options, name), self.options.get(name, False)
+            if here != there:
+                raise SpmdValueError(
+                    f"the references were recorded {'with' if there else 'without'} --{name}, and this run is "
+                    f"{'with' if here else 'without'} it",
+                    code="SW905",
+                )
+
+    @property
+    def nbytes(self) -> int:
+        """Of all values."""
+        records = (entry for entry in self.run.entries if isinstance(entry, Record))
+        return sum(record.value.nbytes for record in records if record.value is not None)
+
+
+def save(references: References, path: str) -> None:
+    """Write the file. Errors: SW905 if that is not possible."""
+    values: dict[str, torch.Tensor] = {}
+    entries = []
+    for at, entry in enumerate(references.run.entries):
+        if isinstance(entry, Record) and entry.value is not None:
+            values[str(at)] = entry.value.contiguous()
+        entries.append(_plain(entry))
+    whole = {
+        "schema": SCHEMA,
+        "program": references.program,
+        "options": dict(references.options),
+        "dtypes": sorted(str(dtype) for dtype in references.run.dtypes),
+        "steps": list(references.run.steps),
+        "entries": entries,
+        "values": values,
+    }
+    unfinished = f"{path}.part"
+    try:
+        torch.save(whole, unfinished)
+        os.replace(unfinished, path)
+    except (OSError, RuntimeError) as error:
+        raise SpmdValueError(f"cannot write references to {path}: {error}", code="SW905") from None
+
+
+def load(path: str) -> References:
+    """What ``save`` has written. Errors: SW905 for a file that is not there, or is something else."""
+    try:
+        whole: Any = torch.load(path, mmap=True, weights_only=True)
+    except FileNotFoundError:
+        raise SpmdValueError(
+            f"there is no file of references {path}",
+            code="SW905",
+            help=(f"shardwise verify --record {path} SCRIPT, once, on one rank",),
+        ) from None
+    except Exception as error:
+        raise _no_references(path, str(error).partition("\n")[0]) from None
+    if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
+        raise _no_references(path, f"it does not say that it is {SCHEMA}")
+    values = whole["values"]
+    entries = [_entry(plain, values.get(str(at))) for at, plain in enumerate(whole["entries"])]
+    dtypes = {getattr(torch, name.removeprefix("torch.")) for name in whole["dtypes"]}
+    return References(whole["program"], whole["options"], RankRun(entries=entries, dtypes=dtypes, steps=whole["steps"]))
+
+
+def _no_references(path: str, why: str) -> SpmdValueError:
+    return SpmdValueError(
+        f"{path} is no file of references: {why}",
+        code="SW905",
+        help=(f"shardwise verify --record {path} SCRIPT, once, on one rank",),
+    )
+
+
+def _plain(entry: Record | Draw) -> dict[str, Any]:
+    key = entry.key
+    where = None if key.location is None else [getattr(key.location, one.name) for one in fields(key.location)]
+    plain: dict[str, Any] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": where}
+    if isinstance(entry, Draw):
+        return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
+    return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size}
+
+
+def _entry(plain: Mapping[str, Any], value: torch.Tensor | None) -> Record | Draw:
+    where = plain["location"]
+    key = Key(plain["kind"], plain["name"], None if where is None else SourceLocation(*where), plain["nth"])
+    if "state" in plain:
+        return Draw(key, bytes.fromhex(plain["state"]), tuple(plain["shape"]), plain["seeded"])
+    return Record(key, UNTYPED, plain["claim"], value, plain["missing"], None, plain["size"])

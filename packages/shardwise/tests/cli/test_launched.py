@@ -1,0 +1,182 @@
+"""The commands on ranks that torchrun has started: both verdicts, one report, and an end whatever happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
+
+SCRIPT = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+mistake = sys.argv[1] if len(sys.argv) > 1 else ""
+dist.init_process_group("nccl")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+mesh = init_device_mesh("cuda", (ranks,), mesh_dim_names=("tp",))
+
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y):
+        y = y.clone()
+        dist.all_reduce(y, group=mesh.get_group("tp"))
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        up, down = torch.randn(128, 64, generator=generator), torch.randn(64, 128, generator=generator)
+        self.up = nn.Parameter(up.chunk(ranks)[rank].clone())
+        self.down = nn.Parameter(down.chunk(ranks, 1)[rank].clone())
+
+    def forward(self, x):
+        return Sum.apply(torch.relu(x @ self.up.T) @ self.down.T / 64)
+
+
+model = Layers()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.linspace(-1, 1, 256).view(4, 64)
+for step in range(2):
+    if mistake == "raise" and rank == 1 and step == 1:
+        raise RuntimeError("the second step fails")
+    if mistake == "vanish" and rank == 1 and step == 1:
+        os.kill(os.getpid(), 9)
+    model(x).square().mean().backward()
+    if mistake == "gradient" and ranks > 1:
+        model.up.grad *= 3
+    optimizer.step()
+    optimizer.zero_grad()
+print("rank", rank, "is done")
+dist.destroy_process_group()
+"""
+
+
+CLEAN = "numbers: clean; 10 tensors equal to the run on one rank"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the script and its references."""
+    folder = tmp_path_factory.mktemp("launched")
+    script = folder / "train.py"
+    script.write_text(SCRIPT, "utf-8")
+    recorded = CliRunner().invoke(main, ["verify", "--record", str(folder / "references"), str(script)])
+    assert recorded.exit_code == 0, recorded.output
+    assert "records of the run on one rank" in recorded.stdout
+    return folder
+
+
+def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command on two ranks, each a process that torchrun starts."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [*torchrun, "-m", "shardwise", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def verified(folder: Path, mistake: str = "") -> subprocess.CompletedProcess[str]:
+    return launched(folder, "verify", "train.py", "--references", "references", *(["--", mistake] if mistake else []))
+
+
+def test_a_right_program_is_clean_and_its_tensors_need_not_travel(project):
+    ended = verified(project)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == CLEAN
+    assert ended.stdout.count("numbers:") == 1, "one rank prints"
+    assert "0.0 KiB of 0 tensors asked for" in ended.stderr
+    assert ended.stderr.count("is done") == 1, "of what the program prints, what rank 0 does is shown"
+
+
+def test_a_wrong_gradient_is_found_and_shown(project):
+    ended = verified(project, "gradient")
+    assert ended.returncode == 1
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "wrong numbers: gradient of up in step 1 differs from the run on one rank"
+    assert any("optimizer.step()" in line for line in lines)
+    assert any("3 times as much throughout" in line for line in lines)
+    assert "pieces along dim 0 over tp" in ended.stdout
+
+
+def test_a_rank_that_raises_ends_the_job_with_one_report(project):
+    ended = verified(project, "raise")
+    assert ended.returncode != 0
+    first = ended.stdout.splitlines()[0]
+    assert first.startswith("the run on the mesh did not come to its end: rank 1 of 2 raised RuntimeError: the second")
+    assert ended.stdout.count("did not come to its end") == 1
+
+
+def test_a_rank_that_is_killed_is_named(project):
+    ended = verified(project, "vanish")
+    assert ended.returncode != 0
+    assert "rank 1 of 2 ended without a word" in ended.stdout.splitlines()[0]
+    assert ended.stdout.splitlines()[-1].startswith("no verdict")
+
+
+def test_infer_makes_its_references_and_runs_on_the_launched_ranks(project):
+    ended = launched(project, "infer", "train.py")
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert ["up", "[64,", "64]", "{tp:", "S(0)}"] in lines
+    assert ["down", "[64,", "64]", "{tp:", "S(1)}"] in lines
+    assert ended.stdout.splitlines()[-1] == "3 tensors on mesh tp=2"
+
+
+def test_check_checks_every_launched_rank_as_it_runs(project):
+    (project / "typed.py").write_text(
+        SCRIPT.replace("class Sum", "import shardwise as sw\n\n\nclass Sum", 1).replace(
+            "for step in range(2):",
+            'sw.assert_type(x, {"tp": sw.P})\nif rank == 1:\n    x.relu()\nfor step in range(2):',
+        ),
+        "utf-8",
+    )
+    ended = launched(project, "check", "typed.py", "--no-observe")
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("SW112 partial-sum-in-nonlinear-op: relu needs complete values"), ended.stderr
+    assert ended.stdout.count("SW112") == 2, "the finding of rank 1, and where to read more"
+
+
+def test_a_mesh_that_the_launcher_has_no_ranks_for_is_refused(project, monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    for command in ("verify", "check", "infer"):
+        ended = CliRunner().invoke(main, [command, str(project / "train.py"), "--mesh", "dp=2,tp=2"])
+        assert ended.exit_code == 2
+        assert "--mesh dp=2,tp=2 has 2 x 2 = 4 ranks, and the launcher has started 2" in ended.output
+    imagined = CliRunner().invoke(main, ["check", str(project / "train.py"), "--fake", "--ranks", "all"])
+    assert "--ranks, --fake is for ranks that are imagined" in imagined.output
+
+
+def test_forked_ranks_read_references_too(project):
+    words = ["verify", "--references", str(project / "references"), str(project / "train.py"), "--mesh", "tp=2"]
+    forked = CliRunner().invoke(main, words)
+    assert forked.stdout.splitlines()[-1] == CLEAN
+    other = CliRunner().invoke(main, [*words, "--every"])
+    assert other.exit_code == 2
+    assert "recorded without --every, and this run is with it" in other.output

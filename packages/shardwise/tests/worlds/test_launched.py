@@ -1,0 +1,91 @@
+"""Which rank is this process, as its launcher says? And how do launched ranks talk to each other?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.host.launcher import LaunchedRank, launched_rank, without_launcher
+from shardwise.host.torchrun import TorchrunJob
+
+SAID = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture
+def said(monkeypatch):
+    for name in list(os.environ):
+        if name not in without_launcher():
+            monkeypatch.delenv(name)
+    for name, value in SAID.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_a_launcher_says_which_rank_this_is(said):
+    assert launched_rank() == LaunchedRank(3, 4, 0, 3), "without a word of nodes every rank may be on its own"
+    said.setenv("LOCAL_RANK", "1")
+    said.setenv("GROUP_RANK", "1")
+    assert launched_rank() == LaunchedRank(3, 4, 1, 1)
+    assert not set(without_launcher()) & {*SAID, "LOCAL_RANK", "GROUP_RANK"}
+
+
+@pytest.mark.parametrize("missing", SAID)
+def test_without_all_of_it_no_launcher_has_started_this(said, missing):
+    said.delenv(missing)
+    assert launched_rank() is None
+
+
+def test_jobs_of_our_own_and_of_one_rank_are_not_launched(said):
+    for name, value in TorchrunJob(4, 3).variables.items():
+        said.setenv(name, value)
+    assert launched_rank() is None
+    said.delenv("TORCHELASTIC_RUN_ID")
+    said.setenv("WORLD_SIZE", "1")
+    said.setenv("RANK", "0")
+    assert launched_rank() is None
+
+
+@pytest.mark.parametrize(("name", "value"), [("RANK", "4"), ("RANK", "first"), ("WORLD_SIZE", "-1")])
+def test_what_cannot_be_is_refused_by_name(said, name, value):
+    said.setenv(name, value)
+    with pytest.raises(SpmdValueError, match=f"{name}=.*{value}"):
+        launched_rank()
+
+
+PROGRAM = """
+import sys
+from shardwise.host.launcher import launched_rank
+from shardwise.worlds.world import LaunchedWorld
+from shardwise.worlds.launched.world import joined_world
+
+me = launched_rank()
+with joined_world(me, 60.0, lambda loss: print("lost:", loss.text, flush=True)) as world:
+    assert isinstance(world, LaunchedWorld)
+    assert (world.size, world.ranks) == (3, (0, 1, 2))
+    squares = world.run(lambda base: (base + me.rank) ** 2, 10)
+    large = list(world.job.gather("large", bytes([me.rank]) * (20 << 20)))
+    if me.rank == 0:
+        assert [(one[0], len(one)) for one in large] == [(rank, 20 << 20) for rank in range(3)]
+    print(me.rank, squares, world.agree(sum(squares)), flush=True)
+"""
+
+
+@pytest.mark.processes
+def test_launched_ranks_gather_and_agree(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM, "utf-8")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(file)],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["0 [100, 121, 144] 365", "1 [] 365", "2 [] 365"]
