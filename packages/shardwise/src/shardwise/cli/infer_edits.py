@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -62,7 +62,7 @@ class Edits:
         else:
             yield f"{count} written into {where}" if written else f"{count} for {where}; --write puts them there"
 
-    def as_dict(self, written: bool) -> dict[str, Any]:
+    def as_dict(self, written: bool) -> dict[str, object]:
         """The same for JSON."""
         return {
             "edits": [{"file": str(edit.path), "diff": edit.diff} for edit in self.files],

@@ -103,7 +103,7 @@ class SiteRecorder:
         """Listen to modules that take parameters in, until the handle is removed."""
         return register_module_parameter_registration_hook(self._registered)
 
-    def _registered(self, module: torch.nn.Module, name: str, parameter: Any) -> None:
+    def _registered(self, module: torch.nn.Module, name: str, parameter: object) -> None:
         if isinstance(parameter, torch.Tensor) and not is_dtensor(parameter) and id(parameter) not in self._frames:
             self._frames[id(parameter)] = (parameter, self._running())
             with no_torch_function():

@@ -260,7 +260,7 @@ class _Steps:
                 for other, tensor in self.sites.called(name, x) if self.sites is not None else ():
                     self.recorder.add("input", other, tensor, UNTYPED, None)
 
-    def before_call(self, func: Any, args: Sequence[Any]) -> None:
+    def before_call(self, func: object, args: Sequence[Any]) -> None:
         """A function of torch is about to be called: does it fill a parameter, or compare with a target?"""
         name = getattr(func, "__name__", "")
         if self.sites is not None and name.endswith("_") and not name.startswith(("__", "requires_grad")) and args:

@@ -125,12 +125,12 @@ def is_the_programs() -> bool:
 _OVERRIDES = ("torch/overrides.py", "torch/_ops.py", "torch/utils/_contextlib.py", "torch/_jit_internal.py")
 
 
-def wrap_coalescing(find: FindSession, plain: Any) -> Callable[..., Any]:
+def wrap_coalescing(find: FindSession, plain: Any) -> Callable[..., object]:
     """``torch.distributed._coalescing_manager``, whose calls are one: done at its end, or waited for with it."""
     signature = inspect.signature(plain)
 
     @contextlib.contextmanager
-    def coalescing(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def coalescing(*args: object, **kwargs: object) -> Iterator[Any]:
         session = find()
         if session is None:
             with plain(*args, **kwargs) as manager:

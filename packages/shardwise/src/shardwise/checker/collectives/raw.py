@@ -101,7 +101,7 @@ def _same_value(session: CheckSession, func: TorchFunction, args: Arguments, kwa
 def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     usual = _USUAL.get(name, name)
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         if is_dtensor_call(args, kwargs) or name in _QUIET:
             return func(*args, **kwargs)
         row = rows.get(name)
@@ -169,7 +169,7 @@ def _ordered(name: str, given: Mapping[str, Any]) -> object:
     return None if name in _MESSAGES or name in ("send", "recv") else given.get("group") or dist.group.WORLD
 
 
-def _reducer(given: Mapping[str, Any]) -> Reducer:
+def _reducer(given: Mapping[str, object]) -> Reducer:
     """The reduction that is asked for, as an object, a word, or not at all."""
     asked = given.get("op", given.get("reduce_op", given.get("reduceOp", dist.ReduceOp.SUM)))
     if isinstance(asked, str):

@@ -11,6 +11,7 @@ from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.calls.located_call import axis_text, group_text, placement_text
 from shardwise.interop.tensors.tagging import tag_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.function_transition import FunctionTransition
 from shardwise.oracle.public_transitions import PublicTransition
 from shardwise.oracle.simulated_ranks.identity import code_of
@@ -46,7 +47,7 @@ def backward_line(cls: type, issued: Sequence[IssuedCollective] = ()) -> SourceL
     return sites[-1].location() if sites else return_line(cls, "backward")
 
 
-def line_of_gradient(cls: type, gradient: object, axis: Any) -> SourceLocation | None:
+def line_of_gradient(cls: type, gradient: object, axis: object) -> SourceLocation | None:
     """The line of backward that gave ``gradient`` its type on ``axis``, or the one that returns it."""
     code, tag = code_of(cls, "backward"), tag_of(gradient)
     origin = None if tag is None else tag.origin_of(axis)
@@ -91,7 +92,7 @@ def never_waited(cls: type, issued: IssuedCollective) -> Diagnosis:
 
 
 def misfit(
-    cls: type, name: str, found: PublicTransition | None, axis: Any, wanted: Sequence[str], got: str
+    cls: type, name: str, found: PublicTransition | None, axis: MeshAxis, wanted: Sequence[str], got: str
 ) -> Diagnosis:
     """SW308: operand ``name`` is ``got`` along ``axis``."""
     words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in wanted)
@@ -129,7 +130,7 @@ def scaled(cls: type, found: FunctionTransition) -> Diagnosis:
     )
 
 
-def not_issued(cls: type, op: str, axis: Any, issued: Sequence[IssuedCollective]) -> Diagnosis:
+def not_issued(cls: type, op: str, axis: MeshAxis, issued: Sequence[IssuedCollective]) -> Diagnosis:
     """SW306: the rule says ``op`` over ``axis``, and forward communicates elsewhere or not at all."""
     others = sorted({f"{one.name} over {axis_text(one.axis)}" for one in issued})
     done = f"issues {' and '.join(others)}" if others else "issues no collective"
@@ -141,7 +142,7 @@ def not_issued(cls: type, op: str, axis: Any, issued: Sequence[IssuedCollective]
     )
 
 
-def not_as_ruled(cls: type, position: int, axis: Any, letter: str) -> Diagnosis:
+def not_as_ruled(cls: type, position: int, axis: object, letter: str) -> Diagnosis:
     """SW306: forward does not make a result as the rule says it is."""
     own = PerMeshAxisLocalSpmdType(letter)
     instead = "gives every rank another value" if letter in "RI" else "does not make that of such operands"

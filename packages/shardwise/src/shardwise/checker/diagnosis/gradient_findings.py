@@ -197,7 +197,7 @@ def local_gradient_norm(name: str, axis: MeshAxis) -> Diagnosis:
 
 
 def gradient_sum_not_owed(
-    session: Session, op: str, axis: Any, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
+    session: Session, op: str, axis: MeshAxis, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
 ) -> bool:
     """SW605 if ``op`` sums a gradient over ``axis``, along which it is no pending sum; False if it is no gradient.
 
@@ -284,7 +284,7 @@ def wrong_backward(
     session: Session,
     cls: type,
     position: int,
-    axis: Any,
+    axis: MeshAxis,
     own: Placement,
     found: Placement,
     gradient: torch.Tensor,

@@ -40,7 +40,7 @@ Step = tuple[str, Any, Any]
 
 @contextlib.contextmanager
 def watched(
-    session: CheckSession, cls: Any, args: Sequence[object], before: Sequence[TensorType]
+    session: CheckSession, cls: object, args: Sequence[object], before: Sequence[TensorType]
 ) -> Iterator[RecordedCollectives | None]:
     """Inside, the collectives of forward are noted; None if calls like this one have been looked at.
 
@@ -90,7 +90,7 @@ def _missing(
     before: Sequence[TensorType],
     after: Sequence[TensorType],
     steps: Sequence[Step],
-) -> tuple[Diagnosis, Any] | None:
+) -> tuple[Diagnosis, object] | None:
     """A collective of the rule over an axis that forward does not communicate over."""
     if seen.foreign or any(name in _DIRECT for one in functions_behind(cls) for name in names_read(one.__code__)):
         return None
@@ -113,7 +113,7 @@ def _other(
     before: Sequence[TensorType],
     after: Sequence[TensorType],
     steps: Sequence[Step],
-) -> tuple[Diagnosis, Any] | None:
+) -> tuple[Diagnosis, object] | None:
     """A result that forward, run with operands as the rule takes them, does not make as the rule says."""
     axes = {one.axis for one in seen.issued if one.axis.size() > 1}
     if len(axes) != 1:

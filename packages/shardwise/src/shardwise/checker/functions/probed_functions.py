@@ -70,7 +70,7 @@ def communicates(cls: type, args: Sequence[object]) -> bool:
     return known
 
 
-def probed(session: CheckSession, cls: Any, args: Sequence[object], run: Callable[[], Any]) -> Any:
+def probed(session: CheckSession, cls: Any, args: Sequence[object], run: Callable[[], object]) -> object:
     """Run ``cls.apply(*args)`` with its results typed as its collectives say, and what is wrong in it reported."""
     entry = _entry(session, cls, args)
     before = [type_of(x) for x in args if _is_float(x)]  # forward may write into them
@@ -91,7 +91,7 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _entry(session: CheckSession, cls: Any, args: Sequence[object]) -> FunctionTransition | None:
+def _entry(session: CheckSession, cls: object, args: Sequence[object]) -> FunctionTransition | None:
     """What is known of calls like this one; None if nothing can be."""
     if dist.group.WORLD is None or torch.compiler.is_compiling():
         return None
@@ -140,7 +140,7 @@ class _Misfit(FunctionTransition):
         return made
 
 
-def call_key(cls: Any, args: Sequence[object]) -> tuple[object, ...]:
+def call_key(cls: object, args: Sequence[object]) -> tuple[object, ...]:
     return (cls, *(_key_of(value) for value in args))
 
 

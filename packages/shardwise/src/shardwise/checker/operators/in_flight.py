@@ -86,7 +86,7 @@ class Touch:
 
     __slots__ = ("op", "touches", "writes")
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: object) -> None:
         self.op: Op | None = None
         self.writes = False
         collective = getattr(func, "__module__", "") == dist.all_reduce.__module__  # says itself what it touches
@@ -106,7 +106,7 @@ class Touch:
 _touches: dict[Any, Touch] = {}
 
 
-def check_call(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_call(session: CheckSession, func: object, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
     """Report what a call of an operator does to tensors that are in flight. Errors: SW220, SW221."""
     touch = _touches.get(func)
     if touch is None:
@@ -185,7 +185,7 @@ def _overlaps(tensor: torch.Tensor, others: Iterable[torch.Tensor]) -> bool:
     return False
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

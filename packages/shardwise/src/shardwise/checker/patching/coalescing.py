@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from .patches import Patches, Plugin, checking_session
 
 
 @functools.cache
-def _wrap_gathering(plain: Any) -> Any:
+def _wrap_gathering(plain: object) -> Any:
     return wrap_coalescing(checking_session, plain)
 
 
@@ -28,9 +29,9 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _wrap_barrier(plain: Any) -> Any:
+def _wrap_barrier(plain: Callable[..., object]) -> Any:
     @functools.wraps(plain)
-    def barrier(group: Any = None, *args: object, **kwargs: object) -> object:
+    def barrier(group: object = None, *args: object, **kwargs: object) -> object:
         session = checking_session()
         if session is not None and session.in_flight:
             land_all(session, group or torch.distributed.group.WORLD)
@@ -39,7 +40,7 @@ def _wrap_barrier(plain: Any) -> Any:
     return barrier
 
 
-def _wrap_synchronize(plain: Any) -> object:
+def _wrap_synchronize(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def synchronize(*args: object, **kwargs: object) -> object:
         session = checking_session()

@@ -77,7 +77,7 @@ def _wrap_gathering(plain: Callable[..., object]) -> object:
     return init_unsharded_param
 
 
-def _wrap_views(plain: Any) -> object:
+def _wrap_views(plain: Callable[..., object]) -> object:
     """Of ``FullyShardedDataParallel``, whose gathered parameters are views of a flat one."""
 
     @functools.wraps(plain)

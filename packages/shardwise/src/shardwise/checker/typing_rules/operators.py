@@ -308,7 +308,7 @@ def _reads_as(x: object, type: TensorType, place: Placement, wanted: Any, part: 
     return wanted is P and place is V and part in getattr(x, "summable", ())
 
 
-def _is_addends(x: object, place: Any, wanted: Any, part: MeshAxis) -> bool:
+def _is_addends(x: object, place: Placement, wanted: object, part: MeshAxis) -> bool:
     """What a reduction takes is read as addends: where global types see a pending sum, local ones may see V."""
     if wanted is V:
         return place is P

@@ -31,13 +31,13 @@ def told(replay: Replay[Any], functions: Sequence[types.FunctionType]) -> Iterat
     """Inside, the simulated rank is told to whoever asks; gives the axes of the groups in which somebody has asked."""
     asked: set[MeshAxis] = set()
 
-    def get_rank(group: Any = None) -> int:
+    def get_rank(group: object = None) -> int:
         asked.add(axis_of(group))
         if (group is None or group is dist.group.WORLD) and not replay.alone:
             return replay.rank
         return replay.ranks_of(group).index(replay.rank)
 
-    def get_world_size(group: Any = None) -> int:
+    def get_world_size(group: object = None) -> int:
         return len(replay.ranks_of(group))
 
     def local_rank(self: DeviceMesh, mesh_dim: int | str | None = None) -> int:
@@ -51,10 +51,10 @@ def told(replay: Replay[Any], functions: Sequence[types.FunctionType]) -> Iterat
     c10d: Any = dist.distributed_c10d
     group_rank, group_size = dist.ProcessGroup.rank, dist.ProcessGroup.size
 
-    def rank_in_group(self: Any) -> int:
+    def rank_in_group(self: object) -> int:
         return get_rank(self)
 
-    def size_of_group(self: Any) -> int:
+    def size_of_group(self: object) -> int:
         return get_world_size(self)
 
     places: list[tuple[Any, str, object]] = [
@@ -172,7 +172,7 @@ def _mentioned(function: types.FunctionType, cls: type) -> Iterator[object]:
         yield from (space[name] for name in names if name in space)
 
 
-def _plain_function(thing: Any) -> types.FunctionType | None:
+def _plain_function(thing: object) -> types.FunctionType | None:
     """The innermost Python function of decorators and bound methods; None for anything else."""
     while True:
         if isinstance(thing, (staticmethod, classmethod, types.MethodType)):

@@ -166,7 +166,7 @@ class Replay(Generic[Result]):
             self._axes.add(axis)
         return _fiber(axis, self.rank)
 
-    def collective(self, call: CollectiveCall) -> Any:
+    def collective(self, call: CollectiveCall) -> object:
         """Answer a call of the running rank."""
         ranks = self.ranks_of(call.group)
         if call.name in _MESSAGES:
@@ -230,7 +230,7 @@ class Replay(Generic[Result]):
         for buffer, value in zip(call.received, self._answer(call, meeting), strict=False):
             _fill(buffer, value)
 
-    def _message(self, call: CollectiveCall) -> Any:
+    def _message(self, call: CollectiveCall) -> object:
         partner = call.peer
         if partner is None:
             raise NotSimulated("a message from anybody")
@@ -272,7 +272,7 @@ def _fill(buffer: torch.Tensor, value: torch.Tensor) -> None:
         buffer.data.copy_(value.reshape(buffer.shape))
 
 
-def axis_of(group: Any) -> MeshAxis:
+def axis_of(group: object) -> MeshAxis:
     """The axis of a process group. Errors: NotSimulated if this rank is not in it, or its ranks are no axis."""
     if group is None:
         group = dist.group.WORLD
@@ -303,7 +303,7 @@ class _Calls(TorchFunctionMode):
             return self.replay.collective(call_of(name, args, kwargs, functional))
 
 
-def collective_named(func: Any) -> tuple[str, bool] | None:
+def collective_named(func: Callable[..., object]) -> tuple[str, bool] | None:
     """The name of a collective, and whether it is a functional one; None for anything else."""
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         namespace, _, name = qualified_name(func).partition("::")
