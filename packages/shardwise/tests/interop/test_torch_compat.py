@@ -284,6 +284,9 @@ def test_parameters_of_fully_shard(world):
     assert mesh.size() == 2
     model.unshard()
     assert torch_compat.gathered_parameter(parameter).shape == (4, 4)
+    assert not torch_compat.keeps_gradient(parameter)
+    torch_compat.gathered_parameter(parameter).grad = torch.zeros(4, 4)
+    assert torch_compat.keeps_gradient(parameter)
     assert not torch_compat.is_flat_parameter(model.weight)
 
 

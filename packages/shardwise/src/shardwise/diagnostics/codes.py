@@ -171,6 +171,7 @@ _TABLE = (
     Code("SW612", "sum-owed-twice", "two owners sum one gradient over a mesh axis, or one sums what is not pending"),
     Code("SW613", "undeclared-parameter", "nothing says whether a parameter is equal or split along a mesh axis"),
     Code("SW614", "misplaced-gradient", "a gradient enters the optimizer with the elements of another place"),
+    Code("SW615", "unseen-gradient", "a gradient enters the optimizer and nobody has seen how it came about"),
     Code(
         "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
     ),

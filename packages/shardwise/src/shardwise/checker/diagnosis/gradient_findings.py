@@ -150,6 +150,32 @@ def gradient_not_summed(
     )
 
 
+def gradient_kept_back(op: str, names: Sequence[str], axis: Any) -> Diagnosis:
+    """SW608 of parameters for which ``fully_shard`` has gradients that it was told not to sum."""
+    one = len(names) == 1
+    return Diagnosis(
+        "SW608",
+        f"{op} sees no gradient of {listed(names)}: fully_shard owes {'its' if one else 'their'} sum over "
+        f"{axis_text(axis)} and was told not to synchronise",
+        (f"the addends of {axis.size()} ranks wait in fully_shard, and the step changes nothing",),
+        ("model.set_requires_gradient_sync(True) before the backward of the last micro-batch",),
+    )
+
+
+def gradient_unseen(op: str, names: Sequence[str]) -> Diagnosis:
+    """SW615."""
+    one = len(names) == 1
+    return Diagnosis(
+        "SW615",
+        f"{op} takes the gradient{'' if one else 's'} of {listed(names)}, of which nothing is known",
+        (f"{'it was' if one else 'they were'} made where nothing is checked, or assigned without a type",),
+        (
+            "run backward inside the checked block",
+            "assert_type(p.grad, ...) where it is assigned, with the type that it has",
+        ),
+    )
+
+
 def gradient_misplaced(op: str, name: str, range: str, found: str) -> Diagnosis:
     """SW614: elements of the gradient called ``name`` are those that ``found`` says."""
     return Diagnosis(

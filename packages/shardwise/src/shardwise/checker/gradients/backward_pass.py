@@ -11,7 +11,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
-from shardwise.interop.autograd.gradients import gradient_of, waive
+from shardwise.interop.autograd.gradients import gradient_of, leave_unseen, waive
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
@@ -45,7 +45,7 @@ def wrap_engine(plain: Callable[..., object]) -> Callable[..., object]:
         if current() is None:
             result = plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
             for variable in reached:
-                waive(variable)
+                leave_unseen(variable)
             return result
         with running(session, reached, roots), UnseenWrites(session):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)

@@ -16,15 +16,23 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from shardwise.interop.autograd.gradient_content import contents_of
-from shardwise.interop.autograd.gradients import gradient_of, pieces_where, undischarged, varying, waive
+from shardwise.interop.autograd.gradients import gradient_of, is_unseen, pieces_where, undischarged, varying, waive
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 
-from ..diagnosis.gradient_findings import elements_text, gradient_misplaced, gradient_not_summed
+from ..diagnosis.gradient_findings import (
+    elements_text,
+    gradient_kept_back,
+    gradient_misplaced,
+    gradient_not_summed,
+    gradient_unseen,
+)
 from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
+from .replicas import unsynchronised
+from .sharded_gradients import kept_back
 
 FindSession = Callable[[], CheckSession | None]
 _FACTS = 3
@@ -55,7 +63,7 @@ def stand(find: FindSession) -> Callable[[], None]:
 
 
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
-    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608, SW614."""
+    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608, SW614, SW615."""
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str] = {}
     taken: dict[int, torch.Tensor] = {}
@@ -74,13 +82,25 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     step = f"{type(optimizer).__name__}.step"
     if session.in_flight:
         _check_waited(session, optimizer, step)
+    held = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
+    unseen = [p for p in taken.values() if type_of(p).axes and is_unseen(p)] if session.strict else []
     try:
+        for axis, parameters in kept_back(held).items():
+            report(
+                session,
+                LocatedCall("step", []),
+                gradient_kept_back(step, _names(parameters, names), axis),
+                axis,
+                operands=(),
+            )
+        if unseen:
+            report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
             _refuse(session, step, axis, parameters, names, pending)
         for parameter in taken.values():
             _check_place(session, step, parameter, taken, names)
     finally:
-        for parameter in (parameter for parameters in owing.values() for parameter in parameters):
+        for parameter in (*unseen, *(parameter for parameters in owing.values() for parameter in parameters)):
             waive(parameter)
 
 
@@ -97,7 +117,7 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
 def _refuse(
     session: CheckSession,
     step: str,
-    axis: object,
+    axis: Any,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,
@@ -105,6 +125,8 @@ def _refuse(
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
     names = _names(parameters, known)
     facts = []
+    if pending and unsynchronised(session, parameters, axis):
+        facts.append("DistributedDataParallel owes that sum, and its last forward ran inside no_sync()")
     for parameter, name in zip(parameters, names, strict=True):
         parts = pieces_where(parameter, lambda type: type.is_partial(axis) if pending else type.is_varying(axis))
         if parts:

@@ -7,7 +7,7 @@ synchronise: not inside ``no_sync()``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -49,6 +49,16 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dic
                 type = cut_along(type_of(parameter), axis)
                 reduced[id(parameter)] = dict.fromkeys(parts_of(axis, type), place)
     return reduced
+
+
+def unsynchronised(session: CheckSession, parameters: Iterable[torch.Tensor], axis: MeshAxis) -> bool:
+    """True if a wrapper owes one of these gradients its sum over ``axis`` and ran inside ``no_sync()`` at the last."""
+    wanted = {id(parameter) for parameter in parameters}
+    return any(
+        any(id(parameter) in wanted for parameter in wrapper.module.parameters())
+        for wrapper, synchronises in session.replicas.items()
+        if not synchronises and not MeshAxis.of(wrapper.process_group).isorthogonal(axis)
+    )
 
 
 def _outcome(wrapper: DistributedDataParallel) -> Placement:

@@ -17,7 +17,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
-from shardwise.interop.torch_compat import gathered_parameter, no_torch_function, sharded_parameter
+from shardwise.interop.torch_compat import gathered_parameter, keeps_gradient, no_torch_function, sharded_parameter
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import V
@@ -63,6 +63,18 @@ def type_sharded(reached: Container[int]) -> None:
         if type is not UNTYPED:
             after = accumulated(None if before is None else before.current(), type)
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
+
+
+def kept_back(parameters: Container[int]) -> dict[MeshAxis, list[torch.Tensor]]:
+    """Those of ``parameters`` (by id) whose gradients ``fully_shard`` holds, by the axes over which it owes sums."""
+    found: dict[MeshAxis, list[torch.Tensor]] = {}
+    for fsdp_param in list(_known):
+        kept, mesh = sharded_parameter(fsdp_param)
+        if id(kept) in parameters and keeps_gradient(fsdp_param):
+            for axis in map(MeshAxis.of, mesh.get_all_groups()):
+                if axis.size() > 1:
+                    found.setdefault(axis, []).append(kept)
+    return found
 
 
 def _scattered(declared: TensorType, mesh: Any) -> TensorType:

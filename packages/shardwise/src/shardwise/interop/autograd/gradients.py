@@ -14,9 +14,9 @@ import torch
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
-from ..tensors.dtensors import local_part
+from ..tensors.dtensors import is_dtensor, local_part
 from ..tensors.memory_pieces import Piece
-from ..tensors.tagging import Tag, forget_memory, is_pieced, pieces_of, set_tag, type_of
+from ..tensors.tagging import Origin, Tag, forget_memory, is_pieced, pieces_of, set_tag, tag_of, type_of
 from ..torch_compat import no_torch_function
 
 
@@ -62,6 +62,29 @@ def waive(parameter: torch.Tensor) -> None:
         forget_memory(local_part(gradient))
     elif gradient is not None:
         set_tag(local_part(gradient), Tag(UNKNOWN_TYPE))
+
+
+def leave_unseen(parameter: torch.Tensor) -> None:
+    """The gradient of ``parameter`` has been made where nothing is checked."""
+    gradient = gradient_of(parameter)
+    waive(parameter)
+    if gradient is not None and not is_pieced(local_part(gradient)):
+        set_tag(local_part(gradient), Tag(UNKNOWN_TYPE, Unseen(None, "made where nothing is checked")))
+
+
+def is_unseen(parameter: torch.Tensor) -> bool:
+    """True if nobody has seen how ``parameter.grad`` came about, and nobody has said what it is."""
+    gradient = gradient_of(parameter)
+    if gradient is None or is_dtensor(gradient):
+        return False
+    tag = tag_of(gradient)
+    return tag is None or (isinstance(tag.origin, Unseen) and tag.type is UNKNOWN_TYPE)
+
+
+class Unseen(Origin):
+    """The history of a gradient that arrived while nothing was checked."""
+
+    __slots__ = ()
 
 
 def gradient_of(x: torch.Tensor) -> torch.Tensor | None:

@@ -45,6 +45,7 @@ from .fsdp import USE_VIEWS as USE_VIEWS
 from .fsdp import flat_parameters as flat_parameters
 from .fsdp import gathered_parameter as gathered_parameter
 from .fsdp import is_flat_parameter as is_flat_parameter
+from .fsdp import keeps_gradient as keeps_gradient
 from .fsdp import sharded_parameter as sharded_parameter
 from .function_modes import DispatchMode as DispatchMode
 from .function_modes import count_function_modes as count_function_modes

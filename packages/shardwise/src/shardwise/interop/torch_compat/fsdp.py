@@ -56,6 +56,18 @@ def sharded_parameter(fsdp_param: Any) -> tuple[Any, Any]:
 
 
 @private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:_unsharded_param",
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam:unsharded_accumulated_grad",
+    lost="steps that are taken before fully_shard has summed its gradients",
+    tier=2,
+)
+def keeps_gradient(fsdp_param: Any) -> bool:
+    """True if an ``FSDPParam`` holds a gradient of its gathered parameter that it has not reduced."""
+    gathered = getattr(fsdp_param, "_unsharded_param", None)
+    return fsdp_param.unsharded_accumulated_grad is not None or (gathered is not None and gathered.grad is not None)
+
+
+@private(
     "torch.distributed.fsdp._flat_param.FlatParamHandle:flat_param",
     "torch.distributed.fsdp._flat_param.FlatParameter:_params",
     "torch.distributed.fsdp._flat_param.FlatParameter:_param_infos",

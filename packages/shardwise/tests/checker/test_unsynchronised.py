@@ -1,0 +1,124 @@
+"""Steps that are taken without the sum that a wrapper owes, and gradients of which nobody has seen the making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import shardwise as spmd
+from shardwise import P, R, S, V
+from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.result import Collector
+from shardwise.interop.torch_compat import fake_world
+
+from .helpers import refused
+
+
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    with fake_world(0, 2):
+        grid = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(grid):
+            yield grid
+
+
+def findings(wrapper: str, synchronised: list[bool], *, typed: bool, mesh: Any) -> tuple[Finding, ...]:
+    """Of one step after a backward for each micro-batch."""
+    collector = Collector()
+    with checking(collect=collector, strict=typed):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        if typed:
+            spmd.assert_type(list(model.parameters()), {"dp": R})
+        wrapped: Any = DistributedDataParallel(model) if wrapper == "ddp" else fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
+        for synchronises in synchronised:
+            x = torch.randn(2, 4)
+            if typed:
+                spmd.assert_type(x, {"dp": S(0)})
+            if wrapper == "fsdp":
+                wrapped.set_requires_gradient_sync(synchronises)
+            with nullcontext() if synchronises or wrapper == "fsdp" else wrapped.no_sync():
+                loss = wrapped(x).square().sum()
+                if typed:
+                    loss = spmd.reinterpret(loss, "dp", src=V, dst=P)
+                loss.backward()
+        optimizer.step()
+    return collector.result().findings
+
+
+@pytest.mark.parametrize("micro_batches", [[False], [False, False]])
+@pytest.mark.parametrize(("wrapper", "typed"), [("ddp", True), ("fsdp", True), ("fsdp", False)])
+def test_a_wrapper_that_never_synchronises_owes_the_sum(
+    mesh: Any, wrapper: str, typed: bool, micro_batches: list[bool]
+) -> None:
+    (finding,) = findings(wrapper, micro_batches, typed=typed, mesh=mesh)
+    assert finding.code == "SW608"
+    assert "0.weight" in finding.message
+    owner = "DistributedDataParallel owes that sum" if wrapper == "ddp" else "fully_shard owes their sum over dp"
+    assert owner in str(finding)
+
+
+def test_what_was_kept_back_after_a_sum_is_owed_too(mesh: Any) -> None:
+    (finding,) = findings("fsdp", [True, False], typed=False, mesh=mesh)
+    assert finding.code == "SW608"
+
+
+@pytest.mark.parametrize("micro_batches", [[True], [False, True], [True, True]])
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_wrapper_that_synchronises_is_clean(mesh: Any, typed: bool, micro_batches: list[bool]) -> None:
+    assert findings("fsdp", micro_batches, typed=typed, mesh=mesh) == ()
+
+
+def weight() -> nn.Parameter:
+    return spmd.assert_type(nn.Parameter(torch.randn(4)), {"dp": R})
+
+
+def backward(w: torch.Tensor) -> None:
+    x = spmd.assert_type(torch.randn(4), {"dp": V})
+    spmd.reinterpret((w * x).sum(), "dp", src=V, dst=P).backward()
+
+
+def test_a_gradient_that_nobody_has_seen_is_no_pass_where_types_are_asked_for(mesh: Any) -> None:
+    w = weight()
+    optimizer = torch.optim.SGD([w], 0.1)
+    with typecheck():
+        with spmd.no_typecheck():
+            backward(w)
+        with refused("SW615", "w"):
+            optimizer.step()
+        optimizer.step()  # told once
+    w.grad = None
+    backward(w)  # before the block
+    with typecheck(), refused("SW615"):
+        optimizer.step()
+    with typecheck("permissive"):
+        w.grad = None
+        with spmd.no_typecheck():
+            backward(w)
+        optimizer.step()
+
+
+def test_a_gradient_that_is_declared_is_known(mesh: Any) -> None:
+    w = weight()
+    optimizer = torch.optim.SGD([w], 0.1)
+    with typecheck():
+        with spmd.no_typecheck():
+            backward(w)
+            dist.all_reduce(w.grad)
+        spmd.assert_type(w.grad, {"dp": R})
+        optimizer.step()
+        w.grad = None
+        backward(w)
+        dist.all_reduce(w.grad)
+        optimizer.step()
