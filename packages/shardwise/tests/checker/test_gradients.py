@@ -107,7 +107,16 @@ def test_what_nobody_followed_is_unknown_and_owes_nothing(tp_mesh: Any, made: Ca
     x = made()
     assert str(gradient_type(x)) == "{} (unknown)"
     assert undischarged(x) == {}
-    with typecheck():
+    with typecheck("permissive"):
+        torch.optim.SGD([x], 0.1).step()
+
+
+@pytest.mark.parametrize("made", UNKNOWN[1:4])
+def test_what_nobody_followed_is_no_pass_where_types_are_asked_for(
+    tp_mesh: Any, made: Callable[[], torch.Tensor]
+) -> None:
+    x = made()
+    with typecheck(), refused("SW615"):
         torch.optim.SGD([x], 0.1).step()
 
 

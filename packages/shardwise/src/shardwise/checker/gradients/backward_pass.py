@@ -11,7 +11,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
-from shardwise.interop.autograd.gradients import gradient_of, leave_unseen, waive
+from shardwise.interop.autograd.gradients import gradient_of, is_unseen, leave_unseen, waive
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
@@ -68,7 +68,7 @@ def running(
         gradient = gradient_of(variable)
         before = None if gradient is None else type_of(gradient)
         type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable))
-        this.arrivals[id(variable)] = GradientArrival(variable, type, before)
+        this.arrivals[id(variable)] = GradientArrival(variable, type, before, unseen=is_unseen(variable))
     reduced = reduced_axes(session, this.arrivals)
     # A wrapper that averages over its ranks keeps what was equal before.
     _refuse_conflicts(session, [arrival for key, arrival in this.arrivals.items() if key not in reduced])

@@ -17,7 +17,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin, gradient_now, gradient_origin
-from shardwise.interop.autograd.gradients import gradient_of
+from shardwise.interop.autograd.gradients import gradient_of, leave_unseen
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import (
     Tag,
@@ -43,6 +43,7 @@ class GradientArrival:
 
     ``contribution``  the type of what this pass adds.
     ``before``        the type of what was there; None if nothing was.
+    ``unseen``        what was there has been made where nothing is checked.
     ``arrived``       the gradient is there and has its type, so the program may be changing it by now.
     """
 
@@ -50,6 +51,7 @@ class GradientArrival:
     contribution: TensorType
     before: TensorType | None = None
     arrived: bool = False
+    unseen: bool = False
 
 
 @dataclass(slots=True)
@@ -111,6 +113,9 @@ def arrive(arrival: GradientArrival) -> None:
         return
     arrival.arrived = True
     if is_dtensor(gradient):
+        return
+    if arrival.unseen:
+        leave_unseen(arrival.variable)
         return
     type = accumulated(arrival.before, arrival.contribution)
     tag = tag_of(gradient)
