@@ -376,3 +376,25 @@ def test_ctrl_c_reports_what_was_found_and_leaves_no_process(project):
     assert "SW112" in {finding["code"] for finding in report["findings"]}
     assert report["stopped"]["reason"] == "interrupted"
     assert "Traceback" not in err
+
+
+def test_all_ranks_are_run_where_one_needs_the_shapes_that_another_sends(tmp_path):
+    script = tmp_path / "stages.py"
+    script.write_text(
+        """\
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+stage = PipelineStage(torch.nn.Linear(3, 3), rank, 2, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, 2, loss_fn=torch.nn.functional.mse_loss)
+schedule.step(torch.ones(4, 3)) if rank == 0 else schedule.step(target=torch.ones(4, 3))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "shardwise", "check", str(script), "--mesh", "pp=2"], capture_output=True, text=True
+    )
+    assert "rank 0 receives objects from 1, so this is --ranks all" in done.stderr
+    assert "ranks 0 and 1 compared" in done.stdout

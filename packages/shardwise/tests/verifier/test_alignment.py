@@ -95,3 +95,11 @@ def test_experts_that_were_dealt_out_and_differ_are_replicas_along_the_other_axe
 def test_a_constant_that_only_an_optimizer_has_is_not_known_by_its_place():
     alignment = Alignment(Grid.of({"dp": 2}), [{"parameter 0": torch.zeros(2)}] * 2, {"parameter 0": torch.zeros(4)})
     assert alignment.of("parameter 0") == ()
+
+
+def test_stages_that_keep_the_numbers_of_their_layers_share_none_out():
+    layers = weights(4, 4, 4)
+    alone = {f"layers.{at}.weight": w for at, w in enumerate(layers)}
+    ranks = [{f"layers.{at}.weight": layers[at] for at in (pp, pp + 2)} for pp, _ in GRID.coordinates]
+    alignment = Alignment(GRID, ranks, alone)
+    assert names_and_ways(alignment.of("layers.3.weight")) == [((2, 3), "layers.3.weight", [Way.EQUAL])]

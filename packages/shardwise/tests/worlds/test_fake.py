@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
+from shardwise.worlds.absent_objects import OtherRanksNeeded
 from shardwise.worlds.fake import TorchrunJob, fake_world
 
 EVERY_KIND = pytest.mark.parametrize("kind", [{}, {"fake": True}, {"device": "meta"}], ids=["cpu", "fake", "meta"])
@@ -358,3 +359,18 @@ def test_flex_attention_has_its_backward(world):
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cuda")
     torch.compile(flex_attention)(q, q, q, block_mask=mask).sum().backward()
     assert q.grad is not None
+
+
+def test_objects_of_ranks_that_are_not_run_leave_a_list_as_it_is():
+    with fake_world(0, 2):
+        dist.init_process_group("gloo")
+        held = ["mine"]
+        assert dist.recv_object_list(held, src=1) == 1
+        assert held == ["mine"]
+
+
+def test_one_rank_alone_can_not_go_on_with_objects_of_another():
+    with fake_world(0, 2, alone=True):
+        dist.init_process_group("gloo")
+        with pytest.raises(OtherRanksNeeded, match="rank 0 receives objects from 1"):
+            dist.recv_object_list([None], src=1)

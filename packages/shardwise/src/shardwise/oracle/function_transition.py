@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 
 from .function_runs import FunctionObservation, FunctionRuns, NotRun
@@ -123,7 +124,8 @@ def _seeded(*numbers: int) -> torch.Generator:
 
 
 def random_values(shape: Sequence[int], *seed: int) -> torch.Tensor:
-    return torch.randn(tuple(shape), generator=_seeded(*seed), dtype=torch.float64)
+    with no_torch_function():  # these are no draws of the program
+        return torch.randn(tuple(shape), generator=_seeded(*seed), dtype=torch.float64)
 
 
 def _values(runs: FunctionRuns, kinds: str, rank: int, salt: int = 0) -> list[torch.Tensor]:

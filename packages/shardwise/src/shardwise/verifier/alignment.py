@@ -84,13 +84,13 @@ class Alignment:
         return equal if self._dealt_out(name) <= apart else ()
 
     def _dealt_out(self, name: str) -> float:
-        """Over how many ranks the items of a container on the way to ``name`` are shared out; 1 if they are not."""
+        """Over how many ranks the items of a container towards ``name`` are shared out and numbered anew; 1 if not."""
         parts = name.split(".")
         shares = [1.0]
         for at, part in enumerate(parts):
             if part.isdigit():
-                held = max(len(_items(values, parts[:at])) for values in self._ranks)
-                shares.append(len(_items(self._alone, parts[:at])) / max(held, 1))
+                held: set[str] = set().union(*(_items(values, parts[:at]) for values in self._ranks))
+                shares.append(len(_items(self._alone, parts[:at])) / max(len(held), 1))
         return max(shares)
 
     def _is_constant(self, name: str) -> bool:
