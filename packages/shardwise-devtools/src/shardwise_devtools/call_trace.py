@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import shardwise
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.worlds.fake import fake_world
 
 PACKAGE = Path(shardwise.__file__).parent
@@ -22,22 +24,26 @@ DEVICES = PACKAGE / "host"
 
 
 def files_entered(call: Callable[[], object]) -> list[str]:
-    """The files of shardwise in the order in which ``call`` first enters them, relative to the package."""
+    """The files of shardwise in the order in which ``call`` first enters them, up to the raise if it is refused."""
     entered: dict[str, None] = {}
+    refused = False
 
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(PACKAGE) and not path.is_relative_to(DEVICES):
-                entered.setdefault(path.relative_to(PACKAGE).as_posix())
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal refused
+        frame.f_trace_lines = False
+        refused = refused or (event == "exception" and issubclass(argument[0], SpmdTypeError))
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and not refused and path.is_relative_to(PACKAGE) and not path.is_relative_to(DEVICES):
+            entered.setdefault(path.relative_to(PACKAGE).as_posix())
+        return trace
 
-    sys.setprofile(profile)
+    sys.settrace(trace)
     try:
         call()
-    except shardwise.SpmdTypeError:
+    except SpmdTypeError:
         pass
     finally:
-        sys.setprofile(None)
+        sys.settrace(None)
     return list(entered)
 
 
@@ -54,7 +60,7 @@ def ways() -> dict[str, list[str]]:
             return {
                 "F.linear(x, w), first": files_entered(lambda: F.linear(x, w)),
                 "F.linear(x, w), again": files_entered(lambda: F.linear(x, w)),
-                "F.gelu(p), refused": files_entered(lambda: F.gelu(p)),
+                "F.gelu(p), refused, to the raise": files_entered(lambda: F.gelu(p)),
                 "all_reduce(p), first": files_entered(lambda: shardwise.all_reduce(p, "tp", src=P, dst=R)),
             }
 

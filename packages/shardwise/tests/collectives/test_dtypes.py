@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwise import I, P, R, S, V, all_gather, all_reduce, all_to_all, convert, reduce_scatter, reinterpret
-from shardwise.collectives.dtypes import resolve_dtypes
+from shardwise.collectives.recipe import resolve_dtypes
 
 pytestmark = pytest.mark.usefixtures("tp")
 

@@ -21,8 +21,9 @@ from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.compare import compare
 from shardwise.verifier.crash import crash_among, lost
 from shardwise.verifier.numbers import ValueDisagreement
+from shardwise.verifier.options import VerifyOptions
 from shardwise.verifier.record import RankRun
-from shardwise.verifier.run import VerifyOptions, run_ranks
+from shardwise.verifier.run import run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for

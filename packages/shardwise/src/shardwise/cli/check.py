@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -182,7 +181,7 @@ def check(
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
     )
-    limits = EVERYTHING if everything else replace(DEFAULT, **dict.fromkeys(lists))
+    limits = EVERYTHING if everything else DEFAULT.without(lists)
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device)
         from .launched import check_launched

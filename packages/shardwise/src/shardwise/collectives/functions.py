@@ -21,8 +21,7 @@ from shardwise.interop.torch_compat import transforms_active
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import PerMeshAxisSpmdType
 
-from .dtypes import demand_reduction_dtype, freeze_options
-from .recipe import Recipe, make_recipe
+from .recipe import Recipe, demand_reduction_dtype, freeze_options, make_recipe
 from .request import Request
 
 _recipes: dict[Request, Recipe] = {}

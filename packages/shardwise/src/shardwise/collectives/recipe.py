@@ -2,29 +2,36 @@
 
 Everything that can be refused without looking at sizes is refused here, before any group is resolved and before any
 byte moves. A recipe knows nothing of groups, so it stays valid for ever; ``partner`` is the recipe of its gradient.
+
+With input dtype D: none given, both are D; only ``op_dtype``, both are it; both given, as given; only ``out_dtype``, an
+op that shrinks its operand runs in D and casts after, any other runs in the narrower of the two, because casting
+commutes with moving numbers about and fewer bytes travel.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.communication import wire
 from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard
 
-from .dtypes import Options, is_narrow, resolve_dtypes
 from .kernels import KERNELS, Kernel, identity
-from .request import Request
+from .request import Options, Request
 from .sizes import CHECKS, Check
 
 _SHRINKING = frozenset({("convert", whole, part) for whole in "RI" for part in "VS"})
+
+
+BACKWARD_KEYS = ("op_dtype", "out_dtype", "async_op", "backward_options")
 
 
 class Recipe:
@@ -177,3 +184,60 @@ def _one_dim(name: str, given: int | None, placement: PerMeshAxisSpmdType | None
     chosen = wanted if given is None else given
     assert chosen is not None, "one of the two was given"
     return chosen % ndim
+
+
+def resolve_dtypes(
+    given: torch.dtype, op_dtype: torch.dtype | None, out_dtype: torch.dtype | None, *, shrinks: bool
+) -> tuple[torch.dtype, torch.dtype]:
+    """The dtype that the op runs in and the dtype of its result."""
+    for name, dtype in (("op_dtype", op_dtype), ("out_dtype", out_dtype)):
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise SpmdArgumentError(f"{name} must be a torch.dtype, got {shown(dtype)}", code="SW208")
+    if op_dtype is not None:
+        return op_dtype, out_dtype if out_dtype is not None else op_dtype
+    if out_dtype is None:
+        return given, given
+    return given if shrinks or given.itemsize <= out_dtype.itemsize else out_dtype, out_dtype
+
+
+def freeze_options(options: object) -> Options | None:
+    """Backward options in hashable form. SW208 for keys that no collective knows."""
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise SpmdArgumentError(
+            f"backward_options must be a dict, got {shown(options)}",
+            code="SW208",
+            help=('backward_options={"op_dtype": torch.float32}',),
+        )
+    unknown = [key for key in options if key not in BACKWARD_KEYS]
+    if unknown:
+        raise SpmdValueError(
+            f"unknown backward_options {', '.join(map(repr, unknown))}; valid are {', '.join(BACKWARD_KEYS)}",
+            code="SW208",
+        )
+    return tuple((key, freeze_options(value) if key == "backward_options" else value) for key, value in options.items())
+
+
+def is_narrow(dtype: torch.dtype) -> bool:
+    """True for floating dtypes (and complex ones by their parts) under 32 bits, in which long sums lose digits."""
+    return (dtype.is_floating_point or dtype.is_complex) and torch.finfo(dtype).bits < 32
+
+
+def demand_reduction_dtype(op: str, dtype: torch.dtype) -> SpmdValueError:
+    """The refusal of a call whose backward would add up gradients in a narrow dtype that nobody chose."""
+    return SpmdValueError(
+        f"the backward of this {op} adds up gradients over ranks, and {_name(dtype)} is too narrow to do so unasked: "
+        'backward_options["op_dtype"] must be given',
+        code="SW209",
+        help=(
+            'backward_options={"op_dtype": torch.float32} to add in float32, as FSDP does for gathered parameters: '
+            'all_gather(shard, "dp", src=S(0), dst=R, op_dtype=torch.bfloat16, '
+            'backward_options={"op_dtype": torch.float32})',
+            f'backward_options={{"op_dtype": {dtype}}} to add in {_name(dtype)} knowingly',
+        ),
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 
 from shardwise.types.aliases import BackwardOptions
 from shardwise.types.placement import PerMeshAxisSpmdType
 
-from .dtypes import Options
+Options = tuple[tuple[str, Any], ...]
+"""Backward options as a hashable tuple of pairs."""
 
 
 class Request(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 SHOW_ALL = "--all"
 """The command-line option that lifts every limit."""
@@ -22,6 +24,11 @@ class Limits:
     facts: int | None = 8
     operand_notes: int | None = 4
     repr_characters: int = 80
+
+    def without(self, lists: Iterable[str]) -> Limits:
+        """The same, but the named lists are shown whole."""
+        whole: dict[str, Any] = dict.fromkeys(lists)
+        return replace(self, **whole)
 
 
 DEFAULT = Limits()
