@@ -49,6 +49,7 @@ from .interop.autograd.function_declarations import register_autograd_function a
 from .interop.autograd.function_declarations import register_decomposition as register_decomposition
 from .interop.autograd.function_declarations import register_local_autograd_function as register_local_autograd_function
 from .interop.autograd.function_declarations import register_local_backward_hook as register_local_backward_hook
+from .interop.autograd.function_declarations import register_straight_through as register_straight_through
 from .interop.calls.tracebacks import traceback_filtering as traceback_filtering
 from .interop.calls.tracing import trace as trace
 from .interop.communication.backend import set_dist as set_dist

@@ -23,7 +23,9 @@ OF_THE_RUN = {"SW910", "SW911", "SW912"}
 """Codes that say how a run ended: no exception, so their programs run under ``shardwise check``."""
 ACROSS_RANKS = [code for code in CODES if code.startswith("SW5")]
 """Codes about several ranks, whose programs are run on both of two."""
-SILENT = [code for code in CODES if code not in {*OF_THE_RUN, *ACROSS_RANKS}]
+OF_VERIFY = {"SW310"}
+"""Codes of what only ``shardwise verify`` looks at."""
+SILENT = [code for code in CODES if code not in {*OF_THE_RUN, *ACROSS_RANKS, *OF_VERIFY}]
 
 
 def emitted():
@@ -133,6 +135,20 @@ def test_the_failing_program_ends_its_run_with_this_code(code, tmp_path):
 def test_the_repaired_program_ends_clean(code, tmp_path):
     exit_code, report = check(explain.runnable(explain.page(code).repaired), tmp_path)
     assert (exit_code, report["verdict"]) == (0, "clean")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("code", sorted(OF_VERIFY))
+def test_verify_refuses_the_failing_program_and_not_the_repaired_one(code, tmp_path):
+    page = explain.page(code)
+    script = tmp_path / "train.py"
+    for program, expected in ((page.fails, [explain.marked_line(page.fails, code)]), (page.repaired, [])):
+        script.write_text("import torch\n\n" + program)
+        command = ["verify", "--mesh", "dp=2", "--format", "json", str(script)]
+        leave_the_world()
+        report = json.loads(CliRunner().invoke(main, command).stdout)
+        found = [one for one in report["types"]["findings"] if one["code"] == code]
+        assert [one["place"]["line"] - 2 for one in found] == expected
 
 
 @pytest.mark.processes

@@ -128,6 +128,7 @@ _TABLE = (
         "the backward of an autograd function is off by the size of its group",
         Severity.WARNING,
     ),
+    Code("SW310", "wrong-derivative", "the backward of an autograd function is not the derivative of its forward"),
     Code("SW401", "shardings-disagree", "operands are sharded on different dims over one mesh axis"),
     Code("SW402", "whole-meets-shard", "an operand has the whole of a dim that the others have sharded"),
     Code("SW403", "mean-over-shard", "a mean over a sharded dim sees only this rank's elements"),

@@ -65,6 +65,8 @@ class FunctionRuns:
     """Calls of ``cls.apply(*args)`` on simulated ranks, with other tensors in the places of its operands.
 
     ``operands``  positions in ``args`` of the floating-point tensors.
+    ``differentiated``  those that need a gradient: all of them, unless it is set.
+    ``dtype``     what they are made to be; None: what they are.
     Errors: NotRun for arguments that cannot be had twice.
     """
 
@@ -94,6 +96,7 @@ class FunctionRuns:
             *(KeptNumber(names[at], args[at], functools.partial(self.args.__setitem__, at)) for at in whole),  # type: ignore[arg-type]
         ]
         self.dtype: torch.dtype | None = torch.float64
+        self.differentiated = self.operands
 
     def shape(self, at: int) -> torch.Size:
         """Of the operand in place ``at``."""
@@ -129,7 +132,8 @@ class FunctionRuns:
             ]
             with torch.enable_grad():
                 for at, value in zip(self.operands, given, strict=True):
-                    args[at] = value.requires_grad_() * 1  # no leaf, so that it may be written into
+                    # No leaf, so that it may be written into.
+                    args[at] = value.requires_grad_(at in self.differentiated) * 1
                 made = self.apply(*args)
             results = _floats(made)
             marks[rank] = replay.issued_now

@@ -57,9 +57,10 @@ def record_run(
         if given is not None:
             own_axes = {axis: repr(axis) for axis in given.ordered_axes}
             sites = SiteRecorder(options.project, given) if options.project is not None else None
-        stack.enter_context(
+        session = stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
+        session.derivatives = size == 1 and not options.every and not options.layouts
         with (
             crash_caught(came, printed),
             watching(recorder, every=options.every, alone=size == 1, layouts=options.layouts, sites=sites),
@@ -91,6 +92,12 @@ def _output(shown: bool) -> Iterator[io.StringIO]:
 def shown_mesh(mesh: Mapping[str, int]) -> str:
     """The mesh as reports show it."""
     return ", ".join(f"{name}={size}" for name, size in mesh.items())
+
+
+def with_derivatives(ranks: RunResult, alone: RunResult) -> RunResult:
+    """What was said on the ranks, and of the run on one rank what it says of backwards that are no derivatives."""
+    wrong = [finding for finding in alone.findings if finding.code == "SW310"]
+    return replace(ranks, findings=group([*ranks.findings, *wrong])) if wrong else ranks
 
 
 def merged_types(results: list[RunResult]) -> RunResult:

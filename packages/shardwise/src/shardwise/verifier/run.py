@@ -33,7 +33,7 @@ from .compare import compare
 from .crash import crash_among, lost, unreadable
 from .failure import Failure
 from .numbers import ValueDisagreement
-from .one_rank import merged_types, record_run, shown_mesh
+from .one_rank import merged_types, record_run, shown_mesh, with_derivatives
 from .options import TIMEOUT_S, VerifyOptions
 from .record import RankRun
 from .references import DECIDE, References, load, save
@@ -108,7 +108,7 @@ def verify_subject(
         return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
     stage("comparing")
     *ranks, alone = runs
-    types = merged_types([run.types for run in ranks])
+    types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
     if numbers.disagreements and options.narrow and not references:
         origin, module = _closer(subject, mesh, options, stage)

@@ -154,6 +154,19 @@ def not_as_ruled(cls: type, position: int, axis: object, letter: str) -> Diagnos
     )
 
 
+def wrong_derivative(cls: type, name: str, forward: float, backward: float) -> Diagnosis:
+    """SW310: of the operand called ``name``."""
+    return Diagnosis(
+        "SW310",
+        f"the backward of {_name(cls)} is not the derivative of its forward with respect to {name}",
+        (
+            f"on one rank, along a random direction: forward changes by {forward:.4g}, backward says {backward:.4g}",
+            "forward was changed by small steps in double precision, with the operands of the program's first call",
+        ),
+        (f"@shardwise.register_straight_through on {_name(cls)}, if it is meant to be another gradient",),
+    )
+
+
 def shown_function(cls: type, types: str, location: SourceLocation | None) -> Operand:
     """The call of apply, as the operand of a finding about a line of the function."""
     return Operand(f"{_name(cls)}.apply", types, location)

@@ -38,6 +38,7 @@ from ..typing_rules.protocol import TypingRuleCall
 from . import dtensor_bridge
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .captured_tensors import captured_tensors
+from .compared_derivative import compare_derivative
 from .declared_forward import compare_forward, watched
 from .function_backward import remember, types_of
 from .probed_functions import communicates, probed
@@ -50,6 +51,8 @@ def checked_apply(
 ) -> object:
     """Check ``cls.apply(*args, **kwargs)``, which ``run()`` executes, and type its results."""
     inputs = types_of(args)
+    if session.derivatives and not kwargs:
+        compare_derivative(session, cls, args)
     results = _checked_forward(session, cls, args, kwargs, run)
     if not session.paused and (getattr(cls, METHOD, None) is not None or has_typed_forward(cls) or is_local(cls)):
         remember(cls, inputs, results)

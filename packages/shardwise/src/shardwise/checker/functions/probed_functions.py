@@ -259,10 +259,11 @@ def _types(
         return None
     parts = parts_of(axis, types[0])
     local = [rest.with_placements(dict.fromkeys(parts, PerMeshAxisLocalSpmdType(letter))) for letter in way.results]
-    return local if session.local else _placed(cls, args, axis, types, local, ndims)
+    return local if session.local else _placed(session, cls, args, axis, types, local, ndims)
 
 
 def _placed(
+    session: CheckSession,
     cls: Any,
     args: Sequence[object],
     axis: MeshAxis,
@@ -280,7 +281,7 @@ def _placed(
     if any(type.is_varying(one) and _dim(type, one) is None for type in types for one in type.axes):
         return None
     with_dims = [[_dim(type, one) for type in types] for one in (axis, *others)]
-    with unheard():
+    with paused(session), unheard():
         runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
         found = shard_dims(runs, axis, with_dims[0], with_dims[1:], len(local))
     if found is None:

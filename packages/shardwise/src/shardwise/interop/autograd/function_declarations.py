@@ -28,6 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _local: weakref.WeakSet[type] = weakref.WeakSet()
 _typed_forward: weakref.WeakSet[type] = weakref.WeakSet()
+_straight_through: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def register_local_autograd_function(cls: Class) -> Class:
@@ -46,6 +47,15 @@ def register_local_autograd_function(cls: Class) -> Class:
         f32[4] {dp: R, tp: V}
     """
     _local.add(_function_class(cls, "register_local_autograd_function"))
+    return cls
+
+
+def register_straight_through(cls: Class) -> Class:
+    """Declare that the backward of ``cls`` is not the derivative of its forward, on purpose: ``verify`` is silent.
+
+    For straight-through estimators, reversed or clipped gradients, and surrogates of steps.
+    """
+    _straight_through.add(_function_class(cls, "register_straight_through"))
     return cls
 
 
@@ -156,6 +166,11 @@ def _function_class(cls: object, caller: str) -> type:
 def is_local(cls: type) -> bool:
     """True if ``cls`` is declared to be a local function."""
     return cls in _local
+
+
+def is_straight_through(cls: type) -> bool:
+    """True if the backward of ``cls`` is declared to be no derivative."""
+    return cls in _straight_through
 
 
 def has_typed_forward(cls: type) -> bool:
