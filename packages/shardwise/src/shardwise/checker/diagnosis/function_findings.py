@@ -64,14 +64,16 @@ def not_partner(cls: type, found: FunctionTransition) -> Diagnosis:
     where, name = axis_text(axis), _name(cls)
     like = _distinct(found.like)
     what = f" over {where}"
-    if like:
-        what = f", which gives {like[0].words('its operand')} over {where}"
+    if like and like[0].row.op != "convert":
+        what = f", which is {like[0].row.op} over {where}"
     done = f"backward returns {found.backward_like[0].words('the gradient')}" if found.backward_like else ""
     facts = [f"on {axis.size()} ranks with random values, {done}"] if done else []
     if found.scaled:
         facts = [f"backward gives {_times(found)} the gradient of forward"]
     elif not facts:
         facts = ["on simulated ranks, what backward returns is not the derivative of forward, however results are used"]
+    if like:
+        facts.insert(0, f"forward gives {like[0].words('its operand')}")
     help_lines = [
         f"backward that returns {one.backward.words('the gradient')}: the function is then {one.call('x', axis)}"
         for one in like[:_SHOWN]
