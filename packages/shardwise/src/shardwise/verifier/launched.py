@@ -34,7 +34,7 @@ from shardwise.worlds.waiting import told as told_standings
 from .compare import compare
 from .crash import crash_among
 from .failure import Failure
-from .one_rank import merged_types, record_run, shown_mesh
+from .one_rank import merged_types, record_run, shown_mesh, with_derivatives
 from .options import VerifyOptions
 from .record import RankRun
 from .references import References, load
@@ -229,7 +229,8 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
         return Verdict(str(subject), shown, failure=launched.failure)
     *ranks, alone = launched.runs
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh)
-    return Verdict(str(subject), shown, merged_types([run.types for run in ranks]), numbers)
+    types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
+    return Verdict(str(subject), shown, types, numbers)
 
 
 class _NoReferences(Exception):
