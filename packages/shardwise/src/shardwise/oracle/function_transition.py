@@ -11,7 +11,7 @@ the derivative J over all ranks at once, and backward takes lists of gradients g
     an operand I:          the h_r are equal, and each is the whole gradient
 
 and R and I are equal lists, and of P only the sum matters. J is taken by differences of forward in float64.
-Source: docs/semantics.md, sections 2 and 11.
+Source: docs/semantics.md sections 2, 4 and 5.
 """
 
 from __future__ import annotations
