@@ -9,7 +9,7 @@ TORCHES ?= 2.13.0 2.14.1
 TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
+.PHONY: help demo test test-fast nightly ecosystem lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -48,6 +48,9 @@ nightly: $(READY) ## many more random programs, all operators of PyTorch's datab
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
 	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
 	$(MAKE) tracewise-fuzz
+
+ecosystem: $(READY) ## run training frameworks as they are released, and renew docs/ecosystem.md
+	$(BIN)/shardwise-devtools ecosystem --write
 
 hooks: $(READY) ## run style and import checks before every commit
 	$(BIN)/pre-commit install

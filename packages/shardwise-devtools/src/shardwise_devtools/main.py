@@ -6,6 +6,7 @@ import click
 
 from shardwise.diagnostics.result import ExitCode
 
+from .ecosystem.command import ecosystem
 from .mutate.command import mutate
 from .rules.command import rules
 from .sweep.command import sweep
@@ -22,6 +23,7 @@ def _exit(code: ExitCode) -> None:
     click.get_current_context().exit(code)
 
 
+main.add_command(ecosystem)
 main.add_command(mutate)
 main.add_command(rules)
 main.add_command(sweep)

@@ -193,3 +193,9 @@ def test_a_mesh_that_cuts_the_axis_of_another_leaves_none_current(project):
         """
     )
     assert "current: None" in said(project.check("train.py", "--world-size", "4"))
+
+
+def test_the_package_of_a_module_sees_the_arguments_of_the_module(project):
+    project.write("import sys\nSEEN = sys.argv[1:]\n", "package/__init__.py")
+    project.write("from package import SEEN\nprint(SEEN)\n", "package/train.py")
+    assert "['--lr', '3']" in said(project.check("-m", "package.train", "--", "--lr", "3"))

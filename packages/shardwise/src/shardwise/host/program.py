@@ -58,7 +58,7 @@ class Program:
     def load(self) -> Loaded:
         """Its code. SyntaxError if it does not parse; NoProgram if there is none."""
         if self.module:
-            return _load_module(self.module)
+            return _load_module(self.module, self.arguments)
         file = os.path.abspath(self.path)
         try:
             with open(file, "rb") as source:
@@ -96,8 +96,9 @@ class Program:
                     handlers.pop()()
 
 
-def _load_module(name: str) -> Loaded:
-    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]):
+def _load_module(name: str, arguments: Sequence[str]) -> Loaded:
+    # The packages that the module is in are imported here, and may read the command line.
+    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]), patched(sys, "argv", ["-m", *arguments]):
         try:
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.submodule_search_locations is not None:

@@ -60,6 +60,9 @@ class Script:
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes. NoProgram, or SyntaxError, if it cannot be read."""
         program = replace(self.program, arguments=tuple(filled(word, sizes) for word in self.program.arguments))
+        if program.module:
+            # Each rank for itself: the packages that it is in are imported, and may keep what they find.
+            return lambda mesh: program.run(program.load())
         loaded = program.load()
         return lambda mesh: program.run(loaded)
 

@@ -1,0 +1,1 @@
+"""Training frameworks as they are released, run through shardwise: how far each gets, and what is found in it."""

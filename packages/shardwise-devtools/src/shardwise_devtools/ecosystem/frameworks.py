@@ -1,0 +1,156 @@
+"""Which frameworks are run, pinned, and how: one entry a framework, with a case for each way of splitting its model.
+
+Their code is as released. A case is a module with its own command line, or one of the short scripts in ``programs``.
+In its arguments ``{dp}`` is the size of that axis of the mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CHECK, RANKS, VERIFY = "check", "check --ranks all", "verify"
+ALL = (CHECK, RANKS, VERIFY)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program.
+
+    ``program``   ``-m module``, or the name of a script in ``programs``.
+    ``mesh``      its axes and their sizes, outermost first.
+    ``commands``  those of shardwise that run it.
+    """
+
+    name: str
+    program: str
+    mesh: Mapping[str, int]
+    arguments: str = ""
+    commands: tuple[str, ...] = ALL
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One release: ``pins`` are installed without what they depend on, which ``requirements.txt`` lists.
+
+    ``cannot``  what is not run here, and why.
+    """
+
+    name: str
+    pins: tuple[str, ...]
+    cases: tuple[Case, ...] = ()
+    cannot: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "", commands: tuple[str, ...] = ALL) -> Case:
+    model = name.partition(",")[0]
+    return Case(
+        name,
+        "-m torchtitan.train",
+        mesh,
+        f"--model.name {model} --model.flavor {flavor} --model.hf_assets_path assets/tokenizer "
+        "--training.dataset c4_test --training.dataset_path assets/c4_test "
+        "--training.local_batch_size 2 --training.global_batch_size 8 "
+        f"--training.seq_len 64 --training.steps 2 --metrics.log_freq 1 --debug.seed 1 {options}",
+        commands,
+    )
+
+
+SHARDED = "--parallelism.data_parallel_shard_degree {dp} --parallelism.tensor_parallel_degree {tp}"
+DP2_TP2, DP4, PP2_DP2 = {"dp": 2, "tp": 2}, {"dp": 4}, {"pp": 2, "dp": 2}
+
+FRAMEWORKS = (
+    Framework(
+        "torchtitan",
+        ("torchtitan==0.2.2", "torchao==0.18.0"),
+        (
+            _titan("llama3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED),
+            _titan("llama3, FSDP2", "debugmodel", DP4, "--parallelism.data_parallel_shard_degree {dp}"),
+            _titan(
+                "llama3, HSDP", "debugmodel", {"replicate": 2, "shard": 2},
+                "--parallelism.data_parallel_replicate_degree {replicate} "
+                "--parallelism.data_parallel_shard_degree {shard}",
+            ),
+            _titan(
+                "llama3, PP", "debugmodel", PP2_DP2,
+                "--parallelism.data_parallel_shard_degree {dp} --parallelism.pipeline_parallel_degree {pp}",
+                (CHECK, RANKS),
+            ),
+            _titan("qwen3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED, (CHECK, RANKS)),
+            _titan("qwen3, MoE, FSDP2 and TP", "debugmodel_moe", DP2_TP2, SHARDED, (CHECK, RANKS)),
+            _titan("deepseek_v3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED, (CHECK, RANKS)),
+            _titan(
+                "deepseek_v3, FSDP2 and EP", "debugmodel", DP4,
+                "--parallelism.data_parallel_shard_degree {dp} --parallelism.expert_parallel_degree 2", (CHECK, RANKS),
+            ),
+        ),
+        (
+            "0.3.0: its default back end (`spmd_types`) gives plain tensors to `fully_shard(dp_mesh_dims=...)`, which "
+            "torch 2.13.0 refuses; with `partial_dtensor` and `full_dtensor` one step runs, then it calls "
+            "`torch.distributed.set_timeout`, which torch 2.13.0 does not have",
+        ),
+    ),
+    Framework(
+        "megatron-core",
+        ("megatron-core==0.16.1",),
+        (
+            Case("GPT, DP and TP", "megatron_gpt.py", DP2_TP2, "--tp {tp}"),
+            Case("GPT, DP, TP and SP", "megatron_gpt.py", DP2_TP2, "--tp {tp} --sp"),
+            Case("GPT, PP and DP", "megatron_gpt.py", PP2_DP2, "--pp {pp}"),
+            Case("GPT, distributed optimizer", "megatron_gpt.py", DP2_TP2, "--tp {tp} --distributed-optimizer"),
+            Case("GPT, EP", "megatron_gpt.py", DP4, "--ep {dp} --experts 4"),
+            Case("GPT, TP, SP and EP", "megatron_gpt.py", DP2_TP2, "--tp {tp} --sp --ep {dp} --experts 4"),
+        ),
+        (
+            "context parallelism: 0.16.1 has it in Transformer Engine only, which needs CUDA",
+            "releases from 0.17.0 on: they need Python 3.12, and the torch at hand is for 3.11",
+        ),
+    ),
+    Framework(
+        "transformers",
+        ("transformers==5.23.0",),
+        (
+            Case("Llama, its TP plan", "transformers_llama.py", {"tp": 2}, "--tp {tp}"),
+            Case("Llama, its TP plan and FSDP2", "transformers_llama.py", DP2_TP2, "--tp {tp} --fsdp {dp}"),
+        ),
+    ),
+    Framework(
+        "accelerate",
+        ("accelerate==1.15.0", "transformers==5.23.0"),
+        (Case("Llama, FSDP2", "accelerate_fsdp2.py", DP4),),
+        variables={"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "ACCELERATE_USE_CPU": "true"},
+    ),
+    Framework(
+        "lightning",
+        ("lightning==2.6.6", "pytorch-lightning==2.6.6"),
+        (
+            Case("ModelParallelStrategy, FSDP2", "lightning_parallel.py", DP4, "--dp {dp}"),
+            Case("ModelParallelStrategy, FSDP2 and TP", "lightning_parallel.py", DP2_TP2, "--dp {dp} --tp {tp}"),
+        ),
+    ),
+    Framework(
+        "deepspeed",
+        ("deepspeed==0.19.8",),
+        tuple(
+            Case(f"ZeRO {stage}", "deepspeed_zero.py", {"dp": 2}, f"--stage {stage}")
+            for stage in (1, 2, 3)
+        ),
+        ("Ulysses: its attention layer calls `get_accelerator().current_stream` of CUDA in its all-to-all",),
+        variables={"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0"},
+    ),
+    Framework(
+        "torchtune",
+        ("torchtune==0.6.1",),
+        cannot=("0.6.1, the last release, imports `torchao.dtypes.nf4tensor`, which is gone from torchao",),
+    ),
+    Framework(
+        "ai2-olmo-core",
+        ("ai2-olmo-core==3.0.0",),
+        (
+            Case("transformer, FSDP2", "olmo_transformer.py", DP4),
+            Case("transformer, TP", "olmo_transformer.py", {"tp": 2}, "--tp {tp}"),
+        ),
+    ),
+    Framework("nanotron", cannot=("its release cannot be imported with a current torch",), pins=()),
+)  # fmt: skip

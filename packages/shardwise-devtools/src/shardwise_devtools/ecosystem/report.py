@@ -1,0 +1,146 @@
+"""The page of what was found in each framework, and the difference between two runs of all of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .environment import HERE, TORCH
+from .frameworks import Framework
+from .runs import Found, Run
+
+SHOWN = 5
+"""Findings of one run that are listed; the others are counted."""
+INTRODUCTION = (
+    f"Training frameworks as they are released, at debug size on the CPU with `{TORCH}`, none of their code changed.",
+    "`make ecosystem` runs them and writes this page; `shardwise-devtools ecosystem --against OLD.json` shows what",
+    "another version of shardwise says otherwise. In `check`, a program without annotations is typed by its wrappers",
+    "and by torch's own marks; `verify` compares the numbers of all ranks with those of one.",
+)
+OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a person says of a finding: ``verdict`` is ``true`` or ``false``, and ``why``."""
+
+    framework: str
+    code: str
+    words: str
+    verdict: str
+    why: str
+
+    def meets(self, run: Run, found: Found) -> bool:
+        """Is this the finding that is meant?"""
+        return (self.framework, self.code) == (run.framework, found.code) and self.words in found.text
+
+
+def judgements() -> list[Judgement]:
+    """All that is known."""
+    with (HERE / "verdicts.toml").open("rb") as file:
+        return [Judgement(**entry) for entry in tomllib.load(file).get("finding", ())]
+
+
+def page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> str:
+    """The page, in Markdown."""
+    return "\n".join(_page(frameworks, runs)) + "\n"
+
+
+def difference(before: Iterable[Run], after: Iterable[Run]) -> str:
+    """What one version of shardwise says and the other does not; empty if they say the same."""
+    old, new = {run.key: run for run in before}, {run.key: run for run in after}
+    lines: list[str] = []
+    for key in dict.fromkeys((*old, *new)):
+        one, other = old.get(key), new.get(key)
+        changes = list(_changes(one, other))
+        if changes:
+            lines += [" / ".join(key), *(f"  {change}" for change in changes)]
+    return "\n".join(lines)
+
+
+def _changes(one: Run | None, other: Run | None) -> Iterator[str]:
+    if one is None or other is None:
+        yield "is new" if one is None else "is gone"
+        return
+    if one.exit_code != other.exit_code:
+        yield f"{_outcome(one)} -> {_outcome(other)}"
+    if one.stopped != other.stopped:
+        yield f"stopped: {one.stopped or 'no'} -> {other.stopped or 'no'}"
+    # Lines of the framework move with its version, which is pinned: a finding is the same at the same place only.
+    before, after = Counter(one.found), Counter(other.found)
+    yield from (f"- {_line(found)}" for found in before - after)
+    yield from (f"+ {_line(found)}" for found in after - before)
+    for name in dict.fromkeys((*one.counts, *other.counts)):
+        if one.counts.get(name) != other.counts.get(name):
+            yield f"{name}: {one.counts.get(name, '-')} -> {other.counts.get(name, '-')}"
+
+
+def _page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> Iterator[str]:
+    known = judgements()
+    yield "# Frameworks"
+    yield ""
+    yield from INTRODUCTION
+    for framework in frameworks:
+        own = [run for run in runs if run.framework == framework.name]
+        yield from ("", f"## {framework.name}", "")
+        if framework.pins:
+            yield "Release: " + ", ".join(f"`{pin}`" for pin in framework.pins) + "."
+        if own:
+            yield from ("", "| program | command | outcome | what it rests on |", "| --- | --- | --- | --- |")
+            yield from (f"| {run.case} | `{run.command}` | {_outcome(run)} | {_rests(run)} |" for run in own)
+        stops = {run.stopped: run for run in own if run.stopped}
+        if stops:
+            yield from ("", "What stops it:", "")
+            yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
+        found = _by_finding(own)
+        if found:
+            yield from ("", "Findings:", "")
+            for one, places in list(found.items()):
+                where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
+                yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+        if framework.cannot:
+            yield from ("", "Not run here:", "", *(f"- {reason}." for reason in framework.cannot))
+
+
+def _by_finding(runs: Iterable[Run]) -> dict[Found, list[Run]]:
+    found: dict[Found, list[Run]] = {}
+    for run in runs:
+        for one in run.found[:SHOWN]:
+            found.setdefault(one, []).append(run)
+    return found
+
+
+def _judged(known: Sequence[Judgement], found: Found, run: Run) -> str:
+    judgement = next((one for one in known if one.meets(run, found)), None)
+    return "Not judged." if judgement is None else f"**{judgement.verdict.capitalize()}**: {judgement.why}."
+
+
+def _more(places: Sequence[Run]) -> str:
+    return f" and {len(places) - 1} more" if len(places) > 1 else ""
+
+
+def _line(found: Found) -> str:
+    return f"{found.code} {found.place}: {found.text}" if found.place else f"{found.code}: {found.text}"
+
+
+def _outcome(run: Run) -> str:
+    return OUTCOMES.get(run.exit_code, f"exit code {run.exit_code}")
+
+
+def _rests(run: Run) -> str:
+    names = {
+        "checked_ops": "operations checked",
+        "unchecked_ops": "not",
+        "equal": "tensors as on one rank",
+        "replicas": "equal between ranks",
+        "not_compared": "not compared",
+    }
+    parts = [f"{run.counts[name]} {text}" for name, text in names.items() if name in run.counts]
+    more = len(run.found) - SHOWN
+    return ", ".join(parts) + (f"; {more} more findings" if more > 0 else "")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("_", "\\_").replace("*", "\\*").replace("`", "'")

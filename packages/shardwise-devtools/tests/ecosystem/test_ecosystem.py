@@ -1,0 +1,100 @@
+"""The harness of the frameworks, without any framework: command lines, what is kept of a report, the page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardwise_devtools.ecosystem import environment, report
+from shardwise_devtools.ecosystem.environment import HERE, Environment
+from shardwise_devtools.ecosystem.frameworks import ALL, CHECK, FRAMEWORKS, VERIFY, Case, Framework
+from shardwise_devtools.ecosystem.runs import Found, Run, command_line, load, place, run_case, save, shortened
+
+CASE = Case("a", "olmo_transformer.py", {"dp": 2, "tp": 2}, "--tp {tp}")
+FOUND = Found("SW101", "package/model.py:3", "a mixes b")
+RUN = Run("some", "a", CHECK, 1, "", {"checked_ops": 3}, (FOUND,), 1.0)
+
+
+def test_every_case_has_a_program_that_is_there_and_axes_for_its_arguments():
+    for framework in FRAMEWORKS:
+        assert framework.cases or framework.cannot, framework.name
+        assert all("==" in pin for pin in framework.pins)
+        for case in framework.cases:
+            assert set(case.commands) <= set(ALL)
+            assert case.program.startswith("-m ") or (HERE / "programs" / case.program).is_file()
+            assert "{" not in " ".join(command_line(case, CHECK))
+
+
+def test_verify_fills_in_the_sizes_itself():
+    assert command_line(CASE, CHECK)[-2:] == ["--tp", "2"]
+    assert command_line(CASE, VERIFY)[-2:] == ["--tp", "{tp}"]
+    assert command_line(replace(CASE, program="-m package.train"), CHECK)[1:3] == ["-m", "package.train"]
+
+
+def test_places_and_texts_name_nothing_of_this_machine():
+    inside = os.path.join(os.sep, "somewhere", "ecosystem", "megatron-core-0.16.1", "megatron", "core.py")
+    assert place({"file": inside, "line": 3}) == "megatron/core.py:3"
+    assert place({"file": os.path.join(os.sep, "else", "gpt.py"), "line": 4}) == "gpt.py:4"
+    assert place(None) == ""
+    assert shortened("cannot read " + os.path.join(os.sep, "a", "b", "c.py") + "\nnow") == "cannot read c.py now"
+    assert len(shortened("x" * 500)) == 200
+
+
+def test_two_versions_differ_by_findings_outcomes_and_counts(tmp_path):
+    save([RUN], tmp_path / "old.json")
+    (old,) = load(tmp_path / "old.json")
+    assert report.difference([old], [RUN]) == ""
+    other = replace(RUN, exit_code=0, found=(), counts={"checked_ops": 4}, stopped="it crashed")
+    assert report.difference([old], [other]).splitlines() == [
+        "some / a / check",
+        "  findings -> clean",
+        "  stopped: no -> it crashed",
+        "  - SW101 package/model.py:3: a mixes b",
+        "  checked_ops: 3 -> 4",
+    ]
+    assert report.difference([old], []).splitlines()[1] == "  is gone"
+    assert report.difference([], [old]).splitlines()[1] == "  is new"
+
+
+def test_the_page_gives_each_finding_its_verdict(monkeypatch):
+    some = Framework("some", ("some==1",), (CASE,), ("this: for a reason",))
+    monkeypatch.setattr(
+        report, "judgements", lambda: [report.Judgement("some", "SW101", "mixes", "false", "it is not")]
+    )
+    text = report.page([some], [RUN])
+    assert "| a | `check` | findings | 3 operations checked |" in text
+    assert "SW101 package/model.py:3: a mixes b (a, `check`). **False**: it is not." in text
+    assert "- this: for a reason." in text
+    monkeypatch.setattr(report, "judgements", list)
+    assert "Not judged." in report.page([some], [RUN])
+
+
+def test_the_verdicts_can_be_read():
+    for one in report.judgements():
+        assert one.verdict in ("true", "false")
+        assert one.framework in {framework.name for framework in FRAMEWORKS}
+
+
+@pytest.mark.processes
+def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypatch):
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "bad.py").write_text(
+        "import torch\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from shardwise import P, assert_type, set_current_mesh\n"
+        "with set_current_mesh(init_device_mesh('cuda', (2,), mesh_dim_names=('dp',))):\n"
+        "    torch.relu(assert_type(torch.rand(2), {'dp': P}))\n"
+    )
+    here = Environment(tmp_path)
+    here.work.mkdir()
+    here.python = Path(sys.executable)
+    monkeypatch.setattr("shardwise_devtools.ecosystem.runs.HERE", tmp_path)
+    root = environment.HERE.parents[4]
+    run = run_case(here, Framework("some", ()), Case("bad", "bad.py", {"dp": 2}), CHECK, root)
+    assert run.exit_code == 1, run
+    assert [found.code for found in run.found] == ["SW112"], run.stopped
+    assert run.found[0].place == "bad.py:5"
