@@ -219,3 +219,14 @@ def test_a_program_that_declares_nothing_exits_2(verifying):
     result = verifying.source("torch.ones(2) + 1\n")
     assert result.exit_code == 2
     assert "numbers: nothing was compared; say what tensors are with assert_type" in result.stdout
+
+
+def test_the_package_of_a_module_sees_the_sizes_of_each_run(verifying):
+    verifying.project.write("import sys\nSEEN = int(sys.argv[1])\n", "package/__init__.py")
+    verifying.project.write(
+        "import torch.distributed as dist\nfrom package import SEEN\n"
+        "dist.init_process_group('gloo')\nassert SEEN == dist.get_world_size(), SEEN\n",
+        "package/train.py",
+    )
+    result = verifying("-m", "package.train", "--mesh", "dp=2", "--", "{dp}")
+    assert "nothing was compared" in result.stdout, result.output
