@@ -70,7 +70,7 @@ class NotingMode(CheckMode):
         self.collector = collector
 
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         session = self.session
         named = kwargs or _NO_KWARGS

@@ -209,7 +209,7 @@ def _gather(target: Target, func: TorchFunction, args: Any, kwargs: Any) -> obje
     return func(*args, **kwargs)
 
 
-def _reduce(target: Target, func: Any, args: Any, kwargs: Any) -> object:
+def _reduce(target: Target, func: TorchFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """A reduction that NCCL scales before it sums: scaled here, for the groups here cannot."""
     given = inspect.signature(inspect.unwrap(func)).bind(*args, **kwargs)
     op = given.arguments.get("op")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from shardwise.host.attribute_patch import patched
 from shardwise.host.torchrun import TorchrunJob
@@ -55,7 +56,9 @@ def _unchanged(world: TorchrunJob, original: Callable[..., None], position: int)
 
 def _receiving(world: TorchrunJob, alone: bool) -> Callable[..., int]:
     @functools.wraps(dist.recv_object_list)
-    def receive(object_list: object, src: int | None = None, group: Any = None, *args: object, **options: Any) -> int:
+    def receive(
+        object_list: object, src: int | None = None, group: ProcessGroup | None = None, *args: object, **options: Any
+    ) -> int:
         if alone:
             raise OtherRanksNeeded(f"rank {world.rank} receives objects from {'another rank' if src is None else src}")
         return 0 if src is None else src

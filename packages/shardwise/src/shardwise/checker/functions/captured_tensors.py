@@ -26,7 +26,7 @@ def captured_tensors(cls: type) -> list[tuple[str, torch.Tensor]]:
     return [(name, x) for name, x in found if isinstance(x, torch.Tensor) and tag_of(x) is not None]
 
 
-def _found(cls: Any) -> list[Place]:
+def _found(cls: type) -> list[Place]:
     places: dict[str, Callable[[], object]] = {}
     for function in functions_behind(cls):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

@@ -57,7 +57,7 @@ def watched(
 
 def compare_forward(
     session: CheckSession,
-    cls: Any,
+    cls: type,
     args: Sequence[object],
     before: Sequence[TensorType],
     results: object,

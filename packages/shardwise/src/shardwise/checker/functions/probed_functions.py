@@ -70,7 +70,7 @@ def communicates(cls: type, args: Sequence[object]) -> bool:
     return known
 
 
-def probed(session: CheckSession, cls: Any, args: Sequence[object], run: Callable[[], object]) -> object:
+def probed(session: CheckSession, cls: type, args: Sequence[object], run: Callable[[], object]) -> object:
     """Run ``cls.apply(*args)`` with its results typed as its collectives say, and what is wrong in it reported."""
     entry = _entry(session, cls, args)
     before = [type_of(x) for x in args if _is_float(x)]  # forward may write into them
@@ -187,7 +187,7 @@ def _is_typed(args: Sequence[object], axis: MeshAxis) -> bool:
 
 def _tell(
     session: CheckSession,
-    cls: Any,
+    cls: type,
     args: Sequence[object],
     said: Diagnosis,
     place: SourceLocation | None,
@@ -199,7 +199,7 @@ def _tell(
     report(session, located, said, axis, operands=(applied,))
 
 
-def _tell_misfit(session: CheckSession, cls: Any, args: Sequence[object], found: _Misfit) -> None:
+def _tell_misfit(session: CheckSession, cls: type, args: Sequence[object], found: _Misfit) -> None:
     located = LocatedCall(cls.__name__, named_tensors(bind_forward_args(cls, args)))
     floats = [x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()]
     assert found.axis is not None, "a function without an axis is nobody's misfit"
@@ -227,7 +227,7 @@ def _letter(place: PerMeshAxisSpmdType) -> str:
 
 def _types(
     session: CheckSession,
-    cls: Any,
+    cls: type,
     args: Sequence[object],
     found: FunctionTransition,
     types: Sequence[TensorType],
@@ -311,7 +311,7 @@ def _shown(way: Typing) -> str:
 
 
 def _after_row(
-    session: CheckSession, cls: Any, x: torch.Tensor, before: TensorType, row: PublicTransition, axis: MeshAxis
+    session: CheckSession, cls: type, x: torch.Tensor, before: TensorType, row: PublicTransition, axis: MeshAxis
 ) -> TensorType:
     """The type after the public call that the function is, of a tensor of the type ``before``."""
     parts = parts_of(axis, before)
@@ -334,7 +334,7 @@ def _after_row(
 
 
 def _beside(
-    cls: Any, operands: Sequence[torch.Tensor], types: Sequence[TensorType], axis: MeshAxis
+    cls: type, operands: Sequence[torch.Tensor], types: Sequence[TensorType], axis: MeshAxis
 ) -> TensorType | None:
     """What is known of the results along other axes, on which the function is local; None if that is not clear."""
     bound: list[Bound] = []

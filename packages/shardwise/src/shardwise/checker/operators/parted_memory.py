@@ -6,7 +6,7 @@ flat: [0, 4) {dp: R}  [4, 8) {dp: P}          flat.div_(2) keeps both, flat.relu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,12 @@ def _type(x: torch.Tensor, piece: Piece) -> TensorType:
 
 
 def run_parted(
-    session: CheckSession, op: Op, func: TorchFunction, args: Any, kwargs: Any, stretches: Sequence[Stretch]
+    session: CheckSession,
+    op: Op,
+    func: TorchFunction,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    stretches: Sequence[Stretch],
 ) -> object:
     """Run a call on memory with pieces: every stretch is judged, refusals are told once for each type."""
     if op.rule.view and not op.in_place:
@@ -128,7 +133,9 @@ def run_parted(
     return result
 
 
-def _run_view(session: CheckSession, func: TorchFunction, args: Any, kwargs: Any) -> object:
+def _run_view(
+    session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
     result = func(*args, **kwargs)
     session.checked += 1
     base = args[0] if args else None

@@ -27,7 +27,7 @@ def _wrap_apply(original: Any) -> object:
     bind = type(original).__get__
 
     @outermost
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> object:
+    def apply(cls: type, *args: Any, **kwargs: Any) -> object:
         plain = bind(original, None, cls)
         session = checking_session()
         if session is None or getattr(cls, INTERNAL, False):

@@ -29,7 +29,7 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _wrap_barrier(plain: Callable[..., object]) -> Any:
+def _wrap_barrier(plain: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(plain)
     def barrier(group: object = None, *args: object, **kwargs: object) -> object:
         session = checking_session()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ def _install(patches: Patches) -> None:
 
 def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def __init__(self: Any, *args: object, **kwargs: object) -> None:
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
         plain(self, *args, **kwargs)
         session = checking_session()
         if session is not None and session.observe:

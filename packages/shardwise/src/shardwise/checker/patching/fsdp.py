@@ -51,7 +51,7 @@ FSDP1 = Plugin("parameters of FSDP1", _install_fsdp1, is_ready=USE_VIEWS.is_load
 
 def _wrap_sharding(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def __init__(self: Any, param: object, *args: object, **kwargs: object) -> None:
+    def __init__(self: object, param: object, *args: object, **kwargs: object) -> None:
         note(self, tag_of(param))
         session = checking_session()
         with contextlib.nullcontext() if session is None else paused(session):

@@ -20,7 +20,7 @@ def _install(patches: Patches) -> None:
 
 def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def __init__(self: Any, module: object, user_hooks: Any, user_pre_hooks: Any) -> None:
+    def __init__(self: object, module: object, user_hooks: Any, user_pre_hooks: Any) -> None:
         session = checking_session()
         if session is not None:
             check_hooks(session, module, (*user_hooks, *user_pre_hooks))

@@ -94,7 +94,9 @@ class Scalar:
         return (_rebuild, (self._value, type_of(self)))
 
     @classmethod
-    def __torch_function__(cls, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None) -> object:
+    def __torch_function__(
+        cls, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         # Nothing checks this call any more: the number is what the kernel needs.
         return func(*map(_plain, args), **{name: _plain(arg) for name, arg in (kwargs or {}).items()})
 

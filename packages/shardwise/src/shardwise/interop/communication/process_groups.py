@@ -72,7 +72,7 @@ def resolve_group(axis: MeshAxis) -> object:
 
 
 @constant_when_compiled
-def _remember(group: Any) -> Communicator:
+def _remember(group: object) -> Communicator:
     rank, size = backend.current.get_rank(group), backend.current.get_world_size(group)
     if rank < 0:
         raise SpmdTypeError(

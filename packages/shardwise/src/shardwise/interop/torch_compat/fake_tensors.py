@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
         self.fake_mode = fake_mode
 
     def __torch_dispatch__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Any = None
+        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         if func is not torch.ops.aten.lift_fresh.default:  # a constant that has just been made may keep its value
             args, kwargs = tree_map(self._fake, (args, kwargs or {}))

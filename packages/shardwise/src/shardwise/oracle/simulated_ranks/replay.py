@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import Site, user_site
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
     WAITS,
@@ -58,7 +59,7 @@ class SimulatedHandle:
         self._note = note  # told that it is waited for
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # programs ask isinstance(handle, dist.Work)
+    def __class__(self) -> type:  # programs ask isinstance(handle, dist.Work)
         return dist.Work
 
     def wait(self, timeout: object = None) -> bool:
@@ -291,7 +292,13 @@ class _Calls(TorchFunctionMode):
         super().__init__()
         self.replay = replay
 
-    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         found = collective_named(func)
         if found is None:
@@ -323,7 +330,7 @@ class RecordedCollectives(TorchFunctionMode):
         self.issued: list[IssuedCollective] = []
         self.foreign = False
 
-    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(self, func: Any, types: object, args: tuple[object, ...] = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         found = collective_named(func)
         if found is not None and found[0] not in WAITS:
