@@ -169,3 +169,23 @@ def test_a_loss_of_pieces_of_a_parameter_is_no_loss_of_a_rank(project):
         "SW602 varying-loss: backward starts from loss, which varies over tp"
         in project.check_source(BY_HAND % "V").stdout
     )
+
+
+def test_findings_call_groups_and_meshes_as_the_program_does(project):
+    groups = """
+    import torch
+    import torch.distributed as dist
+    from shardwise import P, assert_type
+
+    dist.init_process_group("gloo")
+    TENSOR = dist.new_group([0, 1, 2])
+    x = assert_type(torch.randn(4), {TENSOR: P})
+    torch.relu(x)
+    """
+    said = project.check_source(groups, "--world-size", "6", typed=False).stdout
+    assert "relu needs complete values, but x is still a partial sum over TENSOR" in said
+    assert "all_reduce(x, TENSOR, src=P, dst=R) before relu" in said
+    assert "MeshAxis" not in said
+    owing = "".join(line for line in BY_HAND.splitlines(keepends=True) if "all_reduce" not in line) % "I"
+    said = project.check_source(f"grid = mesh\ndel mesh\n{owing.replace('mesh(mesh)', 'mesh(grid)')}").stdout
+    assert 'dist.all_reduce(p.grad, group=grid.get_group("dp")) before it' in said

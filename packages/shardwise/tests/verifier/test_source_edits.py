@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,13 @@ def test_what_has_no_place_is_told_and_changes_nothing():
     edited = with_annotations(source, [missed])
     assert edited.text == source
     assert edited.missed == (missed,)
+
+
+def test_a_process_group_is_not_used_before_it_is_made():
+    source = "model = Linear()\nTP = new_group()\nmodel(x)\n"
+    early = Annotation(TOP, "model", 1, ("model.weight",), (("TP", "R"),))
+    assert with_annotations(source, [early]).missed == (early,)
+    assert with_annotations("TP = new_group()\nmodel = Linear()\n", [replace(early, line=2)]).missed == ()
 
 
 def test_a_place_that_makes_weights_of_several_types_is_left_for_its_callers():

@@ -156,7 +156,8 @@ class RunResult:
     @property
     def inconclusive(self) -> bool:
         """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
-        return self.ending is None and not self.errors and self.coverage.is_empty
+        judged = self.errors or self.collectives or not self.coverage.is_empty
+        return self.ending is None and not judged
 
     @property
     def interrupted(self) -> bool:

@@ -78,9 +78,10 @@ def _debug_display(axis: NamedAxis) -> str:
 
 
 def _distinct(name: str, axis: NamedAxis) -> str:
+    # There is one default group at a time, whatever worlds this process has had before.
     # The trivial axis carries whatever names single-rank groups have; it never makes a name ambiguous.
     others = sum(1 for other in tuple(_axes_of.get(name, ())) if other.size() > 1)
-    return f"{name}[{axis.layout}]" if others > 1 and axis.size() > 1 else name
+    return f"{name}[{axis.layout}]" if others > 1 and axis.size() > 1 and name != DEFAULT_GROUP else name
 
 
 def _short_name(axis: NamedAxis) -> str | None:

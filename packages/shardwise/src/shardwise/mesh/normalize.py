@@ -18,7 +18,7 @@ from shardwise.types.spmd_type import check_placement, empty_entry
 from .axis import MeshAxis
 from .entry import current_entry
 from .orthogonal import check_orthogonal
-from .program import mesh_at_hand
+from .program import group_expression, mesh_at_hand
 
 
 def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
@@ -62,11 +62,16 @@ def format_axis(axis: object) -> str:
 
 
 def axis_argument(axis: MeshAxis) -> str:
-    """An axis as an argument that can be pasted: its name in the current mesh, else the call that makes it."""
+    """An axis as an argument that can be pasted: its name in the current mesh, a process group of the program, else the
+    call that makes it.
+    """
     entry = mesh_at_hand(search=False)
     names = () if entry is None else sorted(name for name, one in entry.all_names.items() if one is axis)
     if names:
         return f'"{names[0]}"'
+    group = group_expression(axis)
+    if group is not None:
+        return group
     sizes, strides = axis.layout.sizes, axis.layout.strides
     return f"MeshAxis.of({sizes[0]}, {strides[0]})" if len(sizes) == 1 else f"MeshAxis.from_layout({sizes}, {strides})"
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
+from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
 from .given import mesh_of
 
@@ -44,6 +47,44 @@ def mesh_at_hand(*, search: bool = True) -> CurrentMesh | None:
 def _world() -> object:
     dist = sys.modules.get("torch.distributed")
     return None if dist is None else dist.group.WORLD
+
+
+def group_expression(axis: MeshAxis) -> str | None:
+    """What the program that is running calls a process group of ``axis``: a variable, or that of all ranks."""
+    kind = getattr(sys.modules.get("torch.distributed"), "ProcessGroup", None)
+    if kind is None:
+        return None
+    own = (name for name, value in _variables() if kind in type(value).__mro__ and MeshAxis.of(value) is axis)
+    found = next(own, None)
+    world = _world()
+    return "dist.group.WORLD" if found is None and world is not None and MeshAxis.of(world) is axis else found
+
+
+def mesh_expression(name: str) -> str:
+    """What the program that is running calls a device mesh with an axis of this name; ``mesh`` if nobody knows."""
+    kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+    meshes = (
+        variable
+        for variable, value in _variables()
+        if kind in type(value).__mro__ and name in (value.mesh_dim_names or ())
+    )
+    return next(meshes, "mesh")
+
+
+def _variables() -> Iterator[tuple[str, Any]]:
+    """The variables of the program's functions that are running, innermost first, and of their files."""
+    frame: FrameType | None = sys._getframe(1)
+    seen: set[int] = set()
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith(_FOREIGN):
+            yield from list(frame.f_locals.items())
+            if id(frame.f_globals) not in seen:
+                seen.add(id(frame.f_globals))
+                yield from list(frame.f_globals.items())
+        frame = frame.f_back
+
+
+_FOREIGN = ("torch.", "shardwise.", "click.", "runpy")
 
 
 class MeshFollower:

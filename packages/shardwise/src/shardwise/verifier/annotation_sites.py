@@ -216,14 +216,13 @@ def _group_candidates(frame: FrameType) -> Iterator[tuple[str, object]]:
     scope = {**frame.f_globals, **frame.f_locals}
     for name, value in scope.items():
         if isinstance(value, ModuleType):
-            if value is dist:
-                yield f"{name}.group.WORLD", dist.group.WORLD
-            elif not value.__name__.startswith("torch"):
+            if not value.__name__.startswith("torch"):
                 yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _is_group(one))
         elif _is_group(value):
             yield name, value
     owner = scope.get("self")
     yield from ((f"self.{name}", one) for name, one in getattr(owner, "__dict__", {}).items() if _is_group(one))
+    yield from ((f"{name}.group.WORLD", dist.group.WORLD) for name, value in scope.items() if value is dist)
 
 
 def _is_group(value: object) -> bool:

@@ -220,6 +220,8 @@ class _Edits(cst.CSTTransformer):
         function, body = layout.scope(annotation.place)
         find = _place_of_input if annotation.is_input else _place_of_parameter
         block, at = find(annotation, layout, function, body)
+        if any(_is_bound_later(key, layout, body, block, at) for key, _ in annotation.type):
+            raise CannotPlace
         if annotation.unwrapped and _is_bound_again(annotation, layout, body, block, at):
             annotation = replace(annotation, expressions=annotation.unwrapped)
         self._statements[block, at].append(cst.parse_statement(self._spelling.statement(annotation)))
@@ -320,6 +322,16 @@ def _place_of_input(
         )
         return body, int(documented)
     raise CannotPlace
+
+
+def _is_bound_later(key: str, layout: _Layout, body: Block, block: Block, at: int) -> bool:
+    """Is the process group ``key`` made only behind the place of the annotation?"""
+    name = re.match(r"\w*", key)
+    if name is None or not name[0] or not at:
+        return False
+    line = layout.lines(block.body[at - 1]).end.line
+    bound = [layout.lines(one).start.line for one, _ in layout.bindings(body, name[0])]
+    return bool(bound) and min(bound) > line
 
 
 def _is_bound_again(annotation: Annotation, layout: _Layout, body: Block, block: Block, at: int) -> bool:

@@ -13,7 +13,9 @@ from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.names import register_name
 from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.program import group_expression, mesh_expression
 from shardwise.types.notation import TypedShape
 
 from ..running.session import Session
@@ -25,7 +27,11 @@ _OPERANDS = 3
 
 
 def axis_text(axis: object) -> str:
-    """An axis as messages name it."""
+    """An axis as messages name it: by its name, else by what the program calls a process group of it."""
+    if isinstance(axis, MeshAxis) and repr(axis).startswith("MeshAxis("):
+        name = group_expression(axis)
+        if name is not None:
+            register_name(axis, name)
     return repr(axis)
 
 
@@ -37,7 +43,10 @@ def placement_text(place: Any) -> str:
 def group_text(axis: MeshAxis) -> str:
     """The process group of an axis as a program may spell it; in words where only a layout is known."""
     argument = axis_argument(axis)
-    return f"mesh.get_group({argument})" if argument.startswith('"') else f"<the group of {axis_text(axis)}>"
+    if argument.startswith('"'):
+        mesh = mesh_expression(argument.strip('"'))
+        return f"{mesh}.get_group({argument})"
+    return f"<the group of {axis_text(axis)}>" if argument.startswith("MeshAxis.") else argument
 
 
 class LocatedCall:
@@ -52,6 +61,8 @@ class LocatedCall:
         if frame is not None:
             self.location = Site(frame.f_code, frame.f_lasti).location()
             self.names = locate(frame, op, operands)
+        for axis in {axis for value in self.values if isinstance(value, torch.Tensor) for axis in type_of(value).axes}:
+            axis_text(axis)  # now, while the program's own names for its groups are in sight
 
     def name(self, position: int) -> str:
         return self.names[position][0]
