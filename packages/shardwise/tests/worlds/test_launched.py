@@ -70,6 +70,10 @@ with joined_world(me, 60.0, lambda loss: print("lost:", loss.text, flush=True)) 
     large = list(world.job.gather("large", bytes([me.rank]) * (20 << 20)))
     if me.rank == 0:
         assert [(one[0], len(one)) for one in large] == [(rank, 20 << 20) for rank in range(3)]
+    shared = list(world.job.gather_shared("shared", {"even": me.rank % 2 == 0}))
+    if me.rank == 0:
+        assert shared == [{"even": True}, {"even": False}, {"even": True}]
+        assert shared[0] is shared[2], "what two ranks gave alike is one object"
     print(me.rank, squares, world.agree(sum(squares)), flush=True)
 """
 

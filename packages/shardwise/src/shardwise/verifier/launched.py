@@ -40,7 +40,7 @@ from .record import RankRun
 from .references import References, load
 from .subject import Subject
 from .text import Verdict
-from .traces import Told, TracingRecorder, rebuilt
+from .traces import Told, TracingRecorder, rebuilt, whole_of
 from .warming import warm_up
 
 _LAST_WORDS = 12
@@ -143,7 +143,9 @@ class Launched:
         if came.crash is not None:
             job.crashed(came.crash)
         told = Told(came, recorder.traces, recorder.most_bytes)
-        everyone = list(job.gather("told", told))
+        entries, kept, rest = told.parts()
+        parts = [job.gather_shared("entries", entries), job.gather_shared("traces", kept), job.gather("told", rest)]
+        everyone = whole_of(zip(*map(list, parts), strict=True))
         axes = sizes if self.mesh or meshes is None else meshes
 
         def compared() -> int:

@@ -10,6 +10,7 @@ same place; what is no piece of it (addends, and what is wrong) is kept and sent
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +23,24 @@ from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import TensorType
 
 from .difference import scale_of, tolerance_of
+from .observed import OF_PARAMETERS
 from .places import Place, place_of, taken
 from .record import RankRun
 from .tolerance import TRAINED
 
 SMALL_BYTES = 4096
-"""Tensors up to this size are told with their digest."""
+"""Tensors up to this size are told with their digest, unless they are pieces of the reference bit by bit."""
 KEPT_BYTES = 1 << 29
 """How much of its own copies a rank keeps for questions."""
 ASKED_BYTES = 1 << 28
 """How much rank 0 asks for in all."""
 NOT_KEPT = f"is no piece of the reference, and comes after the first {KEPT_BYTES >> 20} MiB of such tensors"
 NOT_ASKED = f"is no piece of the reference, and comes after the first {ASKED_BYTES >> 20} MiB that are asked for"
+
+
+Entries = tuple[Record | Draw, ...]
+Written = tuple[torch.dtype, tuple[int, ...], bytes]
+"""A tensor as plain bytes: equal tensors are written alike, which pickled ones are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +57,25 @@ class TensorTrace:
     there: Key | None = None
     place: Place | None = None
     exact: bool = False
-    value: torch.Tensor | None = None
+    value: Written | None = None
     kept: bool = False
 
 
 def digest_of(x: torch.Tensor) -> bytes:
     """Equal for tensors of equal bits, shapes and dtypes."""
     hashed = hashlib.blake2b(f"{x.dtype}{tuple(x.shape)}".encode(), digest_size=16)
-    flat = x.contiguous().flatten().view(torch.uint8) if x.numel() else torch.zeros(0, dtype=torch.uint8)
-    hashed.update(flat.numpy().tobytes())
+    hashed.update(_bytes_of(x))
     return hashed.digest()
+
+
+def _bytes_of(x: torch.Tensor) -> bytes:
+    return x.contiguous().flatten().view(torch.uint8).numpy().tobytes() if x.numel() else b""
+
+
+def _read(written: Written) -> torch.Tensor:
+    dtype, shape, data = written
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return flat.view(shape)
 
 
 class TracingRecorder(Recorder):
@@ -120,9 +136,14 @@ class TracingRecorder(Recorder):
         return trace
 
     def _traced(self, key: Key, value: torch.Tensor) -> TensorTrace:
+        """What is told of ``value``."""
+        trace = self._placed(key, value)
+        if value.nbytes > SMALL_BYTES or trace.exact:
+            return trace
+        return replace(trace, value=(value.dtype, tuple(value.shape), _bytes_of(value)))
+
+    def _placed(self, key: Key, value: torch.Tensor) -> TensorTrace:
         digest = digest_of(value)
-        if value.nbytes <= SMALL_BYTES:
-            return TensorTrace(digest, value.nbytes, value=value)
         for there, first in self._likely(key):
             whole = self._whole[there].value
             assert whole is not None, "only records with values are looked at"
@@ -159,6 +180,23 @@ class Told:
     traces: dict[int, TensorTrace]
     most_bytes: int = 0
 
+    def parts(self) -> tuple[Entries, Mapping[int, TensorTrace], Told]:
+        """The entries, the traces of parameters, and the rest: the first two are the same on many ranks."""
+        kept = {at: trace for at, trace in self.traces.items() if self.run.entries[at].key.kind in OF_PARAMETERS}
+        rest = {at: trace for at, trace in self.traces.items() if at not in kept}
+        return tuple(self.run.entries), kept, Told(replace(self.run, entries=[]), rest, self.most_bytes)
+
+
+def whole_of(parts: Iterable[tuple[Entries, Mapping[int, TensorTrace], Told]]) -> list[Told]:
+    """What was told in these parts; entries that are the same on several ranks are one object."""
+    known: dict[tuple[int, int], list[Record | Draw]] = {}
+    whole = []
+    for entries, kept, told in parts:
+        common = known.setdefault((id(entries), id(kept)), [copy.copy(entry) for entry in entries])
+        own = [copy.copy(entry) if at in told.traces else entry for at, entry in enumerate(common)]
+        whole.append(Told(replace(told.run, entries=own), {**kept, **told.traces}, told.most_bytes))
+    return whole
+
 
 Ask = Callable[[int, int], torch.Tensor]
 """Of a rank, and of the number of an entry: the copy that it keeps."""
@@ -193,6 +231,8 @@ def rebuilt(told: Sequence[Told], reference: Iterable[Record | Draw], ask: Ask) 
         for at, trace in one.traces.items():
             record = one.run.entries[at]
             assert isinstance(record, Record), "only records have traces"
+            if record.value is not None:
+                continue  # of a rank that has told the same
             known = values.get((record.key, trace.digest))
             if known is None:
                 several = len(at_place.get((record.key, trace.there, trace.place), ())) > 1
@@ -214,7 +254,7 @@ def _value(
 ) -> torch.Tensor | None:
     """The tensor that ``trace`` tells of; None, with the reason in ``record``, if it cannot be had."""
     if trace.value is not None:
-        return trace.value
+        return _read(trace.value)
     there = None if trace.there is None else whole.get(trace.there)
     if there is not None and trace.place is not None and (trace.exact or not several):
         return taken(there, trace.place)
