@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -43,7 +42,7 @@ class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cli
 
     name = "mesh"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MeshShape:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> MeshShape:
         axes: dict[str, int] = {}
         for part in value.split(","):
             name, equals, size = (piece.strip() for piece in part.partition("="))

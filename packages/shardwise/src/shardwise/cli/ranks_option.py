@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -59,7 +58,7 @@ class RanksParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cl
 
     name = "ranks"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RankChoice:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> RankChoice:
         if value in ("all", "corners"):
             return RankChoice(word=value)
         ranks: set[int] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -133,18 +133,26 @@ def backward_step(step: Step) -> Step:
     return recipe.partner, comm, sizes
 
 
+class StepContext(Protocol):
+    """The context of autograd, as far as a transition uses it."""
+
+    step: Step
+
+    def mark_dirty(self, *tensors: Tensor) -> None: ...
+
+
 class TransitionFunction(torch.autograd.Function):
     """A transition between placements; its gradient takes the partner."""
 
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, step: Step) -> Tensor:
+    def forward(ctx: StepContext, x: Tensor, step: Step) -> Tensor:
         ctx.step = recipe, comm, sizes = step
         return run(x, step) if recipe.casts else recipe.kernel(x, comm, recipe, sizes)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: StepContext, grad: Tensor) -> tuple[Tensor, None]:
         step = recipe, comm, sizes = backward_step(ctx.step)
         if grad.requires_grad and torch.is_grad_enabled():
             return _apply(grad, (recipe.with_partner(), comm, sizes)), None
@@ -157,7 +165,7 @@ class TransitionFunctionInPlace(torch.autograd.Function):
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, step: Step) -> Tensor:
+    def forward(ctx: StepContext, x: Tensor, step: Step) -> Tensor:
         ctx.step = step
         ctx.mark_dirty(x)
         return wire.all_reduce_(x, step[1])
@@ -180,16 +188,16 @@ class TransformedTransition(torch.autograd.Function):
         return result if result is not x else x.view_as(x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Step], output: Tensor) -> None:
+    def setup_context(ctx: StepContext, inputs: tuple[Tensor, Step], output: Tensor) -> None:
         ctx.step = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: StepContext, grad: Tensor) -> tuple[Tensor, None]:
         recipe, comm, sizes = backward_step(ctx.step)
         return _apply_transformed(grad, (recipe.with_partner(), comm, sizes)), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, step: None) -> Tensor:
+    def jvp(ctx: StepContext, tangent: Tensor, step: None) -> Tensor:
         return _apply_transformed(tangent, ctx.step)
 
     @staticmethod

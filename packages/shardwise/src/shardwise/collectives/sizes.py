@@ -6,18 +6,26 @@ SW204 if a dim cannot be cut evenly, SW206 if it or the split sizes do not fit t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.communication.own_rank import with_own_rank
 from shardwise.interop.communication.process_groups import Communicator
+from shardwise.op_rules.transitions import Transition
 
 from . import kernels
 
 
-def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: object) -> None:
+class Cut(Protocol):
+    """What a check of sizes reads of a recipe."""
+
+    row: Transition
+    dim: int
+
+
+def _one_entry_per_rank(x: Tensor, recipe: Cut, comm: Communicator, sizes: object) -> None:
     if x.shape[recipe.dim] != comm.size:
         raise SpmdValueError(
             f"{_call(recipe)} needs one entry per rank along dim {recipe.dim}: "
@@ -27,7 +35,7 @@ def _one_entry_per_rank(x: Tensor, recipe: Any, comm: Communicator, sizes: objec
         )
 
 
-def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
+def _whole_cut(x: Tensor, recipe: Cut, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
     length = x.shape[recipe.dim]
     if sizes is not None:
         _count(sizes, comm)
@@ -45,7 +53,7 @@ def _whole_cut(x: Tensor, recipe: Any, comm: Communicator, sizes: tuple[int, ...
         )
 
 
-def _own_piece(x: Tensor, recipe: Any, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
+def _own_piece(x: Tensor, recipe: Cut, comm: Communicator, sizes: tuple[int, ...] | None) -> None:
     if sizes is not None:
         _count(sizes, comm)
         with_own_rank(x, comm, lambda x, rank: _of_size(x, recipe.dim, sizes, rank))
@@ -61,7 +69,7 @@ def _of_size(x: Tensor, dim: int, sizes: Sequence[int], rank: int) -> Tensor:
     return x
 
 
-def _exchanged(x: Tensor, recipe: object, comm: Communicator, sizes: Any) -> None:
+def _exchanged(x: Tensor, recipe: Cut, comm: Communicator, sizes: Any) -> None:
     if sizes is None:
         _whole_cut(x, recipe, comm, None)
         return
@@ -87,12 +95,12 @@ def _nearly_even(length: int, count: int) -> list[int]:
     return [length // count + (rank < length % count) for rank in range(count)]
 
 
-def _call(recipe: Any) -> str:
+def _call(recipe: Cut) -> str:
     row = recipe.row
     return f"{row.op} {row.src} -> {row.dst}".replace("S", f"S({recipe.dim})")
 
 
-Check = Callable[[Tensor, Any, Communicator, Any], None]
+Check = Callable[[Tensor, Cut, Communicator, Any], None]
 
 CHECKS: dict[kernels.Kernel, Check] = {
     kernels.own_entry_reduced: _one_entry_per_rank,

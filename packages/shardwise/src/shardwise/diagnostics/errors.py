@@ -9,7 +9,6 @@ whoever stands at the edge of the library knows the operator, the axis and the o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from .codes import CODES
 from .finding import Finding
@@ -19,7 +18,7 @@ from .source_location import Operand, SourceLocation
 _FALLBACK = "SW905"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """``repr(value)`` for a message; an object whose ``repr`` raises is told by its type."""
     try:
         return repr(value)

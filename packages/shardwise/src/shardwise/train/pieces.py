@@ -19,6 +19,7 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_strided_shard
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import current_entry
+from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.placement import Placement, R, V
 from shardwise.types.tensor_type import Ground
 
@@ -92,7 +93,7 @@ def local_gradient(parameter: Tensor) -> Tensor | None:
     return gradient
 
 
-def group_along(axis: MeshAxis, known: Mapping[MeshAxis, object]) -> object:
+def group_along(axis: MeshAxis, known: Mapping[MeshAxis, DeviceMeshAxis]) -> object:
     """The process group of ``axis``: of those ``known``, of the current mesh, or of one that this hides.
 
     Errors: SW211 if there is none.

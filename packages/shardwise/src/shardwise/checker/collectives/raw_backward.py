@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import torch
 
@@ -50,19 +50,27 @@ class Passage:
             report(session, self.call, said, self.axis, operands=(self.operand,))
 
 
+class PassageContext(Protocol):
+    """The context of autograd, as far as ``Unchanged`` uses it."""
+
+    passage: Passage
+
+    def mark_dirty(self, *tensors: torch.Tensor) -> None: ...
+
+
 class Unchanged(torch.autograd.Function):
     """The identity, in place: the node that a raw collective leaves out."""
 
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, passage: Passage) -> torch.Tensor:
+    def forward(ctx: PassageContext, x: torch.Tensor, passage: Passage) -> torch.Tensor:
         ctx.passage = passage
         ctx.mark_dirty(x)
         return x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: object) -> object:
+    def backward(ctx: PassageContext, *gradients: object) -> object:
         ctx.passage.tell()
         return gradients[0], None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -127,7 +126,7 @@ def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement) -> Di
 
 
 def gradient_not_summed(
-    op: str, names: Sequence[str], axis: Any, *, pending: bool, facts: Sequence[str] = ()
+    op: str, names: Sequence[str], axis: MeshAxis, *, pending: bool, facts: Sequence[str] = ()
 ) -> Diagnosis:
     """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not.
 
@@ -150,7 +149,7 @@ def gradient_not_summed(
     )
 
 
-def gradient_kept_back(op: str, names: Sequence[str], axis: Any) -> Diagnosis:
+def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
     """SW608 of parameters for which ``fully_shard`` has gradients that it was told not to sum."""
     one = len(names) == 1
     return Diagnosis(

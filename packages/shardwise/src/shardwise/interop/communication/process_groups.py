@@ -7,16 +7,17 @@ weakly: destroying one must not be prevented by our cache.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.distributed import ProcessGroup
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.current import current_entry
+from shardwise.mesh.current import CurrentMesh, current_entry
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.mesh.program import mesh_at_hand
+from shardwise.types.aliases import DeviceMeshAxis
 
 from ..torch_compat import constant_when_compiled
 from . import backend
@@ -27,8 +28,8 @@ class Communicator:
 
     __slots__ = ("_group", "name", "rank", "size")
 
-    def __init__(self, group: Any, size: int, rank: int) -> None:
-        self._group = weakref.ref(group) if isinstance(group, ProcessGroup) else lambda: group
+    def __init__(self, group: object, size: int, rank: int) -> None:
+        self._group: Callable[[], object] = weakref.ref(group) if isinstance(group, ProcessGroup) else lambda: group
         self.name: str = getattr(group, "group_name", "")
         self.size = size
         self.rank = rank
@@ -50,7 +51,7 @@ _by_id: dict[int, Communicator] = backend.learnt
 _ALONE = Communicator(None, 1, 0)
 
 
-def communicator(axis: Any) -> Communicator:
+def communicator(axis: DeviceMeshAxis) -> Communicator:
     """The communicator for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none.
 
     A stand-in set with ``set_dist`` may have groups of its own kind: anything but a name or an axis is one.
@@ -66,7 +67,7 @@ def communicator(axis: Any) -> Communicator:
     return _by_id.get(id(group)) or _remember(group)
 
 
-def resolve_group(axis: MeshAxis) -> object:
+def resolve_group(axis: DeviceMeshAxis) -> object:
     """The process group for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
     return communicator(axis).group
 
@@ -88,7 +89,7 @@ def _remember(group: object) -> Communicator:
     return made
 
 
-def _group_of(axis: MeshAxis) -> object:
+def _group_of(axis: DeviceMeshAxis) -> object:
     """The group that the current mesh has for ``axis``; None if the axis has a single rank and needs no group."""
     entry = current_entry() if torch.compiler.is_compiling() else mesh_at_hand()
     if entry is not None and isinstance(axis, str):
@@ -108,7 +109,7 @@ def _group_of(axis: MeshAxis) -> object:
     return group
 
 
-def _refuse(axis: MeshAxis, entry: Any) -> None:
+def _refuse(axis: DeviceMeshAxis, entry: CurrentMesh | None) -> None:
     shown = repr(axis)
     if entry is None:
         message = f"axis {shown} has no process group: there is no current mesh"
