@@ -23,7 +23,7 @@ LEVELS = (
     {"types"},
     {"mesh"},
     {"op_rules", "interop"},
-    {"planner"},
+    {"planner", "rewriting"},
     {"collectives", "oracle", "host"},
     {"train", "checker", "worlds", "report", "draw"},
     {"uniformity", "verifier", "zoo"},
@@ -41,7 +41,7 @@ INTEROP_ORDER = (
 )
 """Those of interop/, from what only names torch to what a program says."""
 ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER}
-TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report")
+TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report", "rewriting")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"

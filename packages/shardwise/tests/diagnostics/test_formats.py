@@ -7,6 +7,7 @@ import pytest
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
 from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
@@ -26,6 +27,7 @@ FULL = RunResult(
             ),
             facts=("gelu(1 + 1) is not gelu(1) + gelu(1)",),
             help=('all_reduce(h, "tp", src=P, dst=R)',),
+            fixes=(Fix('all_reduce(h, "tp", src=P, dst=R)', (Wrap(PLACE, "all_reduce", '"tp"', "P", "R"),)),),
             count=3,
         ),
         Finding("SW116", "größe"),

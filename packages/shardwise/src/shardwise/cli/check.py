@@ -20,10 +20,12 @@ from shardwise.host.program import Program
 
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
-from .shared_options import color_option, type_options
+from .shared_options import color_option, require_writer, type_options
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
+
+    from .fixing import Rerun
 
 LAUNCHED_TIMEOUT_S = 3600.0
 DEFAULT_WORLD_SIZE = 8
@@ -106,6 +108,13 @@ Examples:
     help="Print the whole list of what the verdict rests on: trusted claims, lost types, or calls on tensors of the "
     "program that were not checked (may be given several times).",
 )
+@click.option("--diff", is_flag=True, help="Show what --fix would change.")
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Mend the program where that is proven: with the fixes the types are clean, and verify finds the numbers of "
+    "one rank. What leaves a choice is left.",
+)
 @click.option("--trace", is_flag=True, help="Log each typed operation to stderr.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 @click.pass_context
@@ -128,6 +137,8 @@ def check(
     form: Literal["text", "json", "sarif", "github"],
     color: Literal["auto", "always", "never"],
     lists: tuple[str, ...],
+    diff: bool,
+    fix: bool,
     trace: bool,
     everything: bool,
 ) -> ExitCode:
@@ -151,6 +162,10 @@ def check(
     program = Program(module=module, arguments=words) if module else Program(path=words[0], arguments=words[1:])
     me = launched_rank()
     size = me.size if me is not None else world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
+    if (diff or fix) and form != "text":
+        raise click.UsageError(f"--{'fix' if fix else 'diff'} is for people: leave out --format {form}")
+    if diff or fix:
+        require_writer("--diff and --fix")
     if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
     if rank is not None and ranks is not None:
@@ -183,7 +198,7 @@ def check(
     )
     limits = EVERYTHING if everything else DEFAULT.without(lists)
     if me is not None:
-        _refuse_imagined(world_size, rank, ranks, schedule, fake, device)
+        _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix)
         from .launched import check_launched
 
         def report(came: RunResult) -> ExitCode:
@@ -214,12 +229,38 @@ def check(
 
         write_schedule(schedule, traces, result)
     click.echo(_report(result, form, color, limits), color=True)
-    return result.exit_code
+    if not diff and not fix:
+        return result.exit_code
+    typing = ["--strict" if strict else "--permissive", "--local" if local else "--global", "--partials", partials]
+    more = ["--observe" if options.observe else "--no-observe", "--device", device, *(["--fake"] if fake else [])]
+    from .fixing import rerun_of
+
+    return _fix(result, rerun_of(program, mesh, size, typing, more), fix)
+
+
+def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
+    """Try the fixes, say what came of it, and write what is proven if that is asked for."""
+    from .fixing import told, trials
+    from .progress import progress
+
+    doing, tried = [""], []
+    with progress(lambda: doing[0]):
+        for trial in trials(result, rerun, lambda text: doing.__setitem__(0, text)):
+            tried.append(trial)
+    proven = bool(tried) and tried[-1].is_proven
+    if proven and write:
+        for edit in tried[-1].edits:
+            edit.write()
+    if result.errors:
+        click.echo()
+        for line in told(result, tried, write, os.getcwd()):
+            click.echo(line)
+    return ExitCode.CLEAN if proven and write else result.exit_code
 
 
 def _refuse_imagined(*given: object) -> None:
     """Options of imagined ranks, where a launcher has started real ones."""
-    names = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device")
+    names = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device", "--diff", "--fix")
     unlike = [name for name, one in zip(names, given, strict=True) if one not in (None, False, "cpu")]
     if unlike:
         raise click.UsageError(

@@ -16,10 +16,10 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 
-from .infer_edits import edits_of, require_writer
+from .infer_edits import edits_of
 from .mesh_option import MeshParam, MeshShape
 from .progress import progress
-from .shared_options import timeout_option
+from .shared_options import require_writer, timeout_option
 
 if TYPE_CHECKING:
     from shardwise.verifier.failure import Failure
@@ -82,7 +82,7 @@ def infer(
     from shardwise.verifier.subject import Script, Subject, project_of, subject_named
 
     if diff or write:
-        require_writer()
+        require_writer("--diff and --write")
 
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])

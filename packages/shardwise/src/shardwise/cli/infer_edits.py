@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,16 +11,10 @@ import click
 from shardwise.diagnostics.limits import counted
 
 if TYPE_CHECKING:
+    from shardwise.rewriting.file_edit import FileEdit
     from shardwise.verifier.annotation_sites import AnnotationSites
     from shardwise.verifier.annotations import AnnotationPlan
     from shardwise.verifier.inference import InferredType
-    from shardwise.verifier.source_edits import FileEdit
-
-
-def require_writer() -> None:
-    """A usage error if the library that changes source is not installed."""
-    if importlib.util.find_spec("libcst") is None:
-        raise click.UsageError("--diff and --write need the package libcst: pip install 'shardwise[write]'")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -53,3 +54,9 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="For each of the two runs (default: 300).",
 )
+
+
+def require_writer(options: str) -> None:
+    """A usage error if the library that changes source is not installed. ``options``: what needs it."""
+    if importlib.util.find_spec("libcst") is None:
+        raise click.UsageError(f"{options} need the package libcst: pip install 'shardwise[write]'")

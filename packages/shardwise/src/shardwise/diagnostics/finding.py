@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from .codes import CODES, Severity
 from .excerpt import Mark, character_column, excerpt, source_line
+from .fix import Fix
 from .limits import DEFAULT, Limits, rest
 from .paint import Line, paint
 from .printable import safe_str
@@ -29,18 +30,20 @@ class Diagnosis:
     ``message``  lower case, no full stop, meaningful alone; names the offence and the operand.
     ``facts``    numbers and arithmetic behind the verdict, one line each.
     ``help``     repairs that can be pasted.
+    ``fixes``    those of them that are known as edits of the source.
     """
 
     code: str
     message: str
     facts: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     def at(
         self, location: SourceLocation | None, op: str = "", axis: str = "", operands: Iterable[Operand] = ()
     ) -> Finding:
         """The finding that it is about a call at ``location``."""
-        return Finding(self.code, self.message, location, op, axis, tuple(operands), self.facts, self.help)
+        return Finding(self.code, self.message, location, op, axis, tuple(operands), self.facts, self.help, self.fixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Finding:
     ``axis``     the mesh axis at fault as printed, or empty.
     ``facts``    numbers and arithmetic behind the verdict, one line each.
     ``help``     repairs that can be pasted; each was run through the checker before it was offered.
+    ``fixes``    those of them that are known as edits of the source.
     ``count``    how many calls at this location had this same cause.
     ``ranks``    the ranks that say so, where several were checked and not all of them do.
     """
@@ -66,6 +70,7 @@ class Finding:
     operands: tuple[Operand, ...] = ()
     facts: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
     count: int = field(default=1, compare=False)
     ranks: tuple[int, ...] = field(default=(), compare=False)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .errors import SpmdValueError
 from .finding import Finding
+from .fix import Fix, Wrap
 from .printable import safe_str
 from .result import Coverage, Noted, RunResult, Stop, StopReason
 from .source_location import Hop, Operand, SourceLocation
@@ -102,9 +103,14 @@ def _finding(finding: Finding) -> dict[str, object]:
         ],
         "facts": list(finding.facts),
         "help": list(finding.help),
+        "fixes": [{"help": safe_str(fix.help), "wraps": [_wrap(wrap) for wrap in fix.wraps]} for fix in finding.fixes],
         "count": finding.count,
         "ranks": list(finding.ranks),
     }
+
+
+def _wrap(wrap: Wrap) -> dict[str, object]:
+    return {"place": _location(wrap.location), "op": wrap.op, "axis": wrap.axis, "src": wrap.src, "dst": wrap.dst}
 
 
 def _location(location: SourceLocation | None) -> dict[str, object] | None:
@@ -158,9 +164,17 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         operands=tuple(_read_operand(operand) for operand in data["operands"]),
         facts=tuple(data["facts"]),
         help=tuple(data["help"]),
+        fixes=tuple(Fix(fix["help"], tuple(map(_read_wrap, fix["wraps"]))) for fix in data.get("fixes", ())),
         count=data["count"],
         ranks=tuple(data.get("ranks", ())),
     )
+
+
+def _read_wrap(data: Mapping[str, Any]) -> Wrap:
+    location = _read_location(data["place"])
+    if location is None:
+        raise ValueError("a fix without a place")
+    return Wrap(location, data["op"], data["axis"], data["src"], data["dst"])
 
 
 def _read_operand(data: Mapping[str, Any]) -> Operand:

@@ -19,6 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from .attribute_patch import patched
+from .overlay import imports_overlaid, read_bytes
 
 
 class NoProgram(Exception):
@@ -61,8 +62,7 @@ class Program:
             return _load_module(self.module, self.arguments)
         file = os.path.abspath(self.path)
         try:
-            with open(file, "rb") as source:
-                code = compile(source.read(), file, "exec", dont_inherit=True)
+            code = compile(read_bytes(file), file, "exec", dont_inherit=True)
         except OSError as error:
             raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
         # Read now, for excerpts: the program may write over its own file.
@@ -88,6 +88,7 @@ class Program:
             output_to_stderr(),
             _folder_kept(),
             _no_processes(),
+            imports_overlaid(),
         ):
             try:
                 exec(loaded.code, main.__dict__)
@@ -98,7 +99,8 @@ class Program:
 
 def _load_module(name: str, arguments: Sequence[str]) -> Loaded:
     # The packages that the module is in are imported here, and may read the command line.
-    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]), patched(sys, "argv", ["-m", *arguments]):
+    arguments_known = patched(sys, "argv", ["-m", *arguments])
+    with patched(sys, "path", [os.getcwd(), *sys.path[1:]]), arguments_known, imports_overlaid():
         try:
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.submodule_search_locations is not None:

@@ -7,8 +7,6 @@ the head of a loop or a function, and where it has no name in the call itself.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,40 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import libcst as cst
-from libcst.codemod import CodemodContext
-from libcst.codemod.visitors import AddImportsVisitor
-from libcst.helpers import get_full_name_for_node
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from shardwise.rewriting.file_edit import FileEdit, read_source
+from shardwise.rewriting.spelling import Spelling
 
 from .annotation_sites import Place
 from .annotations import Annotation
 
 WIDTH = 100
 Block = cst.IndentedBlock | cst.Module
-
-
-@dataclass(frozen=True)
-class FileEdit:
-    """A file of the program before and after."""
-
-    path: Path
-    before: str
-    after: str
-
-    @property
-    def diff(self) -> str:
-        """The change as ``diff -u`` shows it."""
-        try:
-            name = self.path.relative_to(Path.cwd())
-        except ValueError:
-            name = self.path
-        lines = (self.before.splitlines(keepends=True), self.after.splitlines(keepends=True))
-        return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
-
-    def write(self) -> None:
-        """Put the new text into the file. Errors: OSError."""
-        with self.path.open("w", encoding="utf-8", newline="") as file:
-            file.write(self.after)
 
 
 def file_edits(annotations: Sequence[Annotation]) -> tuple[list[FileEdit], list[Annotation]]:
@@ -61,8 +35,7 @@ def file_edits(annotations: Sequence[Annotation]) -> tuple[list[FileEdit], list[
     missed: list[Annotation] = []
     for file, own in by_file.items():
         path = Path(file)
-        with path.open(encoding="utf-8", newline="") as text:
-            before = text.read()
+        before = read_source(path)
         edited = with_annotations(before, own)
         missed += edited.missed
         if edited.text != before:
@@ -86,7 +59,7 @@ def with_annotations(source: str, annotations: Sequence[Annotation]) -> EditedSo
     """``source`` with ``annotations`` and the imports that they need."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     layout = _Layout(wrapper.module, wrapper.resolve(PositionProvider))
-    spelling = _Spelling.of(wrapper.module)
+    spelling = Spelling.of(wrapper.module, ("R", "I", "S", "P", "V", "assert_type"))
     edits = _Edits(spelling)
     missed: list[Annotation] = []
     for annotation in annotations:
@@ -202,7 +175,7 @@ def _names(target: cst.CSTNode) -> set[str]:
 class _Edits(cst.CSTTransformer):
     """What is added: statements by block and position, 0 for its start, and arguments that get wrapped."""
 
-    def __init__(self, spelling: _Spelling) -> None:
+    def __init__(self, spelling: Spelling) -> None:
         super().__init__()
         self._spelling = spelling
         self._statements: dict[tuple[cst.CSTNode, int], list[cst.BaseStatement]] = defaultdict(list)
@@ -224,7 +197,7 @@ class _Edits(cst.CSTTransformer):
             raise CannotPlace
         if annotation.unwrapped and _is_bound_again(annotation, layout, body, block, at):
             annotation = replace(annotation, expressions=annotation.unwrapped)
-        self._statements[block, at].append(cst.parse_statement(self._spelling.statement(annotation)))
+        self._statements[block, at].append(cst.parse_statement(_statement(self._spelling, annotation)))
 
     def _wrap(self, annotation: Annotation, layout: _Layout) -> None:
         assert annotation.call is not None, "an input without a name is known by the call that it is given to"
@@ -239,7 +212,7 @@ class _Edits(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         args = list(updated_node.args)
         for at, annotation in self._arguments.get(original_node, ()):
-            wrapped = cst.parse_expression(self._spelling.call("x", annotation))
+            wrapped = cst.parse_expression(_call(self._spelling, "x", annotation))
             assert isinstance(wrapped, cst.Call), "a call was written"
             first = wrapped.args[0].with_changes(value=args[at].value)
             args[at] = args[at].with_changes(value=wrapped.with_changes(args=[first, *wrapped.args[1:]]))
@@ -355,81 +328,21 @@ def _parameters(function: cst.FunctionDef) -> set[str]:
     return {one.name.value for one in every}
 
 
-@dataclass(frozen=True)
-class _Spelling:
-    """How a file says the public names: ``prefix`` stands before each, ``imports`` are added for them."""
-
-    prefix: str
-    adds: tuple[str, str | None] | None
-    used: set[str]
-
-    @classmethod
-    def of(cls, module: cst.Module) -> _Spelling:
-        names = _Bound()
-        module.visit(names)
-        if names.alias is not None:
-            return cls(f"{names.alias}.", None, set())
-        foreign = names.bound - names.ours
-        if not foreign & {"R", "I", "S", "P", "V", "assert_type"}:
-            return cls("", None, set())
-        alias = None if "spmd" in names.bound else "spmd"
-        return cls(f"{alias or 'shardwise'}.", ("shardwise", alias), set())
-
-    def statement(self, annotation: Annotation) -> str:
-        """The annotation as a statement of its own."""
-        expressions = annotation.expressions
-        what = expressions[0] if len(expressions) == 1 else f"[{', '.join(expressions)}]"
-        line = self.call(what, annotation)
-        if len(line) <= WIDTH or len(expressions) == 1:
-            return line + "\n"
-        inner = "".join(f"        {one},\n" for one in expressions)
-        return f"{self._name('assert_type')}(\n    [\n{inner}    ],\n    {self._type(annotation)},\n)\n"
-
-    def call(self, what: str, annotation: Annotation) -> str:
-        return f"{self._name('assert_type')}({what}, {self._type(annotation)})"
-
-    def _type(self, annotation: Annotation) -> str:
-        pairs = (f"{axis}: {self._name(place)}" for axis, place in annotation.type)
-        return f"{{{', '.join(pairs)}}}"
-
-    def _name(self, text: str) -> str:
-        self.used.update(re.findall(r"^\w+", text))
-        return self.prefix + text
-
-    def imported(self, module: cst.Module) -> cst.Module:
-        """``module`` with what the annotations need imported, once."""
-        context = CodemodContext()
-        if self.adds is not None:
-            AddImportsVisitor.add_needed_import(context, self.adds[0], asname=self.adds[1])
-        elif not self.prefix:
-            for name in sorted(self.used):
-                AddImportsVisitor.add_needed_import(context, "shardwise", name)
-        return AddImportsVisitor(context).transform_module(module)
+def _statement(spelling: Spelling, annotation: Annotation) -> str:
+    """The annotation as a statement of its own."""
+    expressions = annotation.expressions
+    what = expressions[0] if len(expressions) == 1 else f"[{', '.join(expressions)}]"
+    line = _call(spelling, what, annotation)
+    if len(line) <= WIDTH or len(expressions) == 1:
+        return line + "\n"
+    inner = "".join(f"        {one},\n" for one in expressions)
+    return f"{spelling.name('assert_type')}(\n    [\n{inner}    ],\n    {_type(spelling, annotation)},\n)\n"
 
 
-class _Bound(cst.CSTVisitor):
-    """Names that a file binds, those that it has from shardwise, and what it calls the package."""
+def _call(spelling: Spelling, what: str, annotation: Annotation) -> str:
+    return f"{spelling.name('assert_type')}({what}, {_type(spelling, annotation)})"
 
-    def __init__(self) -> None:
-        self.bound: set[str] = set()
-        self.ours: set[str] = set()
-        self.alias: str | None = None
 
-    def visit_Name(self, node: cst.Name) -> None:
-        self.bound.add(node.value)
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        for one in node.names:
-            if get_full_name_for_node(one.name) == "shardwise":
-                self.alias = one.evaluated_alias or "shardwise"
-        return True
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        home = None if node.module is None else get_full_name_for_node(node.module)
-        if home == "shardwise" and not isinstance(node.names, cst.ImportStar):
-            self.ours |= {one.evaluated_alias or one.evaluated_name for one in node.names}
-        return True
+def _type(spelling: Spelling, annotation: Annotation) -> str:
+    pairs = (f"{axis}: {spelling.name(place)}" for axis, place in annotation.type)
+    return f"{{{', '.join(pairs)}}}"

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.interop.calls.located_call import LocatedCall, axis_text
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
@@ -14,7 +17,7 @@ from shardwise.op_rules.propagation.dim_labels import Call
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.op_rules.schema import OpRule
 from shardwise.planner.repairs import local_repairs
-from shardwise.planner.search import Repair
+from shardwise.planner.search import Repair, Step
 from shardwise.types.tensor_type import TensorType
 
 
@@ -91,7 +94,26 @@ class RefusedCall:
         """The operands at fault, with the dims on which they are sharded."""
         return " and ".join(self.cut(position) for position in self.culprits)
 
+    def fix(self, help: str, steps: Sequence[tuple[int, Step]]) -> tuple[Fix, ...]:
+        """The edits that take operands, given by position, through steps; none where the source does not show them all.
+
+        What the call writes into stays where it is: a copy of it would be changed in its place.
+        """
+        wraps = []
+        for position, step in steps:
+            location = self.located.names[position][1]
+            if location is None or (position == 0 and self.op.endswith("_")):
+                return ()
+            wraps.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst)))
+        return (Fix(help, tuple(wraps)),)
+
     @functools.cached_property
     def repairs(self) -> list[Repair[Any]]:
-        """What mends the call along the axis by the local rule alone."""
-        return local_repairs(self.rule, self.at.givens, blocked=self.blocked) if self.at.givens else []
+        """What mends the call along the axis by the local rule alone, by steps of tensors: numbers take none."""
+        if not self.at.givens:
+            return []
+        found = local_repairs(self.rule, self.at.givens, blocked=self.blocked)
+        return [one for one in found if all(self._is_tensor(self.spots[step.position]) for step in one.steps)]
+
+    def _is_tensor(self, position: int) -> bool:
+        return isinstance(self.located.values[position], torch.Tensor)

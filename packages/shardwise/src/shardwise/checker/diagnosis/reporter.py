@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
 from shardwise.interop.running.session import Session
@@ -88,7 +89,8 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
         way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
         return replace(said, facts=(*said.facts, fact), help=(way, *said.help))
-    ways = []
+    ways: list[str] = []
+    fixes: list[Fix] = []
     for plan in refused.repairs:
         calls = [
             f"{step.op}({refused.name(refused.spots[step.position])}, {refused.argument}, "
@@ -96,7 +98,8 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
             for step in plan.steps
         ]
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
-    return replace(said, help=(*ways, *said.help))
+        fixes += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
+    return replace(said, help=(*ways, *said.help), fixes=(*fixes, *said.fixes))
 
 
 def _pending_gradient(refused: RefusedCall) -> str | None:

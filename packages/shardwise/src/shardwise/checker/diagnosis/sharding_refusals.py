@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text
 from shardwise.interop.tensors.tagging import tag_of
@@ -26,7 +28,7 @@ def shardings_disagree(refused: RefusedCall) -> Diagnosis:
     if not refused.others and len(refused.culprits) == 1:
         return not_mapped(refused.op, refused.first, refused.at.axis, refused.cut(refused.culprits[0]))
     message = f"{refused.op} gets operands sharded on different dims over {refused.axis}: {refused.listed}"
-    return Diagnosis("SW401", message, help=_moves(refused))
+    return _with_moves(refused, Diagnosis("SW401", message))
 
 
 def not_mapped(op: str, name: str, axis: object, state: str) -> Diagnosis:
@@ -51,7 +53,7 @@ def whole_meets_shard(refused: RefusedCall) -> Diagnosis:
     partners = " and ".join(map(refused.cut, refused.others))
     fact = f"{refused.first} is not sharded over {refused.axis}, {partners} is" if partners else refused.reason
     message = f"{refused.op} needs {refused.first} sharded over {refused.axis} like the others"
-    return Diagnosis("SW402", message, (fact,), _moves(refused))
+    return _with_moves(refused, Diagnosis("SW402", message, (fact,)))
 
 
 def mean_over_shard(refused: RefusedCall) -> Diagnosis:
@@ -63,31 +65,31 @@ def mean_over_shard(refused: RefusedCall) -> Diagnosis:
         )
     elif "reduction" in refused.rule.parameters:
         ways = (f'{refused.op}(..., reduction="sum") / n, with n the count of all ranks',)
-    return Diagnosis("SW403", _cannot(refused), (refused.reason,), ways + _moves(refused))
+    return _with_moves(refused, Diagnosis("SW403", _cannot(refused), (refused.reason,), ways))
 
 
 def extremum_over_shard(refused: RefusedCall) -> Diagnosis:
-    return Diagnosis("SW404", _cannot(refused), (refused.reason,), _moves(refused))
+    return _with_moves(refused, Diagnosis("SW404", _cannot(refused), (refused.reason,)))
 
 
 def dim_needed_whole(refused: RefusedCall) -> Diagnosis:
     if "norm" in refused.op and gradient_origin(tag_of(refused.located.values[refused.culprits[0]])) is not None:
         way = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
         return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,))
-    return Diagnosis("SW405", _cannot(refused), (refused.reason,), _moves(refused))
+    return _with_moves(refused, Diagnosis("SW405", _cannot(refused), (refused.reason,)))
 
 
 def position_over_shard(refused: RefusedCall) -> Diagnosis:
-    return Diagnosis("SW406", _cannot(refused), (refused.reason,), _moves(refused))
+    return _with_moves(refused, Diagnosis("SW406", _cannot(refused), (refused.reason,)))
 
 
 def unasked_partial(refused: RefusedCall) -> Diagnosis:
-    return Diagnosis(
+    said = Diagnosis(
         "SW407",
         f"{refused.op} contracts {refused.listed}, which is sharded over {refused.axis}, and leaves a pending sum",
         ('with partials="explicit" the caller names the axes of a pending sum: out_partial_axes',),
-        _moves(refused),
     )
+    return _with_moves(refused, said)
 
 
 def varying_without_spec(refused: RefusedCall) -> Diagnosis:
@@ -109,26 +111,27 @@ def varying_without_spec(refused: RefusedCall) -> Diagnosis:
 
 def axis_order_conflict(refused: RefusedCall) -> Diagnosis:
     message = f"{refused.op} cannot tell in which order mesh axes shard one dim"
-    return Diagnosis("SW409", message, (refused.reason,), _moves(refused))
+    return _with_moves(refused, Diagnosis("SW409", message, (refused.reason,)))
 
 
 def no_global_rule(refused: RefusedCall) -> Diagnosis:
-    return Diagnosis(
+    said = Diagnosis(
         "SW411",
         f"what {refused.op} does to the sharded dim of {refused.listed} over {refused.axis} is not said by its op rule",
         ("in a local region nobody asks: with local(): around it, and assert_type says what comes out",),
-        _moves(refused),
     )
+    return _with_moves(refused, said)
 
 
 def uneven_shards(refused: RefusedCall) -> Diagnosis:
     dim = sharded_dim(refused.operands[refused.culprits[0]].type, refused.at.axis)
-    return Diagnosis(
+    said = Diagnosis(
         "SW417",
         f"{refused.op} needs shards of one length, but those of {refused.listed} over {refused.axis} may differ",
         (refused.reason,),
-        (assert_even(refused.first, refused.at.axis, dim), *_moves(refused)),
+        (assert_even(refused.first, refused.at.axis, dim),),
     )
+    return _with_moves(refused, said)
 
 
 def whole_size_for_shard(refused: RefusedCall) -> Diagnosis:
@@ -153,14 +156,15 @@ def _cannot(refused: RefusedCall) -> str:
     return f"{refused.op} cannot work on {refused.listed}, which is sharded over {refused.axis}"
 
 
-def _moves(refused: RefusedCall) -> tuple[str, ...]:
-    """The cheapest repairs as calls that can be pasted, each with what it moves."""
+def _with_moves(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
+    """``said`` with the cheapest repairs as calls that can be pasted, each with what it moves."""
     axis, call = refused.at.axis, refused.call
     if axis is None or call is None:
-        return ()
+        return said
     tensors = [at for at, operand in enumerate(refused.operands) if operand.shape is not None]
     sharded = [_sharded(refused.operands[at], axis) for at in tensors]
-    lines = []
+    lines: list[str] = []
+    fixes: list[Fix] = []
     for plan in sharding_repairs(refused.rule, call, sharded, axis.size())[:_MOST_REPAIRS]:
         calls = []
         for step in plan.steps:
@@ -170,7 +174,9 @@ def _moves(refused: RefusedCall) -> tuple[str, ...]:
         moved = plan.cost.elements
         cost = f"moves {moved} elements per rank" if moved else "no communication in forward"
         lines.append(f"{' and '.join(calls)} before {refused.op} ({cost})")
-    return tuple(lines)
+        if not any(sharded[step.position].uneven for step in plan.steps):
+            fixes += refused.fix(lines[-1], [(tensors[step.position], step) for step in plan.steps])
+    return replace(said, help=(*said.help, *lines), fixes=(*said.fixes, *fixes))
 
 
 def _sharded(operand: Bound, axis: object) -> Sharded:

@@ -1,0 +1,66 @@
+"""Files of a program with other text than the disk has: how a fix is tried before it is written.
+
+``SHARDWISE_OVERLAY`` in the environment names a JSON file, {path: text}. It holds for the script, for the modules that
+it imports, and for every process that runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import linecache
+import os
+from collections.abc import Iterator, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+from .attribute_patch import patched
+
+VARIABLE = "SHARDWISE_OVERLAY"
+
+
+def read_bytes(file: str) -> bytes:
+    """What the program is to have for ``file``. Errors: OSError."""
+    text = _texts().get(os.path.realpath(file))
+    if text is None:
+        with open(file, "rb") as source:
+            return source.read()
+    _show(file, text)
+    return text.encode()
+
+
+@contextlib.contextmanager
+def imports_overlaid() -> Iterator[None]:
+    """Inside the block modules are imported with the texts that replace theirs."""
+    texts = _texts()
+    if not texts:
+        yield
+        return
+    original = SourceFileLoader.get_code
+
+    @functools.wraps(original)
+    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        file = self.get_filename(fullname)
+        text = texts.get(os.path.realpath(file))
+        if text is None:
+            return original(self, fullname)
+        _show(file, text)
+        return compile(text, file, "exec", dont_inherit=True)
+
+    with patched(SourceFileLoader, "get_code", get_code):
+        yield
+
+
+def _texts() -> Mapping[str, str]:
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return {}
+    texts: Mapping[str, str] = json.loads(Path(path).read_text("utf-8"))
+    return texts
+
+
+def _show(file: str, text: str) -> None:
+    """Let excerpts show the text that runs; without a time of change it is not read again."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

@@ -1,0 +1,86 @@
+"""How does a file say our public names? As it does already, else in the way that is in nobody's way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.codemod import CodemodContext
+from libcst.codemod.visitors import AddImportsVisitor
+from libcst.helpers import get_full_name_for_node
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a file says the public names.
+
+    ``prefix``  stands before each.
+    ``adds``    the module to import, and under which name; None if the file has what it needs, or imports names.
+    ``used``    the names that were said; ``ours`` those that the file has imported by themselves.
+    """
+
+    prefix: str
+    adds: tuple[str, str | None] | None
+    used: set[str]
+    ours: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, module: cst.Module, needed: Collection[str]) -> Spelling:
+        """``needed``  names of ours that the file may have to say."""
+        names = _Bound()
+        module.visit(names)
+        if names.alias is not None:
+            return cls(f"{names.alias}.", None, set(), frozenset(names.ours))
+        foreign = names.bound - names.ours
+        if not foreign & set(needed):
+            return cls("", None, set())
+        alias = None if "spmd" in names.bound else "spmd"
+        return cls(f"{alias or 'shardwise'}.", ("shardwise", alias), set())
+
+    def name(self, text: str) -> str:
+        """``R``, ``S(0)`` or ``assert_type`` as the file says it."""
+        name = re.findall(r"^\w*", text)[0]
+        if name in self.ours:
+            return text
+        self.used.add(name)
+        return self.prefix + text
+
+    def imported(self, module: cst.Module) -> cst.Module:
+        """``module`` with what was said imported, once."""
+        context = CodemodContext()
+        if self.adds is not None:
+            AddImportsVisitor.add_needed_import(context, self.adds[0], asname=self.adds[1])
+        elif not self.prefix:
+            for name in sorted(self.used):
+                AddImportsVisitor.add_needed_import(context, "shardwise", name)
+        return AddImportsVisitor(context).transform_module(module)
+
+
+class _Bound(cst.CSTVisitor):
+    """Names that a file binds, those that it has from shardwise, and what it calls the package."""
+
+    def __init__(self) -> None:
+        self.bound: set[str] = set()
+        self.ours: set[str] = set()
+        self.alias: str | None = None
+
+    def visit_Name(self, node: cst.Name) -> None:
+        self.bound.add(node.value)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        node.value.visit(self)
+        return False
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        for one in node.names:
+            if get_full_name_for_node(one.name) == "shardwise":
+                self.alias = one.evaluated_alias or "shardwise"
+        return True
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        home = None if node.module is None else get_full_name_for_node(node.module)
+        if home == "shardwise" and not isinstance(node.names, cst.ImportStar):
+            self.ours |= {one.evaluated_name for one in node.names if one.evaluated_alias is None}
+        return True

@@ -1,0 +1,99 @@
+"""``check --diff`` and ``--fix``: what is proven is changed, what leaves a choice or wrong numbers is left."""
+
+from pathlib import Path
+
+import pytest
+
+from shardwise.cli.fixing import Trial, told
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.diagnostics.source_location import SourceLocation
+
+SETUP = """\
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+
+import shardwise as spmd
+from shardwise import I, R, S, V
+
+dist.init_process_group()
+mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+torch.manual_seed(0)
+n, r = dist.get_world_size(), dist.get_rank()
+W, U = torch.randn(16, 8), torch.randn(8, 16)
+with spmd.set_current_mesh(mesh):
+    w = spmd.assert_type(torch.nn.Parameter(W.chunk(n, 0)[r].clone()), {"tp": S(0)})
+    u = spmd.assert_type(torch.nn.Parameter(U.chunk(n, 1)[r].clone()), {"tp": S(1)})
+    scale = spmd.assert_type(torch.nn.Parameter(torch.ones(8)), {"tp": I})
+    opt = torch.optim.SGD([w, u, scale], lr=0.1)
+    x = spmd.assert_type(torch.randn(4, 8), {"tp": I})
+"""
+STEP = """\
+    loss = y.square().mean()
+    loss.backward()
+    opt.step()
+"""
+MISSING_COPY = (
+    SETUP
+    + """\
+    h = x * scale
+    y = F.linear(F.gelu(F.linear(h, w)), u)
+    y = spmd.all_reduce(y, "tp", src=V, dst=I)
+"""
+    + STEP
+)
+FIXED = 'y = F.linear(F.gelu(F.linear(spmd.convert(h, "tp", src=I, dst=R), w)), u)'
+
+
+@pytest.mark.processes
+def test_a_fix_that_is_proven_is_shown_and_made(project):
+    script = project.write(MISSING_COPY)
+    shown = project.check(script, "--mesh", "tp=2", "--diff")
+    assert shown.exit_code == 1
+    assert "+    " + FIXED in shown.stdout
+    assert "fix: convert(h" in shown.stdout
+    assert Path(script).read_text() == MISSING_COPY
+    done = project.check(script, "--mesh", "tp=2", "--fix")
+    assert done.exit_code == 0
+    assert FIXED in Path(script).read_text()
+    assert project.check(script, "--mesh", "tp=2").exit_code == 0
+
+
+def test_where_no_repair_is_an_edit_nothing_is_tried(project):
+    program = SETUP + '    y = spmd.all_reduce(x * scale, "tp", src=spmd.P, dst=I)\n'
+    script = project.write(program)
+    done = project.check(script, "--mesh", "tp=2", "--fix")
+    assert done.exit_code == 1
+    assert "no fix:" in done.stdout
+    assert Path(script).read_text() == program
+
+
+def test_a_clean_program_needs_none(project):
+    done = project.check_source(SETUP + "    y = x * scale\n", "--mesh", "tp=2", "--fix", typed=False)
+    assert done.exit_code == 0
+    assert "fix" not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--diff", "--fix"])
+def test_a_form_for_programs_has_no_fixes(project, option):
+    done = project.check(project.write(MISSING_COPY), option, "--format", "json")
+    assert done.exit_code == 2
+    assert f"{option} is for people: leave out --format json" in done.stderr
+
+
+def test_without_a_proof_the_fixes_are_a_choice():
+    wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")
+    fixes = tuple(Fix(f"all_reduce {number}", (wrap,)) for number in range(2))
+    result = RunResult(findings=(Finding("SW112", "gelu needs complete values", wrap.location, fixes=fixes),))
+    tried = [Trial((fixes[0],), (), ExitCode.CLEAN, ExitCode.FINDINGS), Trial((fixes[1],), (), ExitCode.FINDINGS)]
+    lines = list(told(result, tried, False, str(Path(__file__).parent)))
+    assert lines == [
+        "nothing is changed: 2 combinations of fixes tried",
+        "  1 of them would leave the types clean and the numbers wrong",
+        "test_fix.py:1:1: SW112 leaves a choice:",
+        "  all_reduce 0",
+        "  all_reduce 1",
+    ]

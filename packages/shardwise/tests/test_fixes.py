@@ -1,0 +1,52 @@
+"""Is every fix that a finding offers a fix? It is made in the source of every wrong program, which is checked again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Fix
+from shardwise.host.overlay import VARIABLE
+from shardwise.rewriting.wrapping import wrapped
+
+from .test_programs import WRONG, run
+
+
+def fixed(path: Path, fix: Fix) -> str | None:
+    """The text of the program with the fix; None if it is about another file, or cannot be made."""
+    if any(wrap.location.file != str(path) for wrap in fix.wraps):
+        return None
+    return wrapped(path.read_text(), fix.wraps)
+
+
+def test_there_are_fixes() -> None:
+    offered = [fix for path in WRONG for finding in run(path).findings for fix in finding.fixes]
+    assert len(offered) > 20
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_after_a_fix_its_finding_is_gone(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run(path)
+
+    def key(finding: Finding) -> object:
+        return finding.code, finding.axis, finding.op, finding.location.line if finding.location is not None else 0
+
+    for finding in before.findings:
+        for fix in finding.fixes:
+            text = fixed(path, fix)
+            if text is None:
+                continue
+            added = len(text.splitlines()) - len(path.read_text().splitlines())
+            overlay = tmp_path / "overlay.json"
+            overlay.write_text(json.dumps({os.path.realpath(path): text}))
+            with monkeypatch.context() as patch:
+                patch.setenv(VARIABLE, str(overlay))
+                after = run(path)
+            found = {(code, axis, op, line - added) for code, axis, op, line in map(key, after.findings)}
+            told = f"{path.name}: {finding.headline}\n{fix.help}\n" + "\n".join(map(str, after.findings))
+            assert key(finding) not in found, told
+            assert after.stopped is None or before.stopped is not None, told
