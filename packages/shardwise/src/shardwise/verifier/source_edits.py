@@ -7,6 +7,7 @@ the head of a loop or a function, and where it has no name in the call itself.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
