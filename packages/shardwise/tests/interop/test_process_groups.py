@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise import MeshAxis, P, R, S, SpmdTypeError, V, all_gather, all_reduce, convert, set_current_mesh, set_dist
 from shardwise.interop.communication import backend, process_groups
-from shardwise.interop.communication.process_groups import communicator, resolve_group
+from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.torch_compat import fake_world
 
 
@@ -25,7 +25,7 @@ def test_a_group_a_name_and_an_axis_lead_to_one_communicator():
         group = mesh.get_group("tp")
         with set_current_mesh(mesh):
             found = [communicator(axis) for axis in (group, "tp", MeshAxis.of(4, 1))]
-            assert resolve_group("tp") is group
+            assert communicator("tp").group is group
         assert found[0] is found[1] is found[2]
         assert (found[0].size, found[0].rank) == (4, 1)
 

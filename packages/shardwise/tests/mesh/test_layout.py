@@ -138,62 +138,6 @@ def test_division_finds_the_rest_whenever_there_is_one(pair):
     assert not fits or whole.divide(part) is not None
 
 
-@given(st.one_of(st.tuples(layouts(), layouts()), digits_of_a_grid()))
-def test_composing_picks_ranks_by_position(pair):
-    whole, selection = pair
-    listed = list(whole.ranks())
-    composed = whole.compose(selection)
-    if selection.span() >= len(listed):
-        assert composed is None
-        return
-    picked = [listed[position] for position in selection.ranks()]
-    if composed is not None:
-        assert list(composed.ranks()) == picked
-
-
-@given(digits_of_a_grid())
-def test_composition_within_a_plain_range_always_exists(pair):
-    for layout in pair:
-        assert Layout(layout.span() + 1, 1).compose(layout) == layout
-        assert layout.compose(Layout(layout.numel(), 1)) == layout
-
-
-@pytest.mark.parametrize(
-    ("whole", "selection", "expected"),
-    [
-        (Layout(4, 2), Layout(2, 2), Layout(2, 4)),
-        (Layout((2, 2), (8, 1)), Layout(2, 2), Layout(2, 8)),
-        (Layout((2, 4), (10, 1)), Layout((2, 2), (3, 1)), None),  # 1 + 3 carries into the 10s
-        (Layout((2, 4), (10, 1)), Layout(3, 2), None),
-        (Layout(4, 1), Layout((2, 2), (3, 1)), None),  # there is no position 4
-        (Layout(4, 1), Layout(2, 4), None),
-        (Layout(6, 1), Layout(3, 2), Layout(3, 2)),
-    ],
-)
-def test_compositions(whole, selection, expected):
-    assert whole.compose(selection) == expected
-
-
-@given(layouts(), st.integers(1, 100))
-def test_a_complement_tiles_the_world(layout, world_size):
-    rest = layout.complement(world_size)
-    if rest is not None:
-        assert sorted(sums(layout, rest)) == list(range(world_size))
-
-
-@pytest.mark.parametrize(
-    ("layout", "world_size", "expected"),
-    [
-        (Layout(2, 4), 8, Layout(4, 1)),
-        (Layout(4, 2), 16, Layout((2, 2), (8, 1))),
-        (Layout(4, 2), 12, None),
-        (Layout(), 6, Layout(6, 1)),
-    ],
-)
-def test_complements(layout, world_size, expected):
-    assert layout.complement(world_size) == expected
-
-
 @pytest.mark.parametrize(
     ("sizes", "strides", "normal"),
     [

@@ -117,35 +117,6 @@ class Layout:
                 return None
         return _from_atoms(rest)
 
-    def compose(self, selection: Layout) -> Layout | None:
-        """The ranks of this layout at the positions in ``selection``; None if one is out of range or a step carries
-        from one atom of this layout into the next, so that the ranks need not form a layout."""
-        picked: list[Atom] = []
-        room = [size - 1 for size in self.sizes]
-        for size, step in selection.atoms:
-            for index in reversed(range(len(self.sizes))):
-                whole_size, whole_stride = self.atoms[index]
-                if step >= whole_size:
-                    step, uneven = divmod(step, whole_size)
-                    if uneven:
-                        return None
-                    continue
-                here = min(size, -(-whole_size // step))
-                if size % here or (here < size and whole_size != step * here):
-                    return None
-                room[index] -= (here - 1) * step
-                picked.append((here, whole_stride * step))
-                size, step = size // here, 1
-                if size == 1:
-                    break
-            if size > 1:
-                return None
-        return _from_atoms(picked) if all(left >= 0 for left in room) else None
-
-    def complement(self, world_size: int) -> Layout | None:
-        """The layout that completes this one to all of ``range(world_size)``; None if copies cannot tile it."""
-        return Layout(world_size, 1).divide(self)
-
     def __str__(self) -> str:
         if not self.sizes:
             return "1:1"

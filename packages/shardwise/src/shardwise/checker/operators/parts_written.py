@@ -55,10 +55,6 @@ def assigning_parts(usual: Handler) -> Handler:
     return handle
 
 
-def _holds_gradients(value: object) -> bool:
-    return gradient_origin(tag_of(value)) is not None or is_pieced(value)
-
-
 def assign_data(copying: Handler) -> Handler:
     """The handler of ``x.data = y``, whose type may be written into ``x`` as ``copying`` judges it."""
 

@@ -67,11 +67,6 @@ def communicator(axis: DeviceMeshAxis) -> Communicator:
     return _by_id.get(id(group)) or _remember(group)
 
 
-def resolve_group(axis: DeviceMeshAxis) -> object:
-    """The process group for an axis given as a process group, a name or a ``MeshAxis``. SW211 if there is none."""
-    return communicator(axis).group
-
-
 @constant_when_compiled
 def _remember(group: object) -> Communicator:
     rank, size = backend.current.get_rank(group), backend.current.get_world_size(group)
