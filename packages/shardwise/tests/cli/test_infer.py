@@ -39,6 +39,7 @@ def test_gradients_tell_r_from_i_on_two_axes():
     # The sum over tp is in backward, that over dp comes after it.
     assert types["1.norm.weight"] == types["0.bias"] == {"dp": "R", "tp": "I"}
     assert types["0 of Sequential"] == {"dp": "S(0)", "tp": "R"}
+    assert types["1 (MLP)"] == {"dp": "S(0)", "tp": "R or I"}
 
 
 def test_what_is_cut_by_two_axes_and_what_is_merged():

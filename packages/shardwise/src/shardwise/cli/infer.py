@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise.verifier.record import RankRun
 
 SCHEMA = "shardwise.infer/1"
+HEADINGS = {"parameter": "parameters", "buffer": "buffers", "input": "inputs", "module": "what modules give"}
 EPILOG = """\b
 Examples:
   shardwise infer train.py --mesh dp=2,tp=2
@@ -63,10 +64,10 @@ def infer(
 ) -> ExitCode:
     """Infer types: run a program on every rank of a mesh and on one rank, and say how its tensors lie.
 
-    Shown are the parameters and buffers of the modules that are called, and what these are called with. A type is true
-    of the values of the two runs, and is evidence, no promise. Started by torchrun, the command uses its ranks. In the
-    script's arguments {dp} is the size of axis dp, and {world_size} the number of ranks; both are 1 in the run on one
-    rank.
+    Shown are the parameters and buffers of the modules that are called, what these are called with, and what the
+    modules in them give. A type is true of the values of the two runs, and is evidence, no promise. Started by
+    torchrun, the command uses its ranks. In the script's arguments {dp} is the size of axis dp, and {world_size} the
+    number of ranks; both are 1 in the run on one rank.
 
     With --write the types of parameters and inputs are put into the files of the program's own folder, as assert_type
     at the places from which they are reached; shardwise check then holds the program to them. Types that stand there
@@ -134,10 +135,10 @@ def _lines(inference: Inference) -> Iterator[str]:
         yield f"the run {inference.failure.where} did not come to its end: {inference.failure.text}"
         yield from (f"  {line}" for line in inference.failure.details.splitlines())
         return
-    for kind in ("parameter", "buffer", "input"):
+    for kind, heading in HEADINGS.items():
         having = [one for one in inference.types if one.kind == kind]
         if having:
-            yield f"{kind}s:"
+            yield f"{heading}:"
             yield from _table(having, inference.ranks)
             yield ""
     reasons: dict[str, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""Types that are true of a program's values: of every parameter, buffer and input, found by running it.
+"""Types that are true of a program's values: of parameters, buffers, inputs and what modules give, found by running it.
 
 The ranks of a mesh hold pieces, copies or addends of what one rank holds; which of these is what the values show. R
 and I hold equal values, and differ in the gradients that backward computes: for R addends of the gradient of one rank,
@@ -25,14 +25,14 @@ from .difference import scale_of, tolerance_of
 from .failure import Failure
 from .record import RankRun
 
-KINDS = ("parameter", "buffer", "input")
+KINDS = ("parameter", "buffer", "input", "module")
 
 
 @dataclass(frozen=True)
 class InferredType:
     """What some ranks hold under one name.
 
-    ``kind``       parameter, buffer or input.
+    ``kind``       parameter, buffer, input, or module for what a module gives.
     ``ranks``      which hold it.
     ``there``      what it is called on one rank.
     ``shape``      of the first rank's tensor.
@@ -73,8 +73,8 @@ class Inference:
 
     @property
     def unexplained(self) -> tuple[InferredType, ...]:
-        """Those whose values no layout explains."""
-        return tuple(one for one in self.types if one.axes is None)
+        """The parameters, buffers and inputs whose values no layout explains; tokens may be dealt out as they like."""
+        return tuple(one for one in self.types if one.axes is None and one.kind != "module")
 
 
 def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, int]) -> Iterator[InferredType]:
@@ -89,7 +89,7 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
-        if kind == "input":
+        if kind in ("input", "module"):
             whole = one.of(kind).get(name)
             layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
             found = [(tuple(pieces), name, layouts)] if layouts else []
@@ -196,7 +196,7 @@ def _place(step: Along, gradients: set[Way], kind: str) -> tuple[str, str]:
         case Way.MEAN:
             return 'P("avg")', "the mean of the ranks' tensors is the whole"
     if kind != "parameter":
-        return "R", "equal on the ranks"
+        return "R or I" if kind == "module" else "R", "equal on the ranks"
     if gradients == {Way.EQUAL}:
         return "I", "equal on the ranks, and so are the gradients that backward computes"
     if gradients and Way.EQUAL not in gradients:

@@ -67,8 +67,9 @@ def watching(
             register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
         )
         try:
-            if every:
-                handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names)),)
+            if every or layouts:
+                told: set[str] | None = None if every else set()
+                handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told)),)
             if sites is not None:
                 handles += (sites.watch(),)
             with _Watch(recorder, every, alone, steps):
@@ -114,12 +115,19 @@ def _called(module: torch.nn.Module) -> str:
 
 
 def _outputs(
-    recorder: Recorder, names: Names, module: torch.nn.Module, args: tuple[object, ...], output: object
+    recorder: Recorder,
+    names: Names,
+    told: set[str] | None,
+    module: torch.nn.Module,
+    args: tuple[object, ...],
+    output: object,
 ) -> None:
-    """What a module gives, to find the first that is not what it is on one rank."""
+    """What a module gives, to find the first that is not what it is on one rank; with ``told`` only the first time."""
     name = names.of_module(module)
-    if not name:
+    if not name or (told is not None and name in told):
         return
+    if told is not None:
+        told.add(name)
     with no_torch_function():
         for leaf in tree_leaves(output):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_pending(leaf):
