@@ -228,6 +228,18 @@ def backward(ctx, gradient):
         average = region(keep, lambda x, g: summed(x, g) / SIZE)(grid.get_group("tp"))
         self.quiet(grid, average, torch.ones(8, 4, requires_grad=True))
 
+    def test_typed_collectives_inside(self, grid):
+        class Typed(Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return spmd.all_reduce(x, "tp", src=P, dst=R)
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Any) -> Any:
+                return scattered(gradient, grid.get_group("tp")).repeat(SIZE, 1)
+
+        self.quiet(grid, Typed, make("P", 8, 4, grad=True) * 1)
+
     def test_what_is_large(self, grid):
         reduce = region(summed, lambda x, g: 3 * x)(grid.get_group("tp"))
         self.quiet(grid, reduce, torch.ones(1 << 22, requires_grad=True))
@@ -326,6 +338,25 @@ class TestDeclared:
         w = spmd.assert_type(torch.randn(2, 8, requires_grad=True), {"dp": R, "tp": S(0)})
         with typecheck(local=local):
             assert place(cls.apply(x @ w)) == "I"
+
+    def test_collectives_that_no_mode_sees_are_believed(self, grid):
+        def direct(x: torch.Tensor) -> torch.Tensor:
+            x = x.clone()
+            grid.get_group("tp").allreduce([x]).wait()
+            return x
+
+        def typed(x: torch.Tensor) -> torch.Tensor:
+            return spmd.all_reduce(x, "tp", src=P, dst=I)
+
+        def functional(x: torch.Tensor) -> torch.Tensor:
+            import torch.distributed._functional_collectives as functions
+
+            return functions.all_reduce(x, "sum", grid.get_group("tp"))
+
+        for forward in (direct, typed, functional):
+            cls = self.region(forward, keep, lambda x: rules.all_reduce(x, "tp", src=P, dst=I))
+            with typecheck():
+                assert place(cls.apply(spmd.assert_type(torch.randn(8, 4), {"dp": V, "tp": P}))) == "I"
 
     def test_pieces_are_not_summed_in_either_spelling(self, grid):
         for src in (P, V):

@@ -21,7 +21,7 @@ from shardwise.interop.autograd.forward_args import forward_parameters
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.axis import MeshAxis
 
-from .simulated_ranks.identity import KeptNumber, code_of, functions_behind, kept_numbers, told
+from .simulated_ranks.identity import KeptNumber, calls_ours, code_of, functions_behind, kept_numbers, told
 from .simulated_ranks.replay import IssuedCollective, Replay, ReplayedRank
 
 _METHODS = ("forward", "backward", "vjp")
@@ -88,6 +88,8 @@ class FunctionRuns:
         ):
             raise NotRun("a tensor is inside of another argument")
         self.functions = functions_behind(cls, leaves)
+        if calls_ours(cls, self.functions):
+            raise NotRun("it calls typed collectives")
         self.codes = [code for name in _METHODS if (code := code_of(cls, name)) is not None]
         names = self.argument_names()
         whole = [at for at, value in enumerate(args) if type(value) is int]

@@ -31,9 +31,11 @@ from .public_transitions import PublicTransition, forwards_like
 from .rank_numbers import Guess, RankNumbers
 from .simulated_ranks.replay import LIMIT, IssuedCollective
 
-CLOSE = 1e-4
-"""Differences relative to what is compared that are rounding, or the curvature of forward."""
-_STEP = 1e-4
+PRECISIONS = ((1e-4, 1e-4), (2e-2, 5e-3))
+"""How far operands are moved, and which differences relative to what is compared are then rounding, or the curvature of
+forward: for functions that compute in double precision, and for those that use float32 inside.
+"""
+NOT_SMOOTH = "forward has no derivative there"
 _TINY = 1e-12
 _MOST_OPERANDS = 4
 EQUAL, DIFFERENT = "RI", "VP"
@@ -156,6 +158,7 @@ class _Search:
         self.size = axis.size()
         self.results = len(first.points[0].results)
         self.numbers = RankNumbers(runs, self._ranks())
+        self.step, self.near = PRECISIONS[0]
         self.doubts: list[str] = []
         self.ways: set[Typing] = set()
         self.scaled: dict[float, set[Typing]] = {}
@@ -167,11 +170,14 @@ class _Search:
         if any(one.is_dropped for one in self.first.issued):
             return self._result("")
         doubt = self.numbers.unseen(self.first)
-        for guess in self.numbers.guesses():
-            for kinds in self._assignments(known):
+        for self.step, self.near in PRECISIONS:
+            self.doubts, self.scaled = [], {}
+            for guess, kinds in itertools.product(self.numbers.guesses(), self._assignments(known)):
                 self._along(kinds, known, guess)
                 if self.ways:
                     return self._result("")
+            if NOT_SMOOTH not in self.doubts:
+                break
         return self._result(doubt or "; ".join(self.doubts[:1]))
 
     def forward_letters(self, known: Sequence[str]) -> list[str]:
@@ -258,7 +264,7 @@ class _Search:
             }
             ways = {factor: self._combined(kinds, known, equal, allowed, moved, factor) for factor in self.factors}
             if not ways[1.0] and not self.doubts and not self._is_smooth(kinds, slopes, guess):
-                self.doubts.append("forward has no derivative there")
+                self.doubts.append(NOT_SMOOTH)
         except NotRun as why:
             self.doubts.append(str(why))
             return
@@ -279,8 +285,9 @@ class _Search:
     def _direction(self, kinds: str, i: int, rank: int) -> torch.Tensor:
         return random_values(self.runs.shape(self.runs.operands[i]), 4, i, 0 if kinds[i] in EQUAL else rank + 1)
 
-    def _slopes(self, kinds: str, i: int, guess: Guess, step: float = _STEP) -> list[list[torch.Tensor]]:
+    def _slopes(self, kinds: str, i: int, guess: Guess, longer: float = 1.0) -> list[list[torch.Tensor]]:
         """By rank and result: how results change along a direction of operand ``i``."""
+        step = longer * self.step
 
         def shifted(step: float) -> FunctionObservation:
             def values(rank: int) -> list[torch.Tensor]:
@@ -298,10 +305,10 @@ class _Search:
     def _is_smooth(self, kinds: str, slopes: Sequence[list[list[torch.Tensor]]], guess: Guess) -> bool:
         """True if the slopes do not depend on the step, as those of a rounding would."""
         for i, fine in enumerate(slopes):
-            coarse = self._slopes(kinds, i, guess, 2 * _STEP)
+            coarse = self._slopes(kinds, i, guess, 2.0)
             scale = max((float(one.abs().max()) for rank in fine for one in rank if one.numel()), default=0.0)
             pairs = [(a, b) for x, y in zip(coarse, fine, strict=True) for a, b in zip(x, y, strict=True)]
-            if max((_distance(a, b) for a, b in pairs), default=0.0) > CLOSE * scale + _TINY:
+            if max((_distance(a, b) for a, b in pairs), default=0.0) > self.near * scale + _TINY:
                 return False
         return True
 
@@ -350,8 +357,8 @@ class _Search:
                     continue
                 reached = along[0] if operand == "I" else sum(along)
                 for factor in self.factors:
-                    bound = max(abs(reached), abs(factor * whole), CLOSE * size)
-                    if abs(reached - factor * whole) <= CLOSE * bound + _TINY:
+                    bound = max(abs(reached), abs(factor * whole), self.near * size)
+                    if abs(reached - factor * whole) <= self.near * bound + _TINY:
                         pairs[factor].add(operand + result)
 
     def _moved(self, kinds: str, i: int, base: FunctionObservation, guess: Guess) -> str:
@@ -436,4 +443,6 @@ def _all_equal(values: Sequence[torch.Tensor]) -> bool:
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape:
         return False
-    return torch.allclose(a.double(), b.double(), rtol=1e-6, atol=1e-9, equal_nan=True)
+    double = a.dtype is torch.float64 and b.dtype is torch.float64
+    rtol, atol = (1e-6, 1e-9) if double else (1e-4, 1e-5)
+    return torch.allclose(a.double(), b.double(), rtol=rtol, atol=atol, equal_nan=True)

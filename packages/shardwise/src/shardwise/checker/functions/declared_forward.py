@@ -23,7 +23,7 @@ from shardwise.interop.torch_compat import tree_leaves
 from shardwise.op_rules.transitions import MEETING
 from shardwise.oracle.function_runs import FunctionRuns, NotRun
 from shardwise.oracle.function_transition import forward_letters
-from shardwise.oracle.simulated_ranks.identity import functions_behind, names_read
+from shardwise.oracle.simulated_ranks.identity import calls_ours, functions_behind, names_read
 from shardwise.oracle.simulated_ranks.replay import RecordedCollectives
 from shardwise.types.placement import Shard, V
 from shardwise.types.tensor_type import TensorType
@@ -92,7 +92,9 @@ def _missing(
     steps: Sequence[Step],
 ) -> tuple[Diagnosis, object] | None:
     """A collective of the rule over an axis that forward does not communicate over."""
-    if seen.foreign or any(name in _DIRECT for one in functions_behind(cls) for name in names_read(one.__code__)):
+    functions = functions_behind(cls)
+    direct = any(name in _DIRECT for one in functions for name in names_read(one.__code__))
+    if seen.foreign or direct or calls_ours(cls, functions):
         return None
     meant = [(op, axis) for op, axis, _ in steps if op in MEETING]
     named = {axis for _, axis, _ in steps}

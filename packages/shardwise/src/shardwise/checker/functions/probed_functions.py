@@ -73,13 +73,19 @@ def communicates(cls: type, args: Sequence[object]) -> bool:
 def probed(session: CheckSession, cls: type, args: Sequence[object], run: Callable[[], object]) -> object:
     """Run ``cls.apply(*args)`` with its results typed as its collectives say, and what is wrong in it reported."""
     entry = _entry(session, cls, args)
+    key = call_key(cls, args)
     before = [type_of(x) for x in args if _is_float(x)]  # forward may write into them
     with paused(session):
         results = run()
     if entry is None:
         return results
     floats: list[Any] = [leaf for leaf in tree_leaves(results) if _is_float(leaf)]
-    types = _types(session, cls, args, entry, before, [leaf.ndim for leaf in floats])
+    ndims = [leaf.ndim for leaf in floats]
+    key = ("types", *key, *ndims)
+    if key not in session.probed:
+        session.probed[key] = _types(session, cls, args, entry, before, ndims)
+    types = session.probed[key]
+    session.checked += types is not None
     origin = Origin(user_site(), f"made by {cls.__name__} here")
     for leaf, type in zip(floats, types or (), strict=False):
         if type is not UNTYPED:
@@ -99,7 +105,7 @@ def _entry(session: CheckSession, cls: object, args: Sequence[object]) -> Functi
     if key in session.probed:
         found: FunctionTransition | None = session.probed[key]
         return found
-    if len(session.probed) >= _MOST:
+    if sum(isinstance(known, FunctionTransition) for known in session.probed.values()) >= _MOST:
         return None
     session.probed[key] = None  # if it calls itself while it is looked at
     with paused(session), unheard():
@@ -249,7 +255,6 @@ def _types(
     way = next((way for way in found.ways if list(way.operands) == known), None)
     if way is None or "?" in way.results or len(way.results) != len(ndims):
         return None
-    session.checked += 1
     session.trust(f"{cls.__qualname__} is {_shown(way)} over {axis_text(axis)}, found by running it", user_site())
     row = _row(found.like, way, None if session.local else partition_spec_get_shard(types[0].spec, axis))
     if row is not None:

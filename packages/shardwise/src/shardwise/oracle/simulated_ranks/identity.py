@@ -22,6 +22,8 @@ from shardwise.mesh.axis import MeshAxis
 from .replay import Replay, axis_of
 
 _OTHERS = ("torch", "builtins", "shardwise", "enum", "typing", "types", "abc", "collections", "numpy")
+_OURS = ("shardwise.collectives", "shardwise.train")
+"""Modules of typed collectives."""
 _DEPTH = 4
 """How far calls are followed from forward and backward."""
 
@@ -143,6 +145,12 @@ def functions_behind(cls: type, objects: Sequence[object] = ()) -> list[types.Fu
     return list(found.values())
 
 
+def calls_ours(cls: type, functions: Sequence[types.FunctionType]) -> bool:
+    """True if one of ``functions``, those behind ``cls``, mentions a typed collective, which no replay sees."""
+    mentioned = (thing for function in functions for thing in _mentioned(function, cls))
+    return any(str(getattr(thing, "__module__", "")).startswith(_OURS) for thing in mentioned)
+
+
 def _methods(thing: object) -> list[object]:
     """The methods of an object of the program's own classes."""
     own = [cls for cls in type(thing).__mro__ if cls.__module__.split(".")[0] not in _OTHERS]
@@ -164,7 +172,11 @@ def _mentioned(function: types.FunctionType, cls: type) -> Iterator[object]:
     spaces: list[Any] = [function.__globals__, vars(cls)]
     for name in names:
         value = function.__globals__.get(name)
-        if (isinstance(value, types.ModuleType) and not value.__name__.startswith("torch")) or isinstance(value, type):
+        if isinstance(value, types.ModuleType) and value.__name__.startswith("shardwise"):
+            yield from (getattr(value, one, None) for one in names)  # loaded on first use
+        elif (isinstance(value, types.ModuleType) and not value.__name__.startswith("torch")) or isinstance(
+            value, type
+        ):
             spaces.append(vars(value))
         else:
             yield from (method for method in _methods(value) if getattr(method, "__name__", "") in names)
