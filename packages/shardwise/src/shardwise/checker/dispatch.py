@@ -21,6 +21,7 @@ from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
 from .call.arguments import Op
+from .collectives.gathered_lists import joining_pieces
 from .collectives.partial_contractions import partial_contraction
 from .collectives.raw import raw_handler
 from .collectives.typed import collective
@@ -32,7 +33,7 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ordinary import Handler, ordinary
-from .operators.parts_written import assign_data, assigning_parts
+from .operators.parts_written import assign_data, assigning_parts, storage_given
 from .operators.random_ops import random_op
 from .operators.running_statistics import with_statistics, writes_statistics
 from .operators.value_reads import value_read
@@ -80,11 +81,13 @@ def handler_for(func: object) -> Handler:
         return no_rule(name)
     handler = handler_of_rule(name, rule)
     if rule.op in JOINING:
-        return joining(handler)
+        return joining_pieces(joining(handler))
     if rule.op in SEARCHES:
         return searching(handler)
     if rule.op == "setitem":
         return assigning_parts(handler)
+    if rule.op in ("untyped_storage", "storage", "_typed_storage"):
+        return storage_given
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler
 
 

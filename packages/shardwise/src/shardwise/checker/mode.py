@@ -48,7 +48,11 @@ class CheckMode(TorchFunctionMode):
         self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
-        if is_dynamo_compiling() or self.session.paused or (silent_code and is_silenced()):
+        if (
+            is_dynamo_compiling()
+            or (self.session.paused and not self.session.is_suspended())
+            or (silent_code and is_silenced())
+        ):
             return func(*args, **kwargs) if kwargs else func(*args)
         handler = _handlers.get(func)
         if handler is None:

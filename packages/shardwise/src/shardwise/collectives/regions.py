@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
 from shardwise.diagnostics.errors import SpmdArgumentError
+from shardwise.diagnostics.source import user_frame
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.running.session import current, paused
 from shardwise.interop.running.silence import code_of, silent_code
@@ -111,7 +113,9 @@ def _unchecked() -> Iterator[None]:
     if session is None:
         yield
     else:
-        with paused(session):
+        frame = user_frame()
+        generator = frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR
+        with paused(session, pauser=frame if generator else None):
             yield
 
 

@@ -104,6 +104,11 @@ _TABLE = (
     Code("SW220", "used-before-wait", "a tensor is used while the collective that fills it has not been waited for"),
     Code("SW221", "written-before-wait", "a tensor is written while a collective that was started on it may still run"),
     Code("SW222", "never-waited", "a collective or a message is started and nobody waits for it"),
+    Code(
+        "SW223",
+        "misplaced-piece",
+        "gathered pieces are joined along a dim or in an order that is not theirs",
+    ),
     Code("SW301", "no-rule", "an operator that has no op rule"),
     Code("SW302", "unregistered-function", "an autograd function without a typing declaration"),
     Code("SW303", "unregistered-hook", "a module backward hook without a typing declaration"),

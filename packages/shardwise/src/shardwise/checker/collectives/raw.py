@@ -54,6 +54,7 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
+from .gathered_lists import note_gathered
 from .handles import started
 from .raw_arrivals import receipt
 from .raw_backward import leave_node, passages
@@ -154,6 +155,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             for tensor, base in zip(received, bases, strict=False)
             if isinstance(tensor, torch.Tensor)
         ]
+        if row.name == "all_gather" and not session.local and types:
+            note_gathered(axis, types[0], received)
         early = bool(given.get("async_op")) or usual in _MESSAGES
         reading = [tensor for tensor in sent if row.sent != row.received]
         result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)

@@ -55,10 +55,14 @@ def enter(session: CheckSession, args: Sequence[Any]) -> None:
         known = partition_spec_get_shard(type.spec, axis)
         if known is not None and placement.is_shard() and known.dim != placement.dim % local.ndim:
             _refuse(session, local, axis, placement, known, want)
+        if placement.is_partial() and want is None and place is not None and place.is_partial:
+            _refuse(session, local, axis, placement, place, want)  # an average or a product of what is pending
         if place in (None, UNKNOWN, want) or want is None or axis.size() == 1:
             continue
-        if ({place, want} == {R, I} and not differentiable) or (place, want) == (V, P):
-            continue  # equal bits; addends that nobody has called so yet
+        if ({place, want} == {R, I} and not differentiable) or (want.is_partial and place.is_varying):
+            continue  # equal bits; addends or candidates that nobody has called so yet
+        if want.is_extremum and place.is_equal:
+            continue  # the largest of equal values is each of them
         _refuse(session, local, axis, placement, place, want)
 
 
@@ -109,13 +113,16 @@ def _axes(mesh: DeviceMesh) -> list[MeshAxis]:
     return [MeshAxis.of(group) for group in mesh.get_all_groups()]
 
 
+_PENDING: dict[str, PerMeshAxisLocalSpmdType] = {"sum": P, "max": P("max"), "min": P("min")}
+
+
 def _placed(placement: Any, grad: Any) -> PerMeshAxisLocalSpmdType | None:
     """The local type that a placement stands for; None if there is none. DTensor keeps replicated gradients equal."""
     if placement.is_shard() or is_strided_shard(placement):
         return V
     if placement.is_replicate():
         return R if grad is not None and grad.is_partial() else I
-    return P if getattr(placement, "reduce_op", "") == "sum" else None
+    return _PENDING.get(getattr(placement, "reduce_op", ""))
 
 
 def _refuse(
@@ -129,6 +136,8 @@ def _refuse(
     if place is R and want is I:
         facts = ("DTensor gives each rank the whole gradient, and that of a replicate tensor is summed over the ranks",)
         help_lines = ("from_local(..., grad_placements=...) with Partial() there",)
+    elif want is None or (place.is_partial and want.is_partial):
+        facts = (f"what is pending over {along} is finished by {place.reduction} and by nothing else",)
     elif place.is_partial and want.is_equal:
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=P, dst={want!r}) first",)
     elif place is I and want is R:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +15,22 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.op_names import OpName
-from shardwise.interop.tensors.tagging import adopt_memory, alias, forget_memory, is_pieced, tag_of, type_of
+from shardwise.interop.tensors.tagging import (
+    Tag,
+    adopt_memory,
+    alias,
+    forget_memory,
+    forget_storage,
+    is_pieced,
+    remember_memory,
+    set_tag,
+    tag_of,
+    type_of,
+)
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, same_memory
 from shardwise.op_rules.registry import lookup
+from shardwise.types.tensor_type import UNKNOWN_TYPE
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -66,3 +80,38 @@ def assign_data(copying: Handler) -> Handler:
         return result
 
     return handle
+
+
+def set_memory(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Keywords) -> object:
+    """``x.set_(y)``: another name for the memory of ``y``; of a bare storage nobody knows the type."""
+    result = func(*args, **kwargs)
+    target, source = args[0], args[1] if len(args) > 1 else kwargs.get("source")
+    if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None:
+        session.checked += 1
+        alias(target, source, type_of(source), tag.origin)
+    elif type_of(target).axes:
+        session.lose("the type of a tensor that was given other memory by set_", user_location())
+        set_tag(target, Tag(UNKNOWN_TYPE))
+    return result
+
+
+def storage_given(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Keywords) -> object:
+    """``x.untyped_storage()``: whoever has it may write where no call shows, so it is remembered whose memory it is."""
+    storage = func(*args, **kwargs)
+    if type_of(args[0]).axes:
+        remember_memory(args[0])
+    return storage
+
+
+def wrap_storage_write(find: Callable[[], CheckSession | None], plain: Any) -> Any:
+    """``copy_`` and ``fill_`` of a storage, after which nothing is known of the tensors that share it."""
+
+    @functools.wraps(plain)
+    def write(self: Any, *args: object, **kwargs: object) -> object:
+        session = find()
+        result = plain(self, *args, **kwargs)
+        if session is not None and forget_storage(self):
+            session.lose("the types of tensors whose storage was written", user_location())
+        return result
+
+    return write

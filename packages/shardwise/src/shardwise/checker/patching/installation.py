@@ -23,6 +23,7 @@ from . import (
     masked,
     module_hooks,
     parameters,
+    storages,
     vmap,
 )
 from .patches import Patches, Plugin
@@ -38,6 +39,7 @@ PLUGINS: tuple[Plugin, ...] = (
     control_flow.PLUGIN,
     functional_collectives.PLUGIN,
     coalescing.PLUGIN,
+    storages.PLUGIN,
     masked.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,

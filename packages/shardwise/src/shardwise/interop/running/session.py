@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, Final, Literal
 
 import torch
@@ -79,6 +80,7 @@ class Session:
         self.partials = partials
         self.collector = collector
         self.paused = False
+        self.pauser: FrameType | None = None
         self.checked = 0
         self.unchecked = 0
         self.synchronised: frozenset[MeshAxis] = frozenset()
@@ -106,6 +108,10 @@ class Session:
             _warn(finding)
         else:
             raise error
+
+    def is_suspended(self) -> bool:
+        """True if the generator that has paused the check is suspended itself: other code runs now."""
+        return self.pauser is not None and self.pauser.f_back is None
 
     def trust(self, what: str, location: Any) -> None:
         """Note something that is believed and not proven, for the list in the report."""
@@ -149,14 +155,17 @@ class Session:
 
 
 @contextlib.contextmanager
-def paused(session: Session, pause: bool = True) -> Iterator[None]:
-    """``session`` checks nothing inside the ``with`` block (or, with ``pause=False``, checks again)."""
-    before = session.paused
-    session.paused = pause
+def paused(session: Session, pause: bool = True, pauser: FrameType | None = None) -> Iterator[None]:
+    """``session`` checks nothing inside the ``with`` block (or, with ``pause=False``, checks again).
+
+    ``pauser``  the generator whose block it is: while that is suspended, the pause is not in force.
+    """
+    before = session.paused, session.pauser
+    session.paused, session.pauser = pause, pauser
     try:
         yield
     finally:
-        session.paused = before
+        session.paused, session.pauser = before
 
 
 class _Local(threading.local):
@@ -169,7 +178,7 @@ _local = _Local()
 def current() -> Session | None:
     """The session that checks this thread now; None when checking is off or paused."""
     session = _local.session
-    if session is None or session.paused or (silent_code and is_silenced()):
+    if session is None or (session.paused and not session.is_suspended()) or (silent_code and is_silenced()):
         return None
     return session
 

@@ -246,6 +246,21 @@ def forget_memory(x: object) -> None:
         set_part(x, UNKNOWN_TYPE, tag.origin)
 
 
+def remember_memory(x: Any) -> None:
+    """The storage of ``x`` knows from here on whose memory it is."""
+    storage = storage_of(x)
+    if storage is not None:
+        setattr(storage, _CELL, adopt_memory(x).cell)
+
+
+def forget_storage(storage: object) -> bool:
+    """Nothing is known any more of what shares ``storage``; False if nobody has been remembered."""
+    cell: Cell | None = getattr(storage, _CELL, None)
+    if cell is not None:
+        cell.ground, cell.pieces = Ground.UNKNOWN, None
+    return cell is not None
+
+
 def adopt_memory(x: Any) -> Tag:
     """The tag of ``x``, with the alias cell that all who share its memory have as far as that is known."""
     tag = tag_of(x)

@@ -22,6 +22,15 @@ _CONJUGATE = "linear over the reals: the conjugate of a sum is the sum of the co
 _UNROUNDED = only("rounding_mode", None, reason="rounds each rank's quotient")
 
 
+def _chosen(call: Call) -> Labelling:
+    """Of a condition alone, the positions where it holds: counted from 0 on every rank."""
+    if call.get("input") is not None or call.get("other") is not None:
+        return pointwise(call)
+    labels = numbered(call.first.ndim)
+    why = "its result is the positions of elements, which each rank would count from 0"
+    return Labelling((labels,), ((),), dict.fromkeys(labels, Fate.OPAQUE), dict.fromkeys(labels, why))
+
+
 def _masked_scatter(call: Call) -> Labelling | None:
     """The source is used up in order, so where an element goes depends on the whole mask."""
     labels = [numbered(tensor.ndim, f"t{at}.") for at, tensor in enumerate(call.tensors)]
@@ -132,7 +141,7 @@ RULES = (
         law=_MASK,
         source="torch.where",
         lengths=_true_at,
-        labels=pointwise,
+        labels=_chosen,
     ),
     # The method's order of operands: ``x.where(condition, other)``.
     OpRule(

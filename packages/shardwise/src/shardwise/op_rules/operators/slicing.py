@@ -32,7 +32,8 @@ def _narrowed(call: Call) -> Labelling:
 def _ranged(call: Call, dim: int, start: object, stop: object, step: int) -> Labelling:
     size = call.first.shape[dim]
     from_start = not isinstance(start, Shape) and start in (None, 0, -size)
-    to_end = stop is None or (isinstance(stop, int) and stop >= size)
+    # A stop of 1 is the first element of the whole dim, and not what happens to be the length of a shard.
+    to_end = stop is None or (isinstance(stop, int) and stop >= size and stop != 1)
     return kept(call, () if from_start and to_end and step == 1 else [dim], _CUT)
 
 

@@ -1,0 +1,91 @@
+"""Pieces that a raw ``all_gather`` has put into a list: whoever joins them does it in their order, along their dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.tagging import Tag, set_tag
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
+
+from ..operators.ordinary import Handler
+from ..state.session import CheckSession
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatheredList:
+    """One gather of ``count`` pieces of a tensor that is sharded on ``dim`` over ``axis``."""
+
+    axis: MeshAxis
+    dim: int
+    count: int
+
+
+_pieces: Any = WeakIdKeyDictionary()
+"""For every piece: the gather that it comes from, and the rank whose piece it is."""
+
+
+def note_gathered(axis: MeshAxis, sent: TensorType, received: Sequence[torch.Tensor]) -> None:
+    """``received`` are the pieces of all ranks of ``axis``, each of the type ``sent``."""
+    shards = [partition_spec_get_shard(sent.spec, one) for one in parts_of(axis, sent)]
+    if not shards or any(shard is None for shard in shards) or len(received) != axis.size():
+        return
+    dims = {shard.dim for shard in shards if shard is not None}
+    gather = GatheredList(axis, dims.pop(), len(received)) if len(dims) == 1 else None
+    with no_torch_function():
+        for rank, piece in enumerate(received):
+            _pieces[piece] = gather, rank
+
+
+def joining_pieces(usual: Handler) -> Handler:
+    """The handler of a concatenation, which looks at where its pieces come from. Errors: SW223."""
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        result = usual(session, func, args, kwargs)
+        given: Any = dict(zip(("tensors", "dim"), args, strict=False)) | dict(kwargs)
+        tensors, dim = given.get("tensors"), given.get("dim", 0)
+        if session.local or not isinstance(tensors, (list, tuple)) or not isinstance(result, torch.Tensor):
+            return result
+        with no_torch_function():
+            found = [_pieces.get(tensor, (None, 0)) for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        gather = found[0][0] if found else None
+        if gather is None or any(one is not gather for one, _ in found):
+            return result
+        ranks = [rank for _, rank in found]
+        along = dim + result.ndim if dim < 0 else dim
+        whole = sorted(ranks) == list(range(gather.count))
+        if along != gather.dim or (whole and ranks != sorted(ranks)):
+            located = LocatedCall("cat", [("tensors", tensors[0])])
+            report(session, located, _misplaced(gather, along, ranks), gather.axis)
+            set_tag(result, Tag(UNKNOWN_TYPE))
+        return result
+
+    return handle
+
+
+def _misplaced(gather: GatheredList, along: int, ranks: Sequence[int]) -> Diagnosis:
+    over = axis_text(gather.axis)
+    if along != gather.dim:
+        return Diagnosis(
+            "SW223",
+            f"cat joins along dim {along} what all_gather has gathered over {over} of pieces along dim {gather.dim}",
+            (f"the whole tensor has the pieces of its {gather.count} ranks side by side along dim {gather.dim}",),
+            (f"torch.cat(pieces, dim={gather.dim})",),
+        )
+    return Diagnosis(
+        "SW223",
+        f"cat joins the pieces that all_gather has gathered over {over} in the order {', '.join(map(str, ranks))}",
+        (f"the whole tensor has the pieces of the ranks 0 to {gather.count - 1} in that order along dim {gather.dim}",),
+        (f"torch.cat(pieces, dim={gather.dim}) of the list as all_gather fills it",),
+    )
