@@ -23,7 +23,8 @@ from .helpers import make, operand, place, refused
         (Replicate(), None, "I"),
         (Replicate(), Partial(), "R"),
         (Partial(), None, "P"),
-        (Partial("max"), None, ""),
+        (Partial("max"), None, "P(max)"),
+        (Partial("avg"), None, ""),
     ],
 )
 def test_a_local_tensor_is_what_the_placements_say(tp_mesh: Any, placement: Any, grad: Any, letter: str) -> None:

@@ -20,6 +20,12 @@ from ..operators.parts_written import set_memory, wrap_storage_write
 from .patches import Patches, Plugin, checking_session
 
 
+class Half(property):
+    """``real`` or ``imag``; a function mode is shown its getter, and asks it for the name."""
+
+    __name__: str
+
+
 def _install(patches: Patches) -> None:
     for name in ("copy_", "fill_"):
         _add(
@@ -30,7 +36,9 @@ def _install(patches: Patches) -> None:
         )
     for name in ("real", "imag"):
         plain = getattr(torch.Tensor, name)
-        _add(patches, torch.Tensor, name, property(plain.__get__, _wrap_half(name, plain.__set__)))
+        half = Half(plain.__get__, _wrap_half(name, plain.__set__))
+        half.__name__ = name
+        _add(patches, torch.Tensor, name, half)
     _add(patches, torch.Tensor, "set_", _wrap_set(torch.Tensor.set_))
 
 
