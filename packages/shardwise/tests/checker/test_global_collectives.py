@@ -98,7 +98,7 @@ def test_what_has_the_shape_of_an_uneven_shard_is_one(mesh: Any, call: Any) -> N
         assert str(spmd.typeof(call(operand("f32[5@~tp, 8] {dp: R}")))).startswith("f32[5@~tp, 8]")
 
 
-@pytest.mark.parametrize(("grad", "typed"), [(True, "f32[5@~tp, 8] {dp: P}"), (False, "f32[5@~tp, 8] {dp: R}")])
+@pytest.mark.parametrize(("grad", "typed"), [(True, "f32[5@~tp, 8] {dp: P(avg)}"), (False, "f32[5@~tp, 8] {dp: R}")])
 def test_a_gradient_has_the_shards_of_its_tensor(mesh: Any, grad: bool, typed: str) -> None:
     x = operand("f32[5@~tp, 8] {dp: R}").requires_grad_()
     with typecheck(local=False):

@@ -80,8 +80,8 @@ REDUCTIONS: list[Case] = [
     ("sum of the sharded dim", lambda x: x.sum(0), [_ROWS], "f32[6] {tp: P}"),
     ("sum of another", lambda x: x.sum(1), [_ROWS], "f32[4@tp]"),
     ("sum with keepdim", lambda x: x.sum(0, keepdim=True), [_COLUMNS], "f32[1, 6@tp]"),
-    ("mean of the sharded dim", lambda x: x.mean(0), [_ROWS], "SW403"),
-    ("mean of all", torch.mean, [_ROWS], "SW403"),
+    ("mean of the sharded dim", lambda x: x.mean(0), [_ROWS], "f32[6] {tp: P(avg)}"),
+    ("mean of all", torch.mean, [_ROWS], "f32[] {tp: P(avg)}"),
     ("mean of another", lambda x: x.mean(-1), [_ROWS], "f32[4@tp]"),
     ("max of the sharded dim", lambda x: x.amax(0), [_ROWS], "f32[6] {tp: P(max)}"),
     ("max of another", lambda x: x.amax(1), [_ROWS], "f32[4@tp]"),
@@ -186,9 +186,15 @@ LOSSES_AND_ATTENTION: list[Case] = [
      [_SEQUENCE, *["f32[2, 4, 9, 8] {tp: R}"] * 2], "SW406"),
     ("cross_entropy, sum", lambda x, t: F.cross_entropy(x, t, reduction="sum"), [_ROWS, "i64[4@tp]"], "f32[] {tp: P}"),
     ("cross_entropy, none", lambda x, t: F.cross_entropy(x, t, reduction="none"), [_ROWS, "i64[4@tp]"], "f32[4@tp]"),
-    ("cross_entropy, mean", F.cross_entropy, [_ROWS, "i64[4@tp]"], "SW403"),
+    ("cross_entropy, mean", F.cross_entropy, [_ROWS, "i64[4@tp]"], "f32[] {tp: P(avg)}"),
+    (
+        "cross_entropy, mean of what is not ignored",
+        lambda x, y: F.cross_entropy(x, y, ignore_index=0),
+        [_ROWS, "i64[4@tp]"],
+        "SW403",
+    ),
     ("cross_entropy, classes", F.cross_entropy, [_COLUMNS, "i64[4] {tp: R}"], "SW405"),
-    ("mse_loss, mean", F.mse_loss, [_ROWS, _ROWS], "SW403"),
+    ("mse_loss, mean", F.mse_loss, [_ROWS, _ROWS], "f32[] {tp: P(avg)}"),
     ("mse_loss, none", lambda x, y: F.mse_loss(x, y, reduction="none"), [_ROWS, _ROWS], _ROWS),
 ]  # fmt: skip
 

@@ -27,10 +27,16 @@ def shard(dim: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("mean", [lambda x, dim: torch.masked.mean(x, dim), lambda x, dim: average(x, dim)])
-def test_the_mean_over_a_sharded_dim_is_refused_under_every_name(mean: Any, tp: str) -> None:
-    with typecheck(local=False), pytest.raises(SpmdTypeError, match="SW403") as caught:
+def test_a_mean_over_a_sharded_dim_is_a_pending_average_under_every_name_and_refused_where_a_mask_counts(
+    mean: Any, tp: str
+) -> None:
+    with typecheck(local=False):
+        assert str(spmd.typeof(mean(shard(1), 1))) == "f32[4] {tp: P(avg)}"
+    with typecheck(local=False, partials="explicit"), pytest.raises(SpmdTypeError, match="SW403") as caught:
         mean(shard(1), 1)
     assert "this rank's elements only" in str(caught.value.finding)
+    with typecheck(local=False), pytest.raises(SpmdTypeError, match="SW403"):
+        torch.masked.mean(shard(1), 1, mask=spmd.assert_type(torch.rand(4, 6) > 0.5, {"tp": S(1)}))
 
 
 def test_the_mean_along_a_whole_dim_is_a_shard(tp: str) -> None:
@@ -40,7 +46,7 @@ def test_the_mean_along_a_whole_dim_is_a_shard(tp: str) -> None:
 
 def test_the_call_is_shown_at_its_line_with_its_operand(tp: str) -> None:
     x = shard(0)
-    with typecheck(local=False), pytest.raises(SpmdTypeError) as caught:
+    with typecheck(local=False, partials="explicit"), pytest.raises(SpmdTypeError) as caught:
         torch.masked.mean(x, 0)
     finding = caught.value.finding
     assert finding is not None

@@ -15,7 +15,7 @@ from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.global_types import Report, check_claims
 from shardwise.oracle.local_types import tensors_in
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
-from shardwise.types.placement import PerMeshAxisSpmdType, Shard, V, to_local_type
+from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
@@ -57,6 +57,8 @@ def _placement(result: torch.Tensor) -> PerMeshAxisSpmdType | None:
     if shard is not None:
         return shard
     place = type.get(_AXIS)
+    if place is P and type.exponent(_AXIS) == 1:
+        return P("avg")
     return None if place is V else place
 
 

@@ -96,9 +96,9 @@ def test_blanks_and_full_dtype_names_do_not_matter(text):
         ("f32[x]", "expected the size of a dim at position 4, got 'x]'"),
         ("f32[8@zz]", "expected one of the axes cp, dp, pp, tp at position 6, got 'zz]'"),
         ("f32[8@(tp dp)]", r"expected ',' or '\)' at position 10"),
-        ("f32[8] {tp: Q}", "expected R, I, V, P or"),
+        ("f32[8] {tp: Q}", r"expected R, I, V, P, P\(max\), P\(min\), P\(avg\) or"),
         ("f32[8] {tp R}", "expected ':' at position 11"),
-        ("f32[8@tp] {tp: V}", "expected an axis that was not given yet"),
+        ("f32[8@tp] {tp: R}", "expected an axis that was not given yet"),
         ("f32[8] {tp: R, tp: V}", "expected an axis that was not given yet"),
         (
             "f32[8] {tp: R} once",

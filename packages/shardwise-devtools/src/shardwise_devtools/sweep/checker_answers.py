@@ -21,7 +21,7 @@ from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.oracle.local_types import leaf_of, tensors_in
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
-from shardwise.types.placement import UNKNOWN, PerMeshAxisSpmdType, Shard, V, to_local_type
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
@@ -97,4 +97,7 @@ def _placement(axis: MeshAxis, result: torch.Tensor, local: bool) -> PerMeshAxis
     type = type_of(result)
     shard = partition_spec_get_shard(type.spec, axis)
     place = type.get(axis) if shard is None else shard
+    if place is P and type.exponent(axis) == 1:
+        average: PerMeshAxisSpmdType = P("avg")
+        return average
     return None if place is UNKNOWN or (place is V and not local) else place

@@ -36,6 +36,7 @@ from .operators.ordinary import Handler, ordinary
 from .operators.parts_written import assign_data, assigning_parts, storage_given
 from .operators.random_ops import random_op
 from .operators.running_statistics import with_statistics, writes_statistics
+from .operators.sizes import SIZES
 from .operators.value_reads import value_read
 from .operators.varying_lengths import decides_lengths, deciding
 from .state.session import CheckSession
@@ -114,7 +115,7 @@ def _by_position(handler: Handler) -> Handler:
 def handler_of_rule(name: OpName, rule: OpRule) -> Handler:
     """The handler for a spelling of the operator that ``rule`` describes."""
     if rule.kind is Kind.METADATA:
-        return special.pass_through
+        return SIZES.get(name.shown, special.pass_through)
     if rule.kind is Kind.OPTIMIZER:
         if rule.op == "_foreach_zero" and name.in_place:
             return special.zero_each
@@ -136,6 +137,8 @@ def _property(name: OpName) -> Handler:
         if name.shown == "data" and rule is not None:
             return assign_data(ordinary(Op(OpName(("copy_",), in_place=True), rule)))
         return special.pass_through
+    if name.shown == "shape":
+        return SIZES["shape"]
     if name.shown in _PROPERTY_GETTERS:
         return _PROPERTY_GETTERS[name.shown]
     rule = lookup(name.shown)

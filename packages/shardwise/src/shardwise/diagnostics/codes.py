@@ -89,6 +89,9 @@ _TABLE = (
     Code("SW134", "scalar-conflict", "two typed scalars cannot be combined"),
     Code("SW135", "contraction-not-sharded", "a partial result is asked for where nothing varies"),
     Code("SW140", "boundary-mismatch", "a typed function boundary does not match its declaration"),
+    Code("SW150", "scales-differ", "operands are too large by different powers of an axis's size"),
+    Code("SW151", "scale-in-nonlinear", "a value that is too large by an axis's size enters what is not homogeneous"),
+    Code("SW152", "declared-off-scale", "a value declared equal or sharded is too large or small by an axis's size"),
     Code("SW201", "wrong-source-type", "a collective's operand does not have the declared src type"),
     Code("SW202", "bad-transition", "a collective or coercion cannot go from src to dst"),
     Code("SW203", "expert-mode-needed", "a coercion that is rarely meant in forward code"),
@@ -178,6 +181,7 @@ _TABLE = (
     Code("SW613", "undeclared-parameter", "nothing says whether a parameter is equal or split along a mesh axis"),
     Code("SW614", "misplaced-gradient", "a gradient enters the optimizer with the elements of another place"),
     Code("SW615", "unseen-gradient", "a gradient enters the optimizer and nobody has seen how it came about"),
+    Code("SW616", "gradient-off-scale", "a gradient enters the optimizer too large or too small by an axis's size"),
     Code(
         "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
     ),

@@ -66,7 +66,13 @@ def _moved(type: TensorType, destination: frozenset[MeshAxis], global_axes: froz
     spec = None if type.spec is None else _remap(type.spec, groups, destination, global_axes)
     if spec is not None:
         spec = spec.without({axis for axis, place in placements.items() if not place.is_varying})
-    return TensorType.of(placements, spec, type.ground, type.uneven)
+    made = TensorType.of(placements, spec, type.ground, type.uneven, type.scale)
+    # (n m)**e is n**e m**e: what axes are made of has their scale, and what is made of axes that of all of them.
+    scale = {}
+    for group in groups if type.scale else ():
+        found = {type.exponent(axis) for axis in group.source}
+        scale |= dict.fromkeys(group.destination, found.pop() if len(found) == 1 else None)
+    return made.rescaled(scale)
 
 
 def match_regions(source: Iterable[MeshAxis], destination: Collection[MeshAxis]) -> list[Group]:

@@ -95,7 +95,7 @@ def type_after(
         place = UNKNOWN
     spec = spec_after(step, before.spec, cuts=not local)
     placements = {**{axis: before.get(axis) for axis in before.axes}, **dict.fromkeys(step.axes, place)}
-    return TypeAfter(TensorType.of(placements, spec), refusal)
+    return TypeAfter(TensorType.of(placements, spec, scale=before.scale_under(placements)), refusal)
 
 
 def spec_after(step: TransitionCall, spec: PartitionSpec | None, *, cuts: bool = True) -> PartitionSpec | None:

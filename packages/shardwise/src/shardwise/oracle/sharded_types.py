@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard
+from shardwise.types.placement import AVG, MAX, P, PerMeshAxisSpmdType, R, Shard
 
 from .local_types import Op, Tensors, addends, gradients, leaf_of, tensors_in
 from .rounding import close, coarsest, total
@@ -174,11 +174,19 @@ class _Trial:
         except FAILURES as error:
             self.failure = f"the operator fails on the ranks' parts: {error}"
 
+    @property
+    def is_uneven(self) -> bool:
+        """Some operand is dealt out in shards of different lengths."""
+        shapes = [[tuple(leaf.shape) for leaf in leaves] for leaves, _ in self.ranks]
+        return any(rank != shapes[0] for rank in shapes)
+
     def refute(self, at: int, place: PerMeshAxisSpmdType) -> str | None:
         """Why result ``at`` is not ``place``; None if it is."""
         pieces = [outs[at].detach() for _, outs in self.ranks if at < len(outs)]
         if len(pieces) < self.size:
             return f"result {at} is missing on some rank"
+        if place.reduction is AVG and self.is_uneven:
+            return None  # a pending average is claimed of shards of one length
         return _misread(pieces, place, self.whole[1][at].detach(), f"result {at}", rough=self.rough)
 
     def refute_backward(self, results: Sequence[PerMeshAxisSpmdType | None]) -> str | None:
@@ -189,12 +197,19 @@ class _Trial:
             return None
         generator = torch.Generator().manual_seed(self.seed + 104729)
         cotangents = [torch.randn(outs[at].shape, dtype=outs[at].dtype, generator=generator) for at in sent]
+        if any(place is not None and place.is_extremum for place in results):
+            return None  # no gradient flows through what is pending there
         duals = [_dual(results[at]) for at in sent]
+        # Of a pending average of n addends each gets one n-th of the gradient.
+        shares = [self.size if (place := results[at]) is not None and place.reduction is AVG else 1 for at in sent]
+        if self.is_uneven and max(shares, default=1) > 1:
+            return None
+        shared = [cotangent / share for cotangent, share in zip(cotangents, shares, strict=True)]
         dealt = [
             torch.split(cotangent, [local[at].shape[dual.dim] for _, local in self.ranks], dual.dim)
             if isinstance(dual, Shard)
             else _deal(cotangent, dual, self.size, generator)
-            for at, cotangent, dual in zip(sent, cotangents, duals, strict=True)
+            for at, cotangent, dual in zip(sent, shared, duals, strict=True)
         ]
         try:
             wanted = gradients(leaves, outs, cotangents)
@@ -273,6 +288,14 @@ def _misread(
     rough: torch.dtype | None = None,
 ) -> str | None:
     """Why local tensors that are put together as ``place`` says are not ``whole``; None if they are."""
+    if place.is_extremum:
+        if any(piece.shape != whole.shape for piece in pieces):
+            return f"{what} has another shape on some rank than globally"
+        stacked = torch.stack([piece.to(torch.uint8) if piece.dtype is torch.bool else piece for piece in pieces])
+        found = (stacked.amax(0) if place.reduction is MAX else stacked.amin(0)).to(whole.dtype)
+        return None if close(found, whole, rough=rough) else f"{what} has not the global one's {place.reduction}"
+    if place.reduction is AVG:
+        return _misread([piece / len(pieces) for piece in pieces], P, whole, what, rough=rough)
     if place.is_partial and whole.dtype is torch.bool:
         return f"{what} is a truth value, which is no pending sum"
     if place is R:

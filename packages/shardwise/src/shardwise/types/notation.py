@@ -1,7 +1,9 @@
 """How is a tensor's type written down, and read back? The only printer and the only parser of typed shapes.
 
 ``f32[8, 16@tp] {dp: R}`` is a float32 tensor whose local shape is (8, 16), whose dim 1 is sharded over tp (so tp is V,
-and need not be said again), and which is R on dp. ``8@(dp,tp)`` is sharded over dp and then over tp; in ``5@~tp`` the
+and need not be said again), and which is R on dp. ``P(max)`` and ``P(min)`` are other reductions than the sum. What is
+too large by the axis's size is ``R*n``, too small ``R/n``, by its square ``R*n^2``; ``P(avg)`` is ``P*n``.
+``8@(dp,tp)`` is sharded over dp and then over tp; in ``5@~tp`` the
 shards may differ in length. A word after the braces is the ground: ``constant``, ``uniform``, ``zero``, ``empty`` or
 ``unknown``.
 """
@@ -81,7 +83,9 @@ def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> 
     in_shape = type.spec is not None and len(type.spec) == len(shape)
     entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
     dims = ", ".join(_format_dim(size, entry, type.uneven) for size, entry in zip(shape, entries, strict=True))
-    shown = {axis for entry in entries for axis in entry_axes(entry) if type.is_varying(axis)}
+    shown = {
+        axis for entry in entries for axis in entry_axes(entry) if type.is_varying(axis) and not _factor(type, axis)
+    }
     parts = [f"{abbreviate(dtype)}[{dims}]"]
     if any(axis not in shown for axis in type.axes):
         parts.append(_braces(type, shown))
@@ -115,7 +119,20 @@ def abbreviate(dtype: str) -> str:
 
 def _braces(type: TensorType, hidden: set[object]) -> str:
     pairs = zip(type.axes, type.placements, strict=True)
-    return "{" + ", ".join(f"{axis!r}: {place!r}" for axis, place in pairs if axis not in hidden) + "}"
+    return "{" + ", ".join(f"{axis!r}: {format_placement(type, axis)}" for axis, _ in pairs if axis not in hidden) + "}"
+
+
+def _factor(type: TensorType, axis: object) -> str:
+    """By how much the value is too large or too small, ``*n`` or ``/n^2``; nothing where that is not known."""
+    exponent = type.exponent(axis) or 0
+    power = f"^{abs(exponent)}" if abs(exponent) > 1 else ""
+    return "" if exponent == 0 else f"{'*' if exponent > 0 else '/'}n{power}"
+
+
+def format_placement(type: TensorType, axis: object) -> str:
+    """``P(avg)``, ``R/n``: the placement on one axis, with its scale."""
+    place, factor = repr(type.get(axis)), _factor(type, axis)
+    return "P(avg)" if place == "P" and factor == "*n" else place + factor
 
 
 def _format_dim(size: int, entry: object, uneven: Collection[object]) -> str:
@@ -143,6 +160,7 @@ class _Reader:
         self.text = text
         self.at = 0
         self.uneven: set[Any] = set()
+        self.scale: dict[Any, int] = {}
         # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
         self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
 
@@ -158,14 +176,16 @@ class _Reader:
             entries.append(self.entry() if self.skip("@") else None)
         placements: dict[Any, Placement] = {axis: V for entry in entries for axis in entry_axes(entry)}
         if self.skip("{"):
-            self.braces(placements)
+            self.braces(placements, frozenset(placements))
         ground = Ground.ABSENT
         if self.rest():
             ground = Ground(self.match("constant|uniform|zero|empty|unknown", _GROUNDS_OR_END))
         if self.rest():
             raise self.error("the end")
         spec = spec_of(entries)
-        return TypedShape(dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven)))
+        return TypedShape(
+            dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven), self.scale)
+        )
 
     def entry(self) -> object:
         if not self.skip("("):
@@ -183,18 +203,24 @@ class _Reader:
             self.uneven.add(axis)
         return axis
 
-    def braces(self, placements: dict[object, Placement]) -> None:
+    def braces(self, placements: dict[object, Placement], cut: frozenset[object]) -> None:
         first = True
         while not self.skip("}"):
             if not first:
                 self.match(",", "',' or '}'")
             first = False
             axis = self.axis()
-            if axis in placements:
+            if axis in placements and axis not in cut:
                 raise self.error("an axis that was not given yet")
             self.match(":", "':'")
-            word = self.match(r"[RIVP?]", "R, I, V, P or ?")
+            word = self.match(r"P\((?:max|min|avg)\)|[RIVP?]", "R, I, V, P, P(max), P(min), P(avg) or ?")
+            if axis in cut and word != "V":
+                raise self.error("an axis that was not given yet")
             placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
+            factor = re.compile(r"([*/])n(?:\^(\d+))?").match(self.text, self.at)
+            if factor is not None:
+                self.at = factor.end()
+                self.scale[axis] = int(factor.group(2) or 1) * (1 if factor.group(1) == "*" else -1)
 
     def axis(self) -> object:
         self.rest()

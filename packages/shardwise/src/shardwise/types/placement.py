@@ -34,7 +34,10 @@ SUM: Final = ReductionKind("sum", dual="R")
 MAX: Final = ReductionKind("max")
 MIN: Final = ReductionKind("min")
 
-KINDS: Final = {"sum": SUM, "max": MAX, "min": MIN}
+AVG: Final = ReductionKind("avg", dual="R")
+"""A pending average, which types write as a pending sum of one power of the axis's size more (``TensorType.scale``)."""
+
+KINDS: Final = {"sum": SUM, "max": MAX, "min": MIN, "avg": AVG}
 """The reduction kinds by name."""
 
 
@@ -43,7 +46,7 @@ class UndecidedReductionError(SpmdTypeError):
 
 
 _WORDS: Final = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a partial sum"}
-_LONG: Final = {"max": "maximum", "min": "minimum"}
+_LONG: Final = {"max": "maximum", "min": "minimum", "avg": "average"}
 
 
 class AxisPlacement:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
-from .placement import Placement, R
+from .placement import AVG, P, Placement, R
 from .spec import PartitionSpec, partition_spec_get_shard
 
 _EVEN: frozenset[Any] = frozenset()
+_UNSCALED: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Ground(enum.Enum):
@@ -37,6 +39,10 @@ class Ground(enum.Enum):
     @property
     def is_constant(self) -> bool:
         return self is Ground.CONSTANT or self is Ground.UNIFORM or self is Ground.ZERO
+
+
+Exponent = int | None
+"""Which power of an axis's size a value is too large by; None: nobody knows, and it is compatible with any."""
 
 
 class LocalTypes(dict[Any, Any]):
@@ -71,6 +77,8 @@ class TensorType:
     ``spec``        normalised PartitionSpec or None; every axis in it is V.
     ``local``       read-only mapping axis -> R/I/V/P, the unknown axes left out.
     ``uneven``      axes of the spec whose shards may differ in length; the others cut their dim evenly.
+    ``scale``       read-only mapping from the axes along which the value meant is not what one device computes but that
+                    times a power of the axis's size, to the exponent (docs/semantics.md section 9). P(avg) is P with 1.
     ``equal_axes``, ``varying_axes``, ``partial_axes``  those whose placement has that property, outermost first.
 
     Example:
@@ -90,6 +98,7 @@ class TensorType:
         "local",
         "partial_axes",
         "placements",
+        "scale",
         "spec",
         "uneven",
         "varying_axes",
@@ -101,6 +110,7 @@ class TensorType:
     ground: Ground
     local: Mapping[Any, Any]
     uneven: frozenset[Any]
+    scale: Mapping[Any, Exponent]
     equal_axes: tuple[Any, ...]
     varying_axes: tuple[Any, ...]
     partial_axes: tuple[Any, ...]
@@ -118,23 +128,32 @@ class TensorType:
         spec: PartitionSpec | None = None,
         ground: Ground = Ground.ABSENT,
         uneven: Collection[Any] = _EVEN,
+        scale: Mapping[Any, Exponent] = _UNSCALED,
     ) -> TensorType:
         """The one type with these placements; the argument's order does not matter.
 
-        ``uneven`` may name axes that the spec does not have: only a shard has a length.
+        ``uneven`` may name axes that the spec does not have, and ``scale`` axes that the type does not have or does not
+        know: only a shard has a length, and only what is known a scale.
         """
         if uneven is not _EVEN:
             uneven = frozenset(axis for axis in uneven if partition_spec_get_shard(spec, axis) is not None) or _EVEN
         items = sorted(dict(placements).items(), key=lambda item: item[0].sort_key)
         axes = tuple(axis for axis, _ in items)
         places = tuple(place for _, place in items)
-        key = (axes, places, spec, ground, uneven)
+        averaged = [axis for axis, place in items if place.reduction is AVG]
+        if averaged:
+            more = {axis: None if (e := scale.get(axis, 0)) is None else e + 1 for axis in averaged}
+            scale, items = {**scale, **more}, [(axis, P if axis in more else place) for axis, place in items]
+            places = tuple(place for _, place in items)
+        if scale:
+            scale = {axis: e for axis, place in items if not place.is_unknown and (e := scale.get(axis, 0)) != 0}
+        key = (axes, places, spec, ground, uneven, tuple(scale.items()) if scale else ())
         found = cls._interned.get(key)
         if found is not None:
             return found
         made = object.__new__(cls)
         made.axes, made.placements, made.spec, made.ground, made.uneven = axes, places, spec, ground, frozenset(uneven)
-        made._at = dict(items)
+        made._at, made.scale = dict(items), scale or _UNSCALED
         made.local = LocalTypes({axis: place for axis, place in items if not place.is_unknown})
         made.equal_axes = tuple(axis for axis, place in items if place.is_equal)
         made.varying_axes = tuple(axis for axis, place in items if place.is_varying)
@@ -163,37 +182,64 @@ class TensorType:
     def __contains__(self, axis: object) -> bool:
         return axis in self._at
 
+    def exponent(self, axis: object) -> Exponent:
+        """The value meant is the axis's size to this power times what one device computes; None: nobody knows."""
+        place = self._at.get(axis)
+        return None if place is None or place.is_unknown else self.scale.get(axis, 0)
+
+    def with_scale(self, scale: Mapping[Any, Exponent]) -> TensorType:
+        """The same type with exactly this scale."""
+        return TensorType.of(self._at, self.spec, self.ground, self.uneven, scale)
+
+    def rescaled(self, changes: Mapping[Any, Exponent]) -> TensorType:
+        """The same type with another exponent along some axes."""
+        return self.with_scale({**self.scale, **changes}) if changes else self
+
+    def of_unknown_scale(self) -> TensorType:
+        """The same type, of whose scale nobody knows anything."""
+        return self.with_scale(dict.fromkeys(self.axes, None))
+
     def with_placements(self, changes: Mapping[Any, Placement]) -> TensorType:
         """The same type with some axes set. A changed axis leaves the spec; the ground becomes ABSENT."""
         spec = self.spec
         if spec is not None:
             spec = spec.without({axis for axis, place in changes.items() if place is not self._at.get(axis)})
-        return TensorType.of({**self._at, **changes}, spec, uneven=self.uneven)
+        return TensorType.of({**self._at, **changes}, spec, uneven=self.uneven, scale=self.scale_under(changes))
+
+    def scale_under(self, changes: Mapping[Any, Placement]) -> Mapping[Any, Exponent]:
+        """The scale where these axes get other placements: of what was unknown nobody knows it."""
+        lost = {axis: None for axis in changes if axis in self._at and self._at[axis].is_unknown}
+        return {**self.scale, **lost} if lost else self.scale
 
     def with_spec(self, spec: PartitionSpec | None) -> TensorType:
-        return TensorType.of(self._at, spec, self.ground, self.uneven)
+        return TensorType.of(self._at, spec, self.ground, self.uneven, self.scale)
 
     def with_ground(self, ground: Ground) -> TensorType:
-        return TensorType.of(self._at, self.spec, ground, self.uneven)
+        return TensorType.of(self._at, self.spec, ground, self.uneven, self.scale)
 
     def with_uneven(self, uneven: Collection[object]) -> TensorType:
         """The same type, whose shards over exactly the axes ``uneven`` may differ in length."""
-        return TensorType.of(self._at, self.spec, self.ground, uneven)
+        return TensorType.of(self._at, self.spec, self.ground, uneven, self.scale)
 
     def backward_type(self) -> TensorType:
-        """The type of the gradient: the dual on every axis, the same spec and the same lengths of shards."""
+        """The type of the gradient: the dual on every axis, the same spec and the same lengths of shards.
+
+        Its scale is that under a root of backward of exponent 0: n times the value has 1/n of the gradient.
+        """
         dual = {axis: place.dual for axis, place in self._at.items()}
-        return TensorType.of(dual, self.spec, uneven=self.uneven)
+        scale = {axis: None if exponent is None else -exponent for axis, exponent in self.scale.items()}
+        return TensorType.of(dual, self.spec, uneven=self.uneven, scale=scale)
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{axis!r}: {place!r}" for axis, place in zip(self.axes, self.placements, strict=True))
         spec = f" {self.spec!r}" if self.spec is not None else ""
         ground = "" if self.ground is Ground.ABSENT else f" ({self.ground.value})"
         uneven = f" (uneven over {', '.join(sorted(map(repr, self.uneven)))})" if self.uneven else ""
-        return "{" + inner + "}" + spec + uneven + ground
+        scale = f" (scale {', '.join(f'{a!r}**{e}' for a, e in self.scale.items())})" if self.scale else ""
+        return "{" + inner + "}" + spec + uneven + scale + ground
 
     def __reduce__(self) -> Any:
-        return (TensorType.of, (dict(self._at), self.spec, self.ground, self.uneven))
+        return (TensorType.of, (dict(self._at), self.spec, self.ground, self.uneven, dict(self.scale)))
 
     def __copy__(self) -> TensorType:
         return self

@@ -132,7 +132,8 @@ with spmd.set_current_mesh(mesh):
         optimizer = torch.optim.AdamW(model.parameters())
         for step in range(3):
             for _ in range(2):  # accumulation
-                model(batch()).backward()
+                averages = way in (one_by_one, coalesced, flattened)
+                (model(batch()) * (mesh["dp"].size() if averages else 1)).backward()
             dist.all_reduce(model.norm.grad, group=tp)
             way(list(model.parameters()))
             optimizer.step()

@@ -14,25 +14,34 @@ from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.scale import law_of
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
+from ..state.numbers import TYPED_NUMBERS, plain
+
 NUMBERS = (int, float, complex, Number)
+_SLICES = ("getitem", "setitem", "narrow", "select", "arange")
 _ALIASES = {"self": "input", "x": "input", "tensor": "input"}
 
 
 class Op:
     """One spelling of an operator, with its rule and how its parameters bind."""
 
-    __slots__ = ("in_place", "linear_params", "name", "params", "rule", "templates", "variadic")
+    __slots__ = ("in_place", "linear_params", "name", "params", "rule", "slices", "templates", "variadic")
 
     def __init__(self, name: OpName, rule: OpRule) -> None:
         self.name = name.shown
         self.rule = rule
         self.in_place = name.in_place
         self.params = tuple(param.lstrip("*~") for param in rule.parameters)
+        self.slices = rule.op in _SLICES
+        """Numbers that differ between ranks cut another part out on each."""
         self.templates = rule.templates
-        self.linear_params = frozenset(factor.lstrip("*^") for term in rule.terms for factor in term.factors)
+        laws = (*rule.terms, *law_of(rule)[0])
+        self.linear_params = frozenset(factor.lstrip("*^") for term in laws for factor in term.factors) | {
+            power for power in law_of(rule)[1].values() if isinstance(power, str)
+        }
         last = (rule.parameters or ("",))[-1]
         self.variadic = last[1:] if last.startswith("*") else None
         """The parameter that takes the rest of the positional arguments."""
@@ -65,7 +74,8 @@ class Op:
                 continue
             for nested, leaf in _leaves(value):
                 # A number inside a list is an index or a label, never an operand (einsum's sublists).
-                type = None if nested and isinstance(leaf, NUMBERS) else self._operand_type(param, leaf)
+                kept = not isinstance(leaf, NUMBERS) or (self.slices and leaf.__class__ in TYPED_NUMBERS)
+                type = None if nested and not kept else self._operand_type(param, leaf)
                 if type is None:
                     continue
                 many = nested or seen.get(param, 0) > 0 or param == self.variadic
@@ -74,7 +84,7 @@ class Op:
                 grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
                 label = param if index is None else f"{param}[{index}]"
                 shape, dtype = (sizes_of(leaf), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
-                number = leaf if isinstance(type, Weak) else None
+                number = leaf if isinstance(type, Weak) or leaf.__class__ in TYPED_NUMBERS else None
                 operands.append(Bound(param, type, index, grad, label, shape, dtype, number))
                 values.append(leaf)
         return operands, values
@@ -82,6 +92,8 @@ class Op:
     def _operand_type(self, param: str, value: object) -> Any:
         if isinstance(value, (torch.Tensor, Scalar)):
             return type_of(value)
+        if value.__class__ in TYPED_NUMBERS and (param in self.linear_params or type_of(value).varying_axes):
+            return type_of(value) if param in self.linear_params or self.slices else None
         if value is None or param not in self.linear_params:
             return None
         return Weak.ZERO if _is_zero(value) else Weak.CONSTANT
@@ -95,7 +107,7 @@ class Op:
         self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound], values: Sequence[object]
     ) -> dict[str, object]:
         """What the rule's guard sees: its static parameters, the operands' dtypes, and which are partial somewhere."""
-        given = dict(self.arguments(args, kwargs))
+        given = {name: _unsized(value) for name, value in self.arguments(args, kwargs)}
         static = {name: given[name] for name in self.rule.static if name in given}
         static["partial"] = {o.param for o in operands if isinstance(o.type, TensorType) and o.type.partial_axes}
         static["dtypes"] = {
@@ -106,6 +118,11 @@ class Op:
         return static
 
 
+def _unsized(value: Any) -> Any:
+    """An argument of which a guard looks at the value."""
+    return plain(value) if value.__class__ in TYPED_NUMBERS else value
+
+
 def _shapes(value: object, param: str) -> object:
     """An argument with its tensors replaced by their shapes."""
     if isinstance(value, torch.Tensor):
@@ -113,7 +130,9 @@ def _shapes(value: object, param: str) -> object:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         shapes = (_shapes(item, param) for item in value)
         return tuple(shapes) if isinstance(value, tuple) else list(shapes)
-    return value.value if isinstance(value, Scalar) else value
+    if isinstance(value, torch.Size):
+        return torch.Size(map(plain, value))
+    return value.value if isinstance(value, Scalar) else plain(value)
 
 
 def _is_zero(value: object) -> bool:
@@ -133,7 +152,7 @@ def _leaves(value: object) -> Iterator[tuple[bool, object]]:
                 yield True, leaf
     elif isinstance(value, slice):
         for item in (value.start, value.stop, value.step):
-            if isinstance(item, (torch.Tensor, Scalar)):
+            if isinstance(item, (torch.Tensor, Scalar)) or item.__class__ in TYPED_NUMBERS:
                 yield True, item
     else:
         yield False, value

@@ -19,11 +19,19 @@ from shardwise.interop.torch_compat import count_function_modes, no_torch_functi
 from shardwise.mesh.entry import current_entry
 from shardwise.types.tensor_type import UNTYPED
 
+from ..state.numbers import TYPED_NUMBERS
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS
 
+COUNT = "count"
+"""In a key, for any number that may be a count."""
 _BOUNDS = (int, type(None))
 _GRADIENT = object()
+
+
+def number_key(value: Any) -> object:
+    """What a verdict depends on of a number from 2 on: whether it may be a count, whose scale nobody knows."""
+    return COUNT if value % 1 == 0 else False
 
 
 def key_of(
@@ -42,7 +50,7 @@ def local_key(
     for value in args:
         cls = value.__class__
         if cls in NUMBERS:
-            key.append(value == 0)
+            key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))  # type: ignore[operator]
         elif cls in PLAIN:
             key.append(None)
         elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
@@ -106,12 +114,14 @@ def extend(items: Any, key: list[object], tags: list[Tag | None]) -> bool:
             else:
                 return False
         elif cls in NUMBERS:
-            key.append(item == 0)
+            key.append(item == 0 if cls is complex or -2 < item < 2 else number_key(item))
         elif cls is slice:
             if not (
                 item.start.__class__ in _BOUNDS and item.stop.__class__ in _BOUNDS and item.step.__class__ in _BOUNDS
             ):
                 return False
+        elif cls in TYPED_NUMBERS:
+            key.append(item._shardwise.type)
         elif cls not in PLAIN:
             return False
     return True
@@ -156,6 +166,8 @@ def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]
                 return False
         elif cls is int:
             key.append(item)
+        elif cls in TYPED_NUMBERS:
+            key += (item._shardwise.type, item)
         elif cls is float:
             key.append(cls)  # 1 and 1.0 are equal keys
             key.append(item if item.is_integer() or isinf(item) else None)  # a norm's order; no rule reads a fraction

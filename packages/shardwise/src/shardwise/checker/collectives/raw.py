@@ -56,6 +56,7 @@ from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
 from .gathered_lists import note_gathered
 from .handles import started
+from .next_statement import divided_next
 from .raw_arrivals import receipt
 from .raw_backward import leave_node, passages
 from .raw_buffers import admitted, as_declared, check_buffers
@@ -235,7 +236,12 @@ def _check_type(
             return UNKNOWN_TYPE
     for one in axes:
         place = type.get(one)
-        if place.is_unknown or (sums and place.is_equal and left_to_others(tensor, one.size())):
+        if place.is_unknown:
+            continue
+        if sums and place.is_equal and left_to_others(tensor, one.size()):
+            type = type.rescaled({one: -1})  # each rank has filled in a part, so that the sum counts nothing twice
+            continue
+        if sums and place.is_equal and _is_share(exchange, type, one):
             continue
         if place.is_equal and repr(place) in admits:
             continue
@@ -270,6 +276,13 @@ def _received(
     """The type of a received tensor; a buffer of its own may have declared it."""
     arrived = _arrived(session, tensor, base, exchange, sent_ndim)
     return as_declared(tensor, arrived) if exchange.row.sent != exchange.row.received else arrived
+
+
+def _is_share(exchange: Exchange, type: TensorType, axis: MeshAxis) -> bool:
+    """n times one n-th of a value, or n times the value where the next statement divides by n."""
+    if type.exponent(axis) == -1:
+        return True
+    return type.exponent(axis) == 0 and exchange.row.sent == exchange.row.received and divided_next()
 
 
 def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
@@ -332,11 +345,33 @@ def _arrived(
     if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
         placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
-        arrived = TensorType.of(placements)
+        arrived = TensorType.of(placements, scale=_scale_after(exchange, base, axes))
     else:
         spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
-        arrived = TensorType.of(placements, spec, uneven=uneven_after(exchange, base))
+        scale = _scale_after(exchange, base, axes)
+        arrived = TensorType.of(placements, spec, uneven=uneven_after(exchange, base), scale=scale)
     return arrived if mesh is None else put_together(arrived, mesh.ordered_axes)
+
+
+def _scale_after(exchange: Exchange, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
+    """The scale of the result: a sum counts equal values once per rank, an average divides."""
+    if not exchange.row.sent:
+        return dict.fromkeys(before.axes)
+    if before.ground is Ground.CONSTANT:
+        return dict.fromkeys(axes)  # what constants have been written into may hold anything
+    reducer, scale = exchange.reducer, dict(before.scale_under(dict.fromkeys(axes, UNKNOWN)))
+    if reducer is None:
+        # What is exchanged piece by piece is a list of whatever the pieces are.
+        return {**scale, **dict.fromkeys(axes)} if exchange.row.gives == "V" else scale
+    for axis in axes:
+        exponent = before.exponent(axis)
+        if reducer.name in ("sum", "avg"):
+            summed = before.is_equal(axis)
+            exponent = None if before.is_varying(axis) else exponent
+            scale[axis] = None if exponent is None else exponent + int(summed) - int(reducer.divides)
+        elif not reducer.known or (exponent != 0 and reducer.name not in ("max", "min")):
+            scale[axis] = None
+    return scale
 
 
 def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:

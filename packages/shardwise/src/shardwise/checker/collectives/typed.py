@@ -70,6 +70,8 @@ def collective(op: str) -> Handler:
         if session.diverging and row.meets(backward=call.x.requires_grad):
             check_arrival(session, op, call.x, axis)
         changed = before if axis.size() == 1 else _check(session, call, axis, before)
+        if changed.axes and axis.size() > 1:
+            changed = changed.rescaled(_rescaling(call, before, parts_of(axis, changed)))
         if changed.spec is not None and not session.local:
             changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
@@ -98,6 +100,8 @@ class TypedCall:
         src: Any = kwargs.get("src", defaults.get("src"))
         self.src: Any = reduced_source(src, kwargs.get("op", "sum"))
         self.dst = kwargs.get("dst", defaults.get("dst"))
+        self.divides = kwargs.get("op") == "avg"
+        self.makes_addends = self.dst is P and letter(self.src) in ("R", "I")
         self.sizes = [sizes for name in _SIZES if (sizes := kwargs.get(name)) is not None]
         """Split sizes; one list per side of an exchange."""
         if not local and op == "all_to_all" and self.sizes and self.src is V and self.dst is V:
@@ -145,13 +149,13 @@ def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: Tenso
             _report_missing(session, call, axis, before)
             return type.with_placements({axis: dst})
         return type
-    wrong = [one for one in axes if not _admits(session, call, type.get(one), before)]
+    wrong = [one for one in axes if not _admits(session, call, type.get(one), type, (one,))]
     for one in wrong:
         _report_source(session, call, one, axis, type.get(one))
     _check_shard(session, call, axis, type)
     if session.local:
         # A shard is only known where somebody has just said so; the next op forgets it again.
-        return TensorType.of({**{a: type.get(a) for a in type.axes}, **dict.fromkeys(axes, dst)})
+        return type.with_placements(dict.fromkeys(axes, dst)).with_spec(None).with_ground(Ground.ABSENT)
     return _after(session, call, axis, axes, type, sure=not wrong)
 
 
@@ -171,7 +175,23 @@ def _after(
     return after.type
 
 
-def _admits(session: CheckSession, call: TypedCall, place: Placement, before: TensorType) -> bool:
+def _rescaling(call: TypedCall, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
+    """The exponents after the call along its axes: equal values read as addends count once per rank."""
+    divided = 1 if call.divides else 0
+    changes: dict[MeshAxis, int | None] = {}
+    for axis in axes:
+        exponent = before.exponent(axis)
+        if before.is_varying(axis) and (_adds(call) or call.dst is P):
+            changes[axis] = None  # what varies is a list: nobody says that its sum is what one device computes
+        summed = (before.is_equal(axis) and call.src is P) or (call.op == "reinterpret" and call.makes_addends)
+        if exponent is not None and (summed or divided):
+            changes[axis] = exponent + int(summed) - divided
+    return changes
+
+
+def _admits(
+    session: CheckSession, call: TypedCall, place: Placement, before: TensorType, parts: Sequence[MeshAxis] = ()
+) -> bool:
     """True if an operand of placement ``place`` may be read as the transition's source."""
     want = to_local_type(call.src)
     if place is want or place.is_unknown:
@@ -182,6 +202,8 @@ def _admits(session: CheckSession, call: TypedCall, place: Placement, before: Te
         return True
     if not session.local and place is P and want.is_varying and _says_addends(call):
         return True
+    if place.is_equal and want is P and _adds(call):
+        return all(before.exponent(one) == -1 for one in parts)  # n times a value divided by n
     if place.is_equal and want.is_equal:
         return not (call.x.requires_grad and torch.is_grad_enabled())
     return False

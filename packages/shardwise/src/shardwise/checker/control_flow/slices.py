@@ -132,7 +132,9 @@ def stacked_type(
         if not place.is_unknown:
             report(session, LocatedCall(op, [("f", leaf)]), not_stacked(op, axis, place), axis)
     known = all(place is V for place in changes.values())
-    return TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, type.spec), known
+    return TensorType.of(
+        {**{axis: type.get(axis) for axis in type.axes}, **changes}, type.spec, scale=type.scale
+    ), known
 
 
 def _widened(type: TensorType, entry: Any, ndim: int) -> TensorType:

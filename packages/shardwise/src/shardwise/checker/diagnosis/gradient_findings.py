@@ -208,6 +208,33 @@ def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
     return f"{noun} {shown}{f' and {more} more ranges' if more > 0 else ''} of {at}"
 
 
+def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: int) -> Diagnosis:
+    """SW616, of gradients whose scale has this exponent."""
+    where, size, what = axis_text(axis), axis.size(), listed(names)
+    verb = "is" if len(names) == 1 else "are"
+    if exponent < 0:
+        fact = (
+            f"a division by {size}, or an average over {size} ranks, is right where the loss is {size} times too large"
+        )
+        ways = (
+            f"leave out one division by the size of {where}, or sum the gradients where they are averaged",
+            f"a loss that is a mean over each rank's own samples, if a wrapper averages over {axis_argument(axis)}",
+        )
+    else:
+        fact = f"the mean of each rank's own samples is {size} times its part of the mean of all, and nothing averages"
+        ways = (
+            f"divide the loss, or the summed gradients, by mesh.size({axis_argument(axis)})",
+            f"or average them over {axis_argument(axis)}: op=dist.ReduceOp.AVG, DistributedDataParallel, fully_shard",
+        )
+    return Diagnosis(
+        "SW616",
+        f"{op} takes gradients that are {size ** abs(exponent)} times too {'large' if exponent > 0 else 'small'} over "
+        f"{where}: of {what}, which {verb} not scaled like the gradient on one device",
+        (fact,),
+        ways,
+    )
+
+
 def local_gradient_norm(name: str, axis: MeshAxis) -> Diagnosis:
     where = axis_text(axis)
     return Diagnosis(

@@ -11,6 +11,7 @@ from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import TensorType
 
 from .refused_call import RefusedCall
+from .scale_texts import scale_repair
 
 
 def invariant_mixed(refused: RefusedCall) -> Diagnosis:
@@ -141,6 +142,34 @@ def repeated_random(refused: RefusedCall) -> Diagnosis:
         ("the stream in use is synchronised there, so every rank's piece gets the same noise",),
         (f"with shardwise.rng(seed, distinct={refused.argument}): for what differs per rank",),
     )
+
+
+def scales_differ(refused: RefusedCall) -> Diagnosis:
+    first, second = (refused.scaled(at) for at in (refused.culprits[0], refused.others[0]))
+    return Diagnosis(
+        "SW150",
+        f"{refused.op} combines values of different scale over {refused.axis}: {first}, {second}",
+        (f"on another number of ranks the one grows against the other; here by {refused.size}",),
+        tuple(_rescale(refused, at) for at in (refused.culprits[0], refused.others[0]) if _exponent(refused, at)),
+    )
+
+
+def scale_in_nonlinear(refused: RefusedCall) -> Diagnosis:
+    return Diagnosis(
+        "SW151",
+        f"{refused.op} is not homogeneous, and {refused.scaled(refused.culprits[0])} over {refused.axis}",
+        (f"{refused.op} of n times a value is no multiple of {refused.op} of the value",),
+        (_rescale(refused, refused.culprits[0]),),
+    )
+
+
+def _exponent(refused: RefusedCall, position: int) -> int:
+    type = refused.operands[position].type
+    return (type.exponent(refused.at.axis) if isinstance(type, TensorType) else 0) or 0
+
+
+def _rescale(refused: RefusedCall, position: int) -> str:
+    return f"{refused.name(position)}: {scale_repair(refused.at.axis, _exponent(refused, position))}"
 
 
 def _annotate(refused: RefusedCall, axes: Sequence[Any]) -> str:

@@ -20,6 +20,8 @@ from shardwise.planner.repairs import local_repairs
 from shardwise.planner.search import Repair, Step
 from shardwise.types.tensor_type import TensorType
 
+from .scale_texts import scale_text
+
 
 @dataclass(frozen=True)
 class RefusedCall:
@@ -84,6 +86,12 @@ class RefusedCall:
         place = type.get(self.at.axis) if isinstance(type, TensorType) else None
         return f"{self.name(position)} ({place!r})" if place is not None else self.name(position)
 
+    def scaled(self, position: int) -> str:
+        """``h is 2 times too large``."""
+        type = self.operands[position].type
+        exponent = type.exponent(self.at.axis) if isinstance(type, TensorType) else 0
+        return f"{self.name(position)} {scale_text(self.at.axis, exponent or 0)}"
+
     def cut(self, position: int) -> str:
         """``h (dim 1)``."""
         dim = sharded_dim(self.operands[position].type, self.at.axis)
@@ -110,8 +118,8 @@ class RefusedCall:
     @functools.cached_property
     def repairs(self) -> list[Repair[Any]]:
         """What mends the call along the axis by the local rule alone, by steps of tensors: numbers take none."""
-        if not self.at.givens:
-            return []
+        if not self.at.givens or self.at.refusal.code in ("SW150", "SW151"):
+            return []  # where scales differ, placements are right, and another one has the same scale
         found = local_repairs(self.rule, self.at.givens, blocked=self.blocked)
         return [one for one in found if all(self._is_tensor(self.spots[step.position]) for step in one.steps)]
 

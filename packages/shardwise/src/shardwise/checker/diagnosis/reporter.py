@@ -35,6 +35,8 @@ TABLE: dict[str, Callable[[RefusedCall], Diagnosis]] = {
     "SW114": operand.partial_in_argument,
     "SW121": operand.unsynchronised_random,
     "SW133": operand.incompatible_meshes,
+    "SW150": operand.scales_differ,
+    "SW151": operand.scale_in_nonlinear,
     "SW401": sharding.shardings_disagree,
     "SW402": sharding.whole_meets_shard,
     "SW403": sharding.mean_over_shard,

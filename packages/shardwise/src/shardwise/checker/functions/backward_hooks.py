@@ -72,7 +72,7 @@ def _typed(backward_hook: object, hook: Callable[..., object], sides: tuple[str,
             return hook(module, *groups)
         session = running[0]
         gradients = [gradient for group in groups for gradient in group]
-        types = [dual(type) for own in owns for type in own or ()]
+        types = [dual(type, running[1].scale) for own in owns for type in own or ()]
         result, found = checked_call(session, lambda: hook(module, *groups), gradients, types)
         for own, gradient in zip(owns[0] or (), result if isinstance(result, tuple) else (), strict=False):
             if gradient is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt
-from .gradient_types import BackwardPass, GradientArrival, arrive, dual
+from .gradient_types import BackwardPass, GradientArrival, arrive, dual, root_scale
 from .replicas import reduced_axes
 from .sharded_gradients import type_sharded
 from .unseen_writes import UnseenWrites
@@ -47,7 +48,8 @@ def wrap_engine(plain: Callable[..., object]) -> Callable[..., object]:
             for variable in reached:
                 leave_unseen(variable)
             return result
-        with running(session, reached, roots), UnseenWrites(session):
+        seeds: Any = args[0] if args else kwargs.get("grad_tensors") or ()
+        with running(session, reached, roots, seeds), UnseenWrites(session):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)
 
     return run
@@ -55,10 +57,12 @@ def wrap_engine(plain: Callable[..., object]) -> Callable[..., object]:
 
 @contextlib.contextmanager
 def running(
-    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[object] = ()
+    session: CheckSession, reached: Sequence[torch.Tensor], roots: Iterable[object] = (), seeds: Iterable[object] = ()
 ) -> Iterator[BackwardPass]:
     """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
-    this = BackwardPass(roots=[root for root in roots if isinstance(root, torch.Tensor)])
+    pairs = [(root, seed) for root, seed in zip_longest(roots, seeds) if isinstance(root, torch.Tensor)]
+    this = BackwardPass(roots=[root for root, _ in pairs])
+    this.scale = root_scale(this.roots, [seed for _, seed in pairs])
     if session.in_flight:
         for variable in reached:
             if (summed := gradient_of(variable)) is not None:
@@ -67,7 +71,7 @@ def running(
     for variable in reached:
         gradient = gradient_of(variable)
         before = None if gradient is None else type_of(gradient)
-        type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable))
+        type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable), this.scale)
         this.arrivals[id(variable)] = GradientArrival(variable, type, before, unseen=is_unseen(variable))
     reduced = reduced_axes(session, this.arrivals)
     # A wrapper that averages over its ranks keeps what was equal before.
@@ -77,7 +81,7 @@ def running(
         yield this
     finally:
         session.passes.pop()
-    type_sharded(this.arrivals)
+    type_sharded(this.arrivals, this.scale)
     for key, arrival in this.arrivals.items():
         arrive(arrival)
         gradient = gradient_of(arrival.variable)
@@ -133,5 +137,8 @@ def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:
         type = cut_along(type, axis)
     changes = {axis: place for axis, place in axes.items() if axis in type and not type.is_varying(axis)}
     if changes and type.ground is Ground.ABSENT:
-        after = put_together(type.with_placements(changes), () if mesh is None else mesh.ordered_axes)
+        # A pending sum is averaged; what was equal already is as it was.
+        averaged = {axis: e - 1 for axis in changes if type.is_partial(axis) and (e := type.exponent(axis)) is not None}
+        reduced = type.with_placements(changes).rescaled(averaged)
+        after = put_together(reduced, () if mesh is None else mesh.ordered_axes)
         set_tag(gradient, Tag(after, GradientOrigin(user_site(), variable)))

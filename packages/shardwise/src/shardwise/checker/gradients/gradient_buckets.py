@@ -14,7 +14,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
-from shardwise.interop.tensors.memory_pieces import joined_placement
+from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type
 from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
@@ -96,4 +96,4 @@ def _tag(session: CheckSession, bucket: object, tensors: Sequence[Any], *, in_or
         places = {axis: UNKNOWN if place.is_varying else place for axis, place in places.items()}
     if UNKNOWN in places.values():
         session.lose("the type of gradients that are joined along another dim than the first", user_location())
-    set_tag(bucket, Tag(TensorType.of(places), origin))
+    set_tag(bucket, Tag(TensorType.of(places, scale=joined_type(typed).scale), origin))

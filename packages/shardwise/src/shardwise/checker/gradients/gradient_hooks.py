@@ -90,7 +90,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., ob
         if running is None or x is None or not isinstance(gradient, torch.Tensor):
             return hook(gradient)
         session, this = running
-        expected = this.returned.get(id(x), dual(type_of(x)))
+        expected = this.returned.get(id(x), dual(type_of(x), this.scale))
         result, found = checked_call(session, lambda: hook(gradient), [gradient], [expected], [x])
         returned = gradient if result is None else result
         with telling(session):
@@ -171,4 +171,4 @@ def accepted(
         elif not is_gradient_of(want, got):
             not_dual(session, hook, axis, own.get(axis), want, got)
             places[axis] = UNKNOWN
-    return expected.with_placements(places)
+    return expected.with_placements(places).rescaled({axis: found.exponent(axis) for axis in expected.axes})

@@ -11,7 +11,10 @@ Source: docs/semantics.md sections 2 and 6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 
@@ -30,11 +33,14 @@ from shardwise.interop.tensors.tagging import (
     type_of,
 )
 from shardwise.types.placement import UNKNOWN, P, Placement, V
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..operators.gradient_writes import into_gradient
 from ..operators.write_destination import write
 from ..state.session import CheckSession
+
+NOWHERE: Final[Mapping[Any, Exponent]] = MappingProxyType({})
+"""The scale of a root of which nothing is known."""
 
 
 @dataclass(slots=True)
@@ -61,17 +67,45 @@ class BackwardPass:
     ``returned``  types that tensor hooks have given to gradients in this pass, by the id of their tensor.
     ``reduced``   what was all-reduced in code that nobody could check, such as a hook on a node of the graph.
     ``roots``     the tensors that it starts from.
+    ``scale``     that of the roots, by axis.
     """
 
     arrivals: dict[int, GradientArrival] = field(default_factory=dict)
     returned: dict[int, TensorType] = field(default_factory=dict)
     reduced: list[torch.Tensor] = field(default_factory=list)
     roots: list[torch.Tensor] = field(default_factory=list)
+    scale: dict[Any, Exponent] = field(default_factory=dict)
 
 
-def dual(type: TensorType) -> TensorType:
-    """The type of the gradient of a tensor of this type; unknown where the type says nothing."""
-    return type.backward_type() if type.axes and type.ground is Ground.ABSENT else UNKNOWN_TYPE
+def dual(type: TensorType, root: Mapping[Any, Exponent] = NOWHERE) -> TensorType:
+    """The type of the gradient of a tensor of this type; unknown where the type says nothing.
+
+    ``root``  the scale of what backward starts from, by axis; of an axis that it lacks nothing is known.
+    """
+    if not type.axes or type.ground is not Ground.ABSENT:
+        return UNKNOWN_TYPE
+    gradient = type.backward_type()
+    return gradient.with_scale({axis: _sum_of(root.get(axis), gradient.exponent(axis)) for axis in gradient.axes})
+
+
+def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> dict[Any, Exponent]:
+    """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them."""
+    scale: dict[Any, Exponent] = {}
+    for at, root in enumerate(roots):
+        type = type_of(root)
+        seed = seeds[at] if at < len(seeds) else None
+        given = type_of(seed) if isinstance(seed, torch.Tensor) else UNTYPED
+        # A loss of one element starts from 1 where nobody says otherwise; what varies is each rank's own.
+        plain = seed is None or (given is UNTYPED and root.ndim == 0)
+        for axis in type.axes:
+            seeded = 0 if plain else given.exponent(axis)
+            exponent = None if type.is_varying(axis) else _sum_of(type.exponent(axis), seeded)
+            scale[axis] = exponent if scale.get(axis, exponent) == exponent else None
+    return scale
+
+
+def _sum_of(one: Exponent, other: Exponent) -> Exponent:
+    return None if one is None or other is None else one + other
 
 
 def is_gradient_of(expected: Placement, found: Placement) -> bool:
@@ -92,9 +126,12 @@ def accumulated(before: TensorType | None, contribution: TensorType) -> TensorTy
         return contribution
     if before.ground is not Ground.ABSENT or not before.axes:
         return UNKNOWN_TYPE
-    return contribution.with_placements(
+    sum = contribution.with_placements(
         {axis: _sum(before.get(axis), contribution.get(axis)) for axis in contribution.axes}
     )
+    if before.scale == contribution.scale:
+        return sum
+    return sum.rescaled({axis: None for axis in sum.axes if before.exponent(axis) != contribution.exponent(axis)})
 
 
 def _sum(before: Placement | None, more: Placement) -> Placement:

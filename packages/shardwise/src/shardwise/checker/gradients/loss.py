@@ -6,7 +6,7 @@ are summed) and of I (every rank repeats one computation), and of nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,12 +19,12 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V
-from shardwise.types.tensor_type import Ground
+from shardwise.types.tensor_type import Exponent, Ground
 
 from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
-from .gradient_types import dual, is_gradient_of
+from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
 
 
 def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
@@ -41,18 +41,26 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
     inputs = _as_list(given.get("inputs"))
     check_roots(session, given.get("outputs"), given.get("grad_outputs"), inputs=inputs)
     results = func(*args, **kwargs)
-    type_gradients(inputs, results)
+    outputs = [one for one in _as_list(given.get("outputs")) if isinstance(one, torch.Tensor)]
+    type_gradients(inputs, results, root=root_scale(outputs, _as_list(given.get("grad_outputs"))))
     return results
 
 
-def type_gradients(inputs: object, results: object, varying: Collection[object] = ()) -> None:
-    """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own."""
+def type_gradients(
+    inputs: object, results: object, varying: Collection[object] = (), root: Mapping[Any, Exponent] = NOWHERE
+) -> None:
+    """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own.
+
+    ``root``  the scale of what is derived, by axis.
+    """
     for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
         type = type_of(x) if isinstance(x, torch.Tensor) else None
         if isinstance(result, torch.Tensor) and type is not None and type.axes:
             own = {axis: V for axis in varying if axis in type}
             origin = GradientOrigin(user_site(), x)
-            set_tag(result, Tag(type.backward_type().with_placements(own), origin))
+            gradient = type.backward_type()
+            told = dual(type, root).scale if type.ground is Ground.ABSENT else dict.fromkeys(type.axes)
+            set_tag(result, Tag(gradient.with_scale(told).with_placements(own), origin))
 
 
 def _as_list(value: object) -> list[Any]:

@@ -16,17 +16,27 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from shardwise.interop.autograd.gradient_content import contents_of
-from shardwise.interop.autograd.gradients import gradient_of, is_unseen, pieces_where, undischarged, varying, waive
+from shardwise.interop.autograd.gradients import (
+    gradient_of,
+    is_unseen,
+    off_scale,
+    pieces_where,
+    undischarged,
+    varying,
+    waive,
+)
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
+from shardwise.mesh.axis import MeshAxis
 
 from ..diagnosis.gradient_findings import (
     elements_text,
     gradient_kept_back,
     gradient_misplaced,
     gradient_not_summed,
+    gradient_off_scale,
     gradient_unseen,
 )
 from ..operators.in_flight import check_tensor
@@ -63,7 +73,11 @@ def stand(find: FindSession) -> Callable[[], None]:
 
 
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
-    """Report the gradients that are not summed, all along one axis as one finding. Errors: SW608, SW614, SW615."""
+    """Report the gradients that are not summed, or off the scale, all along one axis as one finding.
+
+    Errors: SW608, SW614, SW615, SW616.
+    """
+    scaled: dict[tuple[Any, int], list[torch.Tensor]] = {}
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str] = {}
     taken: dict[int, torch.Tensor] = {}
@@ -77,6 +91,9 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                     owing.setdefault((axis, True), []).append(parameter)
                 for axis in varying(parameter):
                     owing.setdefault((axis, False), []).append(parameter)
+                for axis, exponent in off_scale(parameter).items():
+                    if axis not in undischarged(parameter):
+                        scaled.setdefault((axis, exponent), []).append(parameter)
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
     step = f"{type(optimizer).__name__}.step"
@@ -97,10 +114,13 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
             report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
             _refuse(session, step, axis, parameters, names, pending)
+        for (axis, exponent), parameters in sorted(scaled.items(), key=lambda item: (item[0][0].sort_key, item[0][1])):
+            _refuse_scale(session, step, axis, exponent, parameters, names)
         for parameter in taken.values():
             _check_place(session, step, parameter, taken, names)
     finally:
-        for parameter in (*unseen, *(parameter for parameters in owing.values() for parameter in parameters)):
+        found = (parameter for each in (owing, scaled) for some in each.values() for parameter in some)
+        for parameter in (*unseen, *found):
             waive(parameter)
 
 
@@ -112,6 +132,19 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
             if gradient is not None:
                 check_tensor(session, step, gradient, writes=False, label=f"{names_of([parameter])[0]}.grad")
                 check_tensor(session, step, parameter, writes=True, label=names_of([parameter])[0])
+
+
+def _refuse_scale(
+    session: CheckSession,
+    step: str,
+    axis: MeshAxis,
+    exponent: int,
+    parameters: Sequence[torch.Tensor],
+    known: Mapping[int, str],
+) -> None:
+    names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
+    said = gradient_off_scale(step, names, axis, exponent)
+    report(session, LocatedCall("step", []), said, axis, operands=gradients_as_operands(parameters, names, axis))
 
 
 def _refuse(

@@ -6,8 +6,9 @@ known. A norm weight that is replicate over tp still owes a sum over tp, so the 
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,12 +22,15 @@ from shardwise.interop.torch_compat import gathered_parameter, keeps_gradient, n
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import V
-from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNTYPED, Exponent, Ground, TensorType
 
-from .gradient_types import accumulated, dual
+from .gradient_types import NOWHERE, accumulated, dual
 
 DECLARED = "_shardwise_declared"
 """Where an ``FSDPParam`` keeps the tag of the parameter that it was made of."""
+
+DIVIDES = "_shardwise_divides"
+"""Where it keeps by what its gradients are divided, if somebody has said so."""
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 _gathered: Any = WeakIdKeyDictionary()
@@ -50,8 +54,11 @@ def note(fsdp_param: object, tag: Tag | None) -> None:
     _known.add(fsdp_param)
 
 
-def type_sharded(reached: Container[int]) -> None:
-    """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id)."""
+def type_sharded(reached: Container[int], root: Mapping[Any, Exponent] = NOWHERE) -> None:
+    """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id).
+
+    ``root``  the scale of what the backward pass starts from.
+    """
     for fsdp_param in list(_known):
         tag: Tag | None = getattr(fsdp_param, DECLARED, None)
         gathered, (kept, mesh) = gathered_parameter(fsdp_param), sharded_parameter(fsdp_param)
@@ -59,7 +66,7 @@ def type_sharded(reached: Container[int]) -> None:
             continue
         local = local_part(kept.grad)
         before = tag_of(local)
-        type = _scattered(tag.current(), mesh)
+        type = _scattered(tag.current(), mesh, root, getattr(fsdp_param, DIVIDES, None))
         if type is not UNTYPED:
             after = accumulated(None if before is None else before.current(), type)
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
@@ -77,13 +84,25 @@ def kept_back(parameters: Container[int]) -> dict[MeshAxis, list[torch.Tensor]]:
     return found
 
 
-def _scattered(declared: TensorType, mesh: Any) -> TensorType:
-    """The gradient's type once FSDP has reduced and scattered it over ``mesh``."""
+def divided_by(parameters: Iterable[object], factor: float) -> None:
+    """FSDP divides the gradients of these sharded parameters by ``factor``, and not by the number of ranks."""
+    ids = {id(parameter) for parameter in parameters}
+    for fsdp_param in list(_known):
+        if id(sharded_parameter(fsdp_param)[0]) in ids:
+            setattr(fsdp_param, DIVIDES, factor)
+
+
+def _scattered(declared: TensorType, mesh: Any, root: Mapping[Any, Exponent], factor: float | None) -> TensorType:
+    """The gradient's type once FSDP has reduced and scattered it over ``mesh``, and divided it by ``factor``."""
     own = {axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1}
-    others = dual(declared)
+    others = dual(declared, root)
     if others.ground is not Ground.ABSENT:
         return UNTYPED
+    # A factor is for all axes at once: whose share of it is whose is known where it is none or all.
+    whole = math.prod(axis.size() for axis in own)
+    power = -1 if factor in (None, whole) else 0 if factor == 1 else None
+    scale = {axis: None if (e := root.get(axis)) is None or power is None else e + power for axis in own}
     for axis in own:
         others = cut_along(others, axis)
     rest = {axis: others.get(axis) for axis in others.axes if all(axis.isorthogonal(one) for one in own)}
-    return TensorType.of({**dict.fromkeys(own, V), **rest})
+    return TensorType.of({**dict.fromkeys(own, V), **rest}, scale={**others.scale, **scale})

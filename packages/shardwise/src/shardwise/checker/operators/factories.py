@@ -6,6 +6,7 @@ of what is written into it; a typed number (``full``) gives its own type.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
+from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
@@ -23,6 +25,7 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Groun
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
+from ..state.numbers import joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call, learn
 from .judging import judge
@@ -31,6 +34,18 @@ from .ordinary import Handler, run
 from .varying_lengths import same_shape
 
 _UNKNOWN: Any = object()
+_OF_VALUES = (
+    "tensor",
+    "as_tensor",
+    "asarray",
+    "full",
+    "full_like",
+    "new_full",
+    "new_tensor",
+    "scalar_tensor",
+    "arange",
+)
+"""What makes a tensor of the values that it is given."""
 _ONE_VALUE = ("ones", "full", "scalar_tensor")
 
 
@@ -86,10 +101,17 @@ def factory(op: Op) -> Handler:
             if outcome.refusals:
                 refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
             return run(session, op, func, args, kwargs, values, outcome)
+        told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
         if isinstance(made, torch.Tensor):
             kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
             type = _like(template, kind) if template.axes else _constant(kind)
+            if told is not UNTYPED and op.rule.op == "arange" and not told.varying_axes:
+                type = type.of_unknown_scale()  # positions up to a size are no sizes
+            elif told is not UNTYPED:
+                type = _of_numbers(type, told)
+            elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in((*args, *kwargs.values())))):
+                type = type.of_unknown_scale()
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
                 type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
             tag = None if type is UNTYPED else Tag(type)
@@ -104,6 +126,21 @@ def factory(op: Op) -> Handler:
         return made
 
     return handle
+
+
+def _numbers_in(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+            yield from _numbers_in(value)
+        elif isinstance(value, (int, float)):
+            yield value
+
+
+def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
+    """The type of a tensor made of typed numbers: what varies among them makes it vary, and it has their scale."""
+    if numbers.varying_axes:
+        return numbers
+    return constant.with_scale({axis: numbers.exponent(axis) for axis in constant.axes if axis in numbers})
 
 
 def _is_zero_fill(op: Op, args: Arguments, kwargs: Keywords) -> bool:

@@ -58,7 +58,9 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
         return written
     if before.ground is not Ground.ABSENT:
         return written.with_placements(dict.fromkeys(unclear, UNKNOWN))
-    return before.with_placements({axis: written.get(axis) for axis in written.axes if axis not in unclear})
+    clear = [axis for axis in written.axes if axis not in unclear]
+    placed = before.with_placements({axis: written.get(axis) for axis in clear})
+    return placed.rescaled({axis: written.exponent(axis) for axis in clear})
 
 
 def gathers_gradients(tensor: torch.Tensor, origin: object) -> bool:

@@ -20,7 +20,7 @@ from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..call.cache_key import extend, extend_named, full_key, gradient_bits
+from ..call.cache_key import extend, extend_named, full_key, gradient_bits, number_key
 from ..diagnosis.reporter import refuse
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
@@ -49,6 +49,7 @@ def ordinary(op: Op) -> Handler:
         key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
         tags: list[Tag | None] = []
         # The loop over args is written out, because this is where a checked call spends its time.
+        value: Any
         for value in args:
             cls = value.__class__
             if cls in TENSORS:
@@ -61,7 +62,7 @@ def ordinary(op: Op) -> Handler:
                 else:
                     return slow(session, func, args, kwargs)
             elif cls in NUMBERS:
-                key.append(value == 0)
+                key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))
             elif cls in PLAIN:
                 key.append(None)
             elif not extend(value if cls is tuple or cls is list else (value,), key, tags):

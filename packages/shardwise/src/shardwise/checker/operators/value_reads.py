@@ -17,9 +17,11 @@ from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.tensor_type import Ground
+from shardwise.types.placement import R, V
+from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
+from ..state.numbers import typed
 from ..state.session import CheckSession
 from .ordinary import Handler
 
@@ -54,9 +56,40 @@ def value_read(op: Op) -> Handler:
             session.checked += 1
         else:
             session.unchecked += 1
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return _told(session, op, tensors[0], result) if len(tensors) == 1 else result
 
     return handle
+
+
+def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -> object:
+    """What was read, as numbers with the tensor's type; where Python keeps none, that is listed."""
+    type = type_of(tensor)
+    if (
+        not type.axes
+        or type.partial_axes
+        or type.ground is Ground.UNKNOWN
+        or any(p.is_unknown for p in type.placements)
+    ):
+        return result
+    if op.name in ("item", "tolist"):
+        return _typed_numbers(result, number_of(type))
+    if op.name in ("__int__", "__float__") and (type.varying_axes or any(type.scale.values())):
+        location = user_location(2)
+        if location is not None and not is_library_calling(2):
+            session.trust(f"{op.name.strip('_')}() of what varies, or is off the scale: its type is lost", location)
+    return result
+
+
+def number_of(type: TensorType) -> TensorType:
+    """The type of one element of a tensor: a number is equal or varies, and has no dims."""
+    return TensorType.of({axis: V if type.is_varying(axis) else R for axis in type.axes}, scale=type.scale)
+
+
+def _typed_numbers(value: object, type: TensorType) -> object:
+    if isinstance(value, list):
+        return [_typed_numbers(item, type) for item in value]
+    return typed(value, type)
 
 
 def _decides(op: Op) -> bool:

@@ -18,6 +18,7 @@ from shardwise.interop.autograd.gradient_origin import beginning, gradient_origi
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import forget_memory, set_part, set_type, tag_of, type_of
+from shardwise.interop.torch_compat import base_of
 from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
@@ -88,7 +89,13 @@ def write(
         if type.ground.is_constant and tag is not None and tag.cell is not None and gradient_origin(tag) is not None:
             set_part(tensor, type, tag.origin)
         elif type_of(tensor) is not type:
-            set_type(tensor, type, inherit(tensor, origin))
+            set_type(tensor, type, inherit(tensor, origin), whole=not is_part(tensor))
+
+
+def is_part(tensor: torch.Tensor) -> bool:
+    """``tensor`` is a view of some of the elements of a larger one."""
+    base = base_of(tensor)
+    return base is not None and tensor.numel() < base.numel()
 
 
 def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[object]]:
@@ -128,7 +135,10 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
                 changes[axis] = new
         else:
             conflicts.append(axis)
-    return (before.with_placements(changes) if changes else before), conflicts
+    after = before.with_placements(changes) if changes else before
+    if after.scale or result.scale:
+        after = after.rescaled({axis: result.exponent(axis) for axis in result.axes if axis in after})
+    return after, conflicts
 
 
 def _shards_differ(before: TensorType, result: TensorType, axis: object) -> bool:

@@ -20,6 +20,7 @@ from . import (
     func_grad,
     functional_collectives,
     gradients,
+    group_sizes,
     masked,
     module_hooks,
     parameters,
@@ -41,6 +42,7 @@ PLUGINS: tuple[Plugin, ...] = (
     coalescing.PLUGIN,
     storages.PLUGIN,
     masked.PLUGIN,
+    group_sizes.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,
 )

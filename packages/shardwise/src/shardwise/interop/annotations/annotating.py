@@ -23,6 +23,7 @@ from shardwise.mesh.normalize import (
 )
 from shardwise.mesh.orthogonal import check_orthogonal
 from shardwise.mesh.program import mesh_at_hand
+from shardwise.types.notation import format_placement
 from shardwise.types.placement import (
     I,
     P,
@@ -35,7 +36,7 @@ from shardwise.types.placement import (
     resolve_dim,
     to_local_type,
 )
-from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.spmd_type import SpmdType, check_placement
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -266,11 +267,32 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
             or (gradient_free and place is R and wanted is I)
         ):
             raise conflict(name, axis, place, wanted)
+        _check_scale(current, asserted, axis, wanted, name)
     placements: dict[Any, Placement] = {**dict(zip(current.axes, current.placements, strict=True)), **asserted.local}
     check_orthogonal(placements, "the type")
     kept = current.with_placements(asserted.local).spec
     ground = Ground.UNKNOWN if current.ground is Ground.UNKNOWN else Ground.ABSENT
-    return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground, current.uneven)
+    told = {axis: exponent for axis, exponent in current.scale.items() if axis in current}
+    scale = {**asserted.scale, **told}
+    return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground, current.uneven, scale)
+
+
+def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, wanted: Any, name: str) -> None:
+    """Refuse a claim of R, I, S or P(avg) for a value that is on another scale; a plain P or V claims none."""
+    exponent, claimed = current.exponent(axis), asserted.scale.get(axis, 0)
+    states = wanted.is_equal or claimed != 0 or partition_spec_get_shard(asserted.spec, axis) is not None
+    if exponent is None or exponent == claimed or not states or (wanted is P and current.is_varying(axis)):
+        return
+    shown, factor = format_placement(current, axis), axis.size() ** abs(exponent - (claimed or 0))
+    large = exponent > (claimed or 0)
+    off = f"{factor} times too {'large' if large else 'small'}"
+    way = f"divide by mesh.size({axis_argument(axis)})" if large else f"multiply by mesh.size({axis_argument(axis)})"
+    raise SpmdTypeError(
+        f"{name} is {shown} on axis {axis!r}, {off} for what it is said to be",
+        code="SW152",
+        help=(f"{way}, or average where it is summed" if large else f"{way}, or leave out the division by it",),
+        axis=axis,
+    )
 
 
 def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
@@ -279,7 +301,7 @@ def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
     axes = [*asserted.axes, *others]
     if others and not axes[0].isorthogonal(*axes[1:]):
         others = {}  # made under another presentation of the ranks
-    return TensorType.of({**others, **asserted.local}, asserted.spec)
+    return TensorType.of({**others, **asserted.local}, asserted.spec, scale=asserted.scale)
 
 
 def with_lengths(type: TensorType, asserted: TensorType, even: bool) -> TensorType:
@@ -340,7 +362,7 @@ def overrule(current: TensorType, asserted: TensorType) -> TensorType:
     if asserted.spec is not None:
         pairs = zip(spec or asserted.spec, asserted.spec, strict=True)
         spec = PartitionSpec(*(old if new is None else new for old, new in pairs))
-    return TensorType.of(zip(axes, kept.placements, strict=True), spec)
+    return TensorType.of(zip(axes, kept.placements, strict=True), spec, scale=kept.scale)
 
 
 def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any) -> SpmdTypeError:

@@ -55,6 +55,11 @@ def _types(parameter: torch.Tensor) -> list[TensorType]:
     return list(dict.fromkeys(piece.type for piece in pieces)) or [gradient_type(parameter)]
 
 
+def off_scale(parameter: torch.Tensor) -> dict[Any, int]:
+    """The axes along which ``parameter.grad`` is known to be too large or too small, each with the exponent."""
+    return {axis: exponent for axis, exponent in gradient_type(parameter).scale.items() if exponent}
+
+
 def waive(parameter: torch.Tensor) -> None:
     """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
     gradient = gradient_of(parameter)

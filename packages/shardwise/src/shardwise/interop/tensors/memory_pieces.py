@@ -174,7 +174,9 @@ def joined_type(types: Iterable[TensorType]) -> TensorType:
     if any(type is UNKNOWN_TYPE or type is UNTYPED for type in known):
         return UNKNOWN_TYPE
     axes = [axis for axis in known[0].axes if all(axis in type for type in known)]
-    return TensorType.of({axis: joined_placement([type.get(axis) for type in known]) for axis in axes})
+    exponents = {axis: {type.exponent(axis) for type in known} for axis in axes}
+    scale = {axis: next(iter(found)) if len(found) == 1 else None for axis, found in exponents.items()}
+    return TensorType.of({axis: joined_placement([type.get(axis) for type in known]) for axis in axes}, scale=scale)
 
 
 def joined_placement(places: Sequence[Placement]) -> Placement:

@@ -18,7 +18,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..torch_compat import base_of, no_torch_function, storage_of
 from .memory_pieces import MemoryPieces, Piece, joined_type, region_of
@@ -53,13 +53,15 @@ class Cell:
     """Shared by a tensor and its views: what in-place writes since it was made have changed.
 
     ``retyped``  local types.
+    ``rescaled`` exponents of the scale, by axis.
     ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
     ``pieces``   the types of its elements, where they differ or once did; then nothing else in the cell counts.
     """
 
-    __slots__ = ("ground", "pieces", "retyped")
+    __slots__ = ("ground", "pieces", "rescaled", "retyped")
 
     def __init__(self) -> None:
+        self.rescaled: dict[Any, Exponent] | None = None
         self.retyped: dict[Any, Placement] | None = None
         self.ground: Ground | None = None
         self.pieces: MemoryPieces | None = None
@@ -83,7 +85,9 @@ class Tag:
     def current(self) -> TensorType:
         """The type now, with what in-place writes through views have changed; in pieces, that of the whole memory."""
         cell = self.cell
-        if cell is None or (cell.ground is None and cell.retyped is None and cell.pieces is None):
+        if cell is None or (
+            cell.ground is None and cell.retyped is None and cell.rescaled is None and cell.pieces is None
+        ):
             return self.type
         if cell.pieces is not None:
             return self.of_pieces(cell.pieces.pieces)
@@ -93,6 +97,8 @@ class Tag:
             changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
             if changes:
                 self.type = self.type.with_placements(changes)
+        if cell.rescaled:
+            self.type = self.type.rescaled({axis: e for axis, e in cell.rescaled.items() if axis in self.type})
         if cell.ground is not None and _is_more(cell.ground, self.type.ground):
             self.type = self.type.with_ground(cell.ground)
         return self.type
@@ -102,7 +108,7 @@ class Tag:
         type = joined_type(piece.type for piece in pieces) if pieces else self.type
         if type.axes != self.type.axes or self.type.ground is not Ground.ABSENT or type.ground is not Ground.ABSENT:
             return type
-        return self.type.with_placements(dict(zip(type.axes, type.placements, strict=True)))
+        return self.type.with_placements(dict(zip(type.axes, type.placements, strict=True))).with_scale(type.scale)
 
     def type_for(self, x: object) -> TensorType:
         """The type of ``x``, which carries this tag."""
@@ -210,8 +216,11 @@ def set_tag(x: Any, tag: Tag | None) -> None:
         setattr(x, ATTRIBUTE, tag)
 
 
-def set_type(x: object, type: TensorType, origin: object = None) -> None:
-    """Give ``x`` the type ``type``; views that share its memory follow on the local placements."""
+def set_type(x: object, type: TensorType, origin: object = None, *, whole: bool = True) -> None:
+    """Give ``x`` the type ``type``; views that share its memory follow on the local placements and the scale.
+
+    ``whole``  all of the memory has the scale of ``x`` now; else nobody knows that of its views.
+    """
     tag = tag_of(x)
     if tag is None or tag.cell is None:
         set_tag(x, Tag(type, origin) if tag is None else tag.of_type(type, origin))
@@ -223,6 +232,9 @@ def set_type(x: object, type: TensorType, origin: object = None) -> None:
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
     if changed:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
+    if type.scale != before.scale:
+        rescaled = {axis: type.exponent(axis) for axis in type.axes if type.exponent(axis) != before.exponent(axis)}
+        tag.cell.rescaled = {**(tag.cell.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
     if _is_more(type.ground, before.ground):
         tag.cell.ground = type.ground
     set_tag(x, tag.of_type(type, origin))
@@ -344,7 +356,11 @@ def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
 
 def local_type(type: TensorType) -> TensorType:
     """The type without what only one tensor has: its dims."""
-    return type if type.spec is None else TensorType.of(dict(zip(type.axes, type.placements, strict=True)))
+    return (
+        type
+        if type.spec is None
+        else TensorType.of(dict(zip(type.axes, type.placements, strict=True)), scale=type.scale)
+    )
 
 
 def typed_shape(x: object, type: TensorType | None = None) -> TypedShape:
@@ -390,6 +406,7 @@ def _to_plain(type: TensorType) -> dict[str, object]:
         "spec": spec,
         "ground": type.ground.value,
         "uneven": [_axis_to_plain(axis) for axis in sorted(type.uneven, key=lambda axis: axis.sort_key)],
+        "scale": [[_axis_to_plain(axis), exponent] for axis, exponent in type.scale.items()],
     }
 
 
@@ -399,4 +416,5 @@ def _from_plain(plain: Any) -> TensorType:
     if plain["spec"] is not None:
         spec = PartitionSpec(*(make_entry([_axis_from_plain(axis) for axis in entry]) for entry in plain["spec"]))
     uneven = frozenset(_axis_from_plain(axis) for axis in plain.get("uneven", ()))
-    return TensorType.of(placements, spec, Ground(plain["ground"]), uneven)
+    scale = {_axis_from_plain(axis): exponent for axis, exponent in plain.get("scale", ())}
+    return TensorType.of(placements, spec, Ground(plain["ground"]), uneven, scale)

@@ -51,8 +51,13 @@ def _reduced(
     samples: Dims,
     reduction: str | None,
     opaque: Mapping[Label, str] | None = None,
+    *,
+    weighed: bool = False,
 ) -> Labelling | None:
-    """The labels of a loss whose parts are ``samples``; ``opaque`` labels, with their reason, are needed whole."""
+    """The labels of a loss whose parts are ``samples``; ``opaque`` labels, with their reason, are needed whole.
+
+    ``weighed``  the mean divides by the weights of the samples, and not by their number.
+    """
     opaque = opaque or {}
     fates = dict.fromkeys(opaque, Fate.OPAQUE)
     if reduction == "none":
@@ -62,14 +67,16 @@ def _reduced(
         return Labelling(operands, ((),), fates | dict.fromkeys(labels, Fate.TOTAL), opaque)
     if reduction == "mean":
         means = dict.fromkeys(labels, Fate.MEAN)
-        return Labelling(operands, ((),), fates | means, {**dict.fromkeys(labels, _WHY_MEAN), **opaque})
+        why = {**dict.fromkeys(labels, _WHY_MEAN), **opaque}
+        return Labelling(operands, ((),), fates | means, why, weighed=frozenset(labels) if weighed else frozenset())
     return None
 
 
 def _elementwise(call: Call) -> Labelling | None:
     """Every element is a sample: mse_loss and its like."""
     rows, result = broadcast([tensor.shape for tensor in call.tensors])
-    made = _reduced(tuple(rows), result, _reduction(call))
+    weighed = any(tensor.param == "weight" for tensor in call.tensors)
+    made = _reduced(tuple(rows), result, _reduction(call), weighed=weighed)
     return made and replace(made, spread=singles(rows, call.tensors))
 
 
@@ -118,7 +125,9 @@ def _classified(why: str) -> Labeller:
                 rows.append(("c",))
         if any(len(row) != tensor.ndim for row, tensor in zip(rows, call.tensors, strict=True)):
             return None
-        return _reduced(tuple(rows), samples, _reduction(call), {"c": why})
+        # Samples that are ignored, or weigh more than others, are not as many on every rank.
+        weighed = any(tensor.param == "weight" for tensor in call.tensors) or call.get("ignore_index", -100) != -100
+        return _reduced(tuple(rows), samples, _reduction(call), {"c": why}, weighed=weighed)
 
     return label
 

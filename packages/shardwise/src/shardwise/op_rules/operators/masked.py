@@ -37,7 +37,9 @@ def _masked(plain: Labeller) -> Labeller:
             rows.append(tuple(None if extent == 1 and whole != 1 else own for own, extent, whole in pairs))
         masks = {at for at, tensor in enumerate(call.tensors) if tensor.param == "mask"}
         spread = frozenset(pair for pair in singles(rows, call.tensors) if pair[0] in masks)
-        return replace(made, operands=tuple(rows), spread=spread)
+        # What a mask leaves is not as much on every rank.
+        weighed = frozenset(label for label, fate in made.fates.items() if fate is Fate.MEAN) if masks else frozenset()
+        return replace(made, operands=tuple(rows), spread=spread, weighed=weighed)
 
     return label
 

@@ -208,6 +208,7 @@ def _summed(op: str, law: str, labels: Labeller) -> OpRule:
 
 
 _MIXED = _all_dims(Fate.OPAQUE)
+_COUNTED = "the mean is over the elements of this rank that are numbers"
 _NORM, _EXTREME, _STATISTIC = "is a norm or a distance", "is an extreme", "is a statistic"
 
 RULES = (
@@ -223,7 +224,7 @@ RULES = (
         labels=_MIXED,
     ),
     *opaque(_STATISTIC, "nansum count_nonzero", "input dim keepdim", labels=reduces(Fate.TOTAL)),
-    *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.MEAN)),
+    *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.OPAQUE, _COUNTED)),
     *opaque(_STATISTIC, "prod", labels=reduces(Fate.EXTREMUM)),
     *opaque(_STATISTIC, "any", labels=reduces(Fate.MAXIMUM)),
     *opaque(_STATISTIC, "all", labels=reduces(Fate.MINIMUM)),

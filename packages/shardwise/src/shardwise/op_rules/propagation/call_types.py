@@ -16,13 +16,15 @@ from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import UNKNOWN, I, Placement, R, V
 from shardwise.types.spec import PartitionSpec
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType, constant_type
 
 from ..schema import Each, OpRule
+from ..vocabulary.degrees import AVERAGING
 from .dim_labels import Call, Shape, pointwise
 from .local import Given, Refusal, Weak, local_rule, local_rules
-from .operand import Bound, givens_along, sharded_dim
+from .operand import Bound, exponent_along, givens_along, may_be_count, sharded_dim
 from .placer import Placer, Scope, result_type
+from .scale import power_rule, scale_rule
 
 NO_CALL = Call((), {})
 
@@ -95,7 +97,11 @@ def propagate(
     types = [_present(operand, at, mesh, refusals, scope is not None) for at, operand in enumerate(operands)]
     if any(type is UNKNOWN_TYPE for type in types):
         return Outcome(UNKNOWN_TYPE, tuple(refusals), checked=bool(refusals))
-    typed = [position for position, type in enumerate(types) if isinstance(type, TensorType) and type.axes]
+    typed = [
+        position
+        for position, type in enumerate(types)
+        if isinstance(type, TensorType) and type.axes and operands[position].number is None
+    ]
     if not typed:
         return Outcome(_untyped_result(rule, operands, types, mesh), tuple(refusals), checked=False)
 
@@ -106,6 +112,8 @@ def propagate(
 
     placer = Placer(rule, call, operands, types)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
+    scale: dict[Any, Exponent] = {}
+    """For every axis, the exponent of the results."""
     found: dict[MeshAxis, tuple[Placement | Weak, ...]] = {}
     """For every axis, the placement of each result; a single one: of all."""
     seen: dict[MeshAxis, tuple[list[Given], list[int]]] = {}
@@ -145,12 +153,18 @@ def propagate(
                 places = (UNKNOWN,)
         found[axis] = places
         seen[axis] = givens, positions
+        exponent = _exponent(rule, givens, places[0], axis in placer.averaged, untold=scope is None)
+        if isinstance(exponent, Refusal):
+            refusals.append(AxisRefusal(axis, exponent, tuple(givens), tuple(positions)))
+            exponent = None
+        if exponent != 0:
+            scale[axis] = exponent
     specs = placer.specs()
     if isinstance(specs, Refusal):
         refusals.append(AxisRefusal(None, specs))
         found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
         specs = []
-    made = _results(found, specs, placer.uneven, mesh)
+    made = _results(found, specs, placer.uneven, mesh, scale)
     first = made[0]
     judged = bool(refusals) or any(place is not UNKNOWN for places in found.values() for place in places)
     return Outcome(
@@ -165,6 +179,20 @@ def propagate(
         call=call if scope is not None else None,
         by_value=by_value,
     )
+
+
+def _exponent(
+    rule: OpRule, givens: Sequence[Given], place: Placement | Weak, averaged: bool, *, untold: bool
+) -> Exponent | Refusal:
+    """The exponent of the results along one axis.
+
+    ``averaged``  the mean was taken over a dim that the axis shards.
+    ``untold``    nobody says which dims are sharded, so nobody knows that of a varying operand.
+    """
+    exponent = power_rule(givens) if rule.op == "pow" else scale_rule(rule, givens, place)
+    if untold and rule.op in AVERAGING and any(given.placement is V for given in givens):
+        return exponent if isinstance(exponent, Refusal) else None
+    return exponent + 1 if averaged and isinstance(exponent, int) else exponent
 
 
 def _apart(
@@ -204,6 +232,7 @@ def _results(
     specs: Sequence[PartitionSpec | None],
     uneven: Collection[MeshAxis],
     mesh: CurrentMesh | None,
+    scale: Mapping[Any, Exponent],
 ) -> list[TensorType]:
     """The type of every result; a single one: of all. A result of constants alone is one."""
     count = max((len(places) for places in found.values()), default=1)
@@ -222,7 +251,7 @@ def _results(
             zero = all(place is Weak.ZERO for place in weak.values())
             made.append(constant_type(mesh.axes if mesh is not None else (), zero=zero))
             continue
-        type = TensorType.of(places)
+        type = TensorType.of(places, scale=scale) if scale else TensorType.of(places)
         if specs:
             type = result_type(type, specs[number] if len(specs) > 1 else specs[0], uneven)
         made.append(type)
@@ -249,6 +278,8 @@ def _present(
     type = operand.type
     if isinstance(type, Weak):
         return type
+    if operand.number is not None:
+        return _present_number(operand, type, mesh)
     if type.ground is Ground.UNKNOWN:
         return UNKNOWN_TYPE
     if type.ground.is_constant and not operand.grad and not (globally and type.spec is not None):
@@ -260,6 +291,14 @@ def _present(
             refusals.append(AxisRefusal(None, Refusal("SW133", error.message, (position,))))
             return UNKNOWN_TYPE
     return type
+
+
+def _present_number(operand: Bound, type: TensorType, mesh: CurrentMesh | None) -> TensorType | Weak:
+    """A number with a type: what is equal everywhere takes part as any number does, and only its scale matters."""
+    if operand.number == 0:
+        return Weak.ZERO
+    known = mesh is None or all(axis in mesh.axes for axis in type.axes)
+    return type if type.varying_axes and known else Weak.CONSTANT
 
 
 def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) -> list[MeshAxis]:
@@ -277,7 +316,20 @@ def _untyped_result(
         return UNTYPED
     givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
     zero = local_rule(rule, givens) is Weak.ZERO
-    return constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(rule, operands))
+    made = constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(rule, operands))
+    if zero or not any(_is_scaled(operand) for operand in operands):
+        return made
+    scale = {}
+    for axis in made.axes:
+        exponents = [exponent_along(axis, o, t) for o, t in zip(operands, types, strict=True)]
+        along = [replace(given, exponent=exponent) for given, exponent in zip(givens, exponents, strict=True)]
+        exponent = scale_rule(rule, along, R)
+        scale[axis] = None if isinstance(exponent, Refusal) else exponent
+    return made.with_scale(scale)
+
+
+def _is_scaled(operand: Bound) -> bool:
+    return may_be_count(operand.number) or (isinstance(operand.type, TensorType) and bool(operand.type.scale))
 
 
 def _is_uniform(rule: OpRule, operands: Sequence[Bound]) -> bool:

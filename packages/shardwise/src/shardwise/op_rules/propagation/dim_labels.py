@@ -58,6 +58,7 @@ class Labelling:
     ``even``      labels whose shards must have equal sizes for the rule to hold.
     ``grouped``   labels whose shards must be whole groups of elements each; the call fails on any other.
     ``ragged``    labels along which the result's shards may differ in length, however even the operands' are.
+    ``weighed``   averaged labels whose elements do not count alike (weights, an index that is ignored).
     ``spread``    operands (by position) and labels of theirs with size 1 which may be whole where others are sharded,
                   because one element then serves all; left out, a dim of size 1 is a shard or has no label.
     """
@@ -70,6 +71,7 @@ class Labelling:
     grouped: frozenset[Label] = frozenset()
     ragged: frozenset[Label] = frozenset()
     spread: frozenset[tuple[int, Label]] = frozenset()
+    weighed: frozenset[Label] = frozenset()
 
     def fate(self, label: Label) -> Fate | None:
         """The fate of ``label``; None if the results keep it. A label that only operands have is summed."""

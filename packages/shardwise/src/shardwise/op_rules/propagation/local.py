@@ -10,11 +10,11 @@ import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from shardwise.types.placement import MAX, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
-from ..schema import Each, OpRule, Term
+from ..schema import Each, Kind, OpRule, Term
 from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, SMALLEST
 
 
@@ -29,11 +29,16 @@ class Weak(enum.Enum):
     __hash__ = object.__hash__
 
 
+ANY: Final = "any"
+"""The exponent of zero: whatever it is multiplied by, it stays zero."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """One operand along one axis. ``index``: its position in a list parameter; ``grad``: it can receive a gradient.
 
-    ``number``  its value, if it is a plain number.
+    ``number``    its value, if it is a plain number.
+    ``exponent``  of its scale: a power of the axis's size; None: unknown; ``ANY`` for zero.
     """
 
     param: str
@@ -41,6 +46,7 @@ class Given:
     index: int | None = None
     grad: bool = False
     number: Any = None
+    exponent: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
         factors = tuple(position for position in product if position in partial)
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
-        if not factors:
+        if not factors and not _is_share(rule, operands, product, partial):
             alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].placement, Weak)))  # tensors first
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
@@ -193,15 +199,35 @@ def _pending(place: Placement | Weak) -> bool:
     return not isinstance(place, Weak) and place.is_partial
 
 
+def _is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], partial: Sequence[int]) -> bool:
+    """Every rank adds one n-th of a term, in the scale of the pending sum: then the sum has it once.
+
+    What nobody knows the scale of may be a share; plain numbers are not taken for one.
+    """
+    if rule.kind is Kind.CONTROL:
+        return False  # branches and loops carry one type
+    own = _exponent_of([operands[at] for at in product])
+    sums = {_exponent_of([operands[at] for at in one]) for one in products(rule, operands) if {*one} & {*partial}}
+    if all(operands[at].number is not None for at in product):
+        return sums == {(own or 0) + 1}
+    return own is None or sums == {own + 1}
+
+
+def _exponent_of(factors: Sequence[Given]) -> int | None:
+    exponents = [factor.exponent for factor in factors if factor.exponent is not ANY]
+    return None if None in exponents else sum(exponents)
+
+
 def products(rule: OpRule, operands: Sequence[Given]) -> list[tuple[int, ...]]:
     """The rule's polynomial for these operands, each product as positions of operands; absent terms are left out."""
     by_param: dict[str, list[int]] = {}
     for position, operand in enumerate(operands):
         by_param.setdefault(operand.param, []).append(position)
-    return [product for term in rule.terms for product in _expand(term, by_param)]
+    return [product for term in rule.terms for product in expand(term, by_param)]
 
 
-def _expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]:
+def expand(term: Term, by_param: dict[str, list[int]]) -> list[tuple[int, ...]]:
+    """The products that a term of a law is for the operands of each parameter, by their positions."""
     choices: list[list[tuple[int, ...]]] = []
     for factor in term.factors:
         positions = by_param.get(factor.lstrip("*^"), [])

@@ -11,7 +11,7 @@ from shardwise.types.placement import Placement, V
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
-from .local import Given, Weak
+from .local import ANY, Given, Weak
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,23 @@ def sharded_dim(type: TensorType | Weak, axis: MeshAxis) -> int | None:
     return None if shard is None else shard.dim
 
 
+def may_be_count(number: Any) -> bool:
+    """An integer above 1, as int or float, may be a size, a batch, a number of ranks: nobody knows its scale."""
+    return isinstance(number, (int, float)) and not -2 < number < 2 and number % 1 == 0
+
+
+def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> Any:
+    """The exponent of an operand's scale: of a plain number, or as its type says it."""
+    own = operand.type
+    if type is Weak.ZERO:
+        return ANY
+    if isinstance(own, TensorType):
+        if operand.number is not None and operand.param in ("alpha", "value"):
+            return None  # a step size, which may well grow with the ranks
+        return own.exponent(axis)
+    return None if may_be_count(operand.number) else 0
+
+
 def givens_along(
     axis: MeshAxis, operands: Sequence[Bound], types: Sequence[TensorType | Weak]
 ) -> tuple[list[Given], list[int]]:
@@ -55,7 +72,8 @@ def givens_along(
                 constants.append(len(givens))
         else:
             continue
-        givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number))
+        exponent = exponent_along(axis, operand, type)
+        givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number, exponent))
         positions.append(position)
     # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
     if len(constants) < sum(not isinstance(given.placement, Weak) for given in givens):

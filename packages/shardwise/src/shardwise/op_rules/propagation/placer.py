@@ -56,6 +56,8 @@ class Placer:
         """Those of them whose shards may differ in length."""
         self.summed: set[MeshAxis] = set()
         """The axes over which a dim is sharded that is contracted."""
+        self.averaged: set[MeshAxis] = set()
+        """Those of them over which it is averaged."""
 
     @functools.cached_property
     def labelling(self) -> Labelling | None:
@@ -91,6 +93,8 @@ class Placer:
             )
         if placed.placement is not V:
             self.summed.add(axis)
+            if placed.averaged:
+                self.averaged.add(axis)
             refusal = None if placed.total else self._pending(axis, sharded)
             if placed.placement.is_extremum:
                 return self._extrema(placed.placement)

@@ -56,7 +56,9 @@ def shaped(
         return outcome
     spec = None if refusals else PartitionSpec(*entries)
     uneven = type.uneven | (template.uneven & changes.keys())
-    cut = TensorType.of({**{axis: type.get(axis) for axis in type.axes}, **changes}, spec, uneven=uneven)
+    cut = TensorType.of(
+        {**{axis: type.get(axis) for axis in type.axes}, **changes}, spec, uneven=uneven, scale=type.scale
+    )
     sources = dict(zip(type.axes, outcome.sources, strict=False))
     return replace(
         outcome,

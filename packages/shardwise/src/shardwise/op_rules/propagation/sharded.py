@@ -54,12 +54,14 @@ class Placed:
 
     ``total``   the ranks' results are the addends of the global one, whatever the rule's linear law says.
     ``uneven``  the result's shards may differ in length.
+    ``averaged`` each addend is the mean of as many elements as every rank has: their sum is the mean times the ranks.
     """
 
     placement: PerMeshAxisLocalSpmdType
     dims: tuple[int | None, ...]
     total: bool = False
     uneven: bool = False
+    averaged: bool = False
 
 
 def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials: bool) -> Placed | Refusal:
@@ -101,6 +103,9 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
         if partials:
             return Placed(P, (None,) * len(labelling.results), fate is Fate.TOTAL)
         return Refusal("SW407", "the sum over a sharded dim is pending and nobody asked for it", positions)
+    alike = label not in labelling.weighed and not any(operands[at].uneven for at, _ in carried)
+    if fate is Fate.MEAN and partials and alike:
+        return Placed(P, (None,) * len(labelling.results), total=True, averaged=True)
     if fate in _EXTREMA and partials:
         return Placed(_EXTREMA[fate], (None,) * len(labelling.results), total=True)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)

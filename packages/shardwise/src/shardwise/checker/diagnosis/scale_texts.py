@@ -1,0 +1,24 @@
+"""How far a value is off the scale, and what would mend it, in words: for every finding about a scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.interop.calls.located_call import axis_text
+from shardwise.mesh.normalize import axis_argument
+
+
+def scale_text(axis: Any, exponent: int) -> str:
+    """``is 2 times too large``, for an axis of two ranks and the exponent 1."""
+    if exponent == 0:
+        return "has the scale of one device"
+    return f"is {axis.size() ** abs(exponent)} times too {'large' if exponent > 0 else 'small'}"
+
+
+def scale_repair(axis: Any, exponent: int) -> str:
+    """What brings a value of this exponent, which is not 0, back to the scale of one device."""
+    size = f"the size of {axis_text(axis)}, mesh.size({axis_argument(axis)})"
+    once = "" if abs(exponent) == 1 else f" {abs(exponent)} times"
+    if exponent > 0:
+        return f"divide by {size}{once}, or average where it is summed"
+    return f"multiply by {size}{once}, or leave out the division by it"

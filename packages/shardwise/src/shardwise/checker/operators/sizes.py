@@ -1,0 +1,84 @@
+"""What a program reads of a tensor's shape: numbers with a type, so that a division by them is one by a known count.
+
+The size of a dim that an axis cuts evenly is one n-th of what it is on one device. Where nobody says which dims are
+cut, and of shards that may differ in length, nothing is known. Sizes are made once for a type and a shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.spec import entry_axes
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
+
+from ..state.numbers import number_type, typed
+from ..state.session import CheckSession
+
+LIMIT = 4096
+_shapes: dict[tuple[TensorType, tuple[int, ...]], tuple[Any, ...]] = {}
+
+
+def sizes_of_typed(type: TensorType, shape: Any) -> Any:
+    """``shape``, of a tensor of this type, with sizes that know their scale."""
+    if type.ground is not Ground.ABSENT or not type.axes:
+        return shape
+    key = (type, shape)
+    found = _shapes.get(key)
+    if found is None:
+        if not all(size.__class__ is int for size in shape):
+            return shape
+        if len(_shapes) >= LIMIT:
+            _shapes.clear()
+        made = [_size(type, dim, size) for dim, size in enumerate(shape)]
+        found = _shapes[key] = torch.Size(made) if shape.__class__ is torch.Size else tuple(made)
+    return found
+
+
+def _size(type: TensorType, dim: int, size: int) -> Any:
+    cut = entry_axes(type.spec[dim]) if type.spec is not None and dim < len(type.spec) else ()
+    if any(axis in type.uneven for axis in cut):
+        return size
+    known = {axis for entry in type.spec or () for axis in entry_axes(entry)}
+    scale: dict[Any, Exponent] = {}
+    for axis in type.axes:
+        nobody = type.get(axis).is_unknown or (type.is_varying(axis) and axis not in known)
+        scale[axis] = None if nobody else -1 if axis in cut else 0
+    return typed(size, number_type(type.axes, scale))
+
+
+def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    """``x.shape`` and ``x.size()``."""
+    result: Any = func(*args, **kwargs)
+    if result.__class__ is torch.Size and args:
+        return sizes_of_typed(type_of(args[0]), result)
+    if result.__class__ is int and len(args) + len(kwargs) == 2:
+        dim = args[1] if len(args) == 2 else kwargs.get("dim")
+        own = args[0] if args else kwargs.get("self")
+        if dim.__class__ is int and isinstance(own, torch.Tensor) and not own.is_nested:
+            with no_torch_function():
+                whole = own.shape
+            return sizes_of_typed(type_of(own), whole)[dim]
+    return result
+
+
+def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+    """``x.numel()``: the product of the sizes."""
+    result: Any = func(*args, **kwargs)
+    own: Any = args[0] if args else None
+    if result.__class__ is not int or not isinstance(own, torch.Tensor) or not own.ndim or own.is_nested:
+        return result
+    with no_torch_function():
+        whole = own.shape
+    total: Any = 1
+    for size in sizes_of_typed(type_of(own), whole):
+        total = size * total
+    return total if total == result else result
+
+
+SIZES = {"shape": shape, "size": shape, "numel": numel, "nelement": numel}
+"""The handlers, by name."""

@@ -1,0 +1,73 @@
+"""Numbers of ranks: what ``dist.get_world_size`` and ``DeviceMesh.size`` give grows with the axes of the mesh."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.regions import axes_inside
+
+from ..state.numbers import number_type, typed
+from .patches import Patches, Plugin, checking_session
+
+_asking = threading.local()
+
+
+def _install(patches: Patches) -> None:
+    if not dist.is_available():
+        return
+    patches.replace_everywhere({dist.get_world_size: _world_size(dist.get_world_size)})
+    patches.replace_attribute(DeviceMesh, "size", _mesh_size)
+
+
+@functools.cache
+def _world_size(plain: Callable[..., int]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def get_world_size(group: Any = None) -> Any:
+        return _told(plain(group), lambda: [group if group is not None else dist.group.WORLD])
+
+    return get_world_size
+
+
+def _mesh_size(plain: Callable[..., int]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def size(self: Any, mesh_dim: Any = None) -> Any:
+        result = plain(self, mesh_dim)
+        return _told(result, lambda: self.get_all_groups() if mesh_dim is None else [self.get_group(mesh_dim)])
+
+    return size
+
+
+def _told(count: int, groups: Callable[[], list[Any]]) -> Any:
+    """``count`` as the number of ranks of all these groups together, if axes of the mesh make them up."""
+    if getattr(_asking, "running", False) or count.__class__ is not int or checking_session() is None:
+        return count
+    mesh = current_entry()
+    if mesh is None or not mesh.axes:
+        return count
+    _asking.running = True  # an axis asks its group for the number of ranks
+    try:
+        scale: dict[Any, int | None] = {}
+        for group in groups():
+            axis = MeshAxis.of(group)
+            if axis.size() == 1:
+                continue
+            parts = (axis,) if axis in mesh.axes else axes_inside(axis, mesh.axes)
+            if not parts:
+                return count
+            scale.update(dict.fromkeys(parts, 1))
+        return typed(count, number_type(mesh.axes, scale))
+    except (RuntimeError, ValueError):  # no group yet, or one that this rank is not in
+        return count
+    finally:
+        _asking.running = False
+
+
+PLUGIN = Plugin("numbers of ranks", _install)

@@ -1,0 +1,123 @@
+"""The scale of a call's result along one mesh axis: which power of the axis's size it is too large by; pure.
+
+Products add exponents, quotients subtract them, sums need equal ones. A term that every rank adds to a pending sum
+counts once per rank, so its exponent is one more there: x/n is a term of a sum. What is not known is compatible with
+anything, and zero has every exponent.
+Source: docs/semantics.md section 9, Law 9.2.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from shardwise.types.placement import Placement
+from shardwise.types.tensor_type import Exponent
+
+from ..schema import OpRule, Term
+from ..vocabulary.degrees import COMPARED, LAWS, NOT_HOMOGENEOUS
+from .local import ANY, Given, Refusal, Weak, expand
+
+Powers = dict[str, Any]
+
+
+def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) -> Exponent | Refusal:
+    """The result's exponent along the axis; ``result`` is its placement there."""
+    if all(given.exponent == 0 or given.exponent is ANY for given in givens):
+        return 0
+    if rule.op in COMPARED:
+        found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
+        return found if isinstance(found, Refusal) else 0
+    terms, powers = law_of(rule)
+    named = {factor.lstrip("*^") for term in terms for factor in term.factors}
+    outside = [at for at, given in enumerate(givens) if given.param not in named]
+    scaled = tuple(at for at in outside if givens[at].exponent and givens[at].exponent is not ANY)
+    if scaled and rule.op in NOT_HOMOGENEOUS:
+        return Refusal("SW151", "not homogeneous", scaled)
+    if scaled or not terms or any(givens[at].exponent is None for at in outside):
+        return None
+    by_param: dict[str, list[int]] = {}
+    for at, given in enumerate(givens):
+        by_param.setdefault(given.param, []).append(at)
+    pending = not isinstance(result, Weak) and result.is_partial
+    sums: list[tuple[tuple[int, ...], Any]] = []
+    for product in (product for term in terms for product in expand(term, by_param)):
+        exponent = _of_product([givens[at] for at in product], powers)
+        alone = pending and not any(_is_pending(givens[at]) for at in product)
+        if alone and exponent is not None and exponent is not ANY:
+            exponent += 1
+        if len(terms) > 1 and all(givens[at].number is not None for at in product):
+            exponent = None if exponent is not ANY else ANY  # a number as a term: an offset, a bound, a small constant
+        sums.append((product, exponent))
+    return _joined(sums)
+
+
+@functools.cache
+def _parsed(law: str) -> tuple[tuple[Term, ...], Powers]:
+    terms, powers = [], {}
+    for term in filter(str.strip, law.split("+")):
+        names = []
+        for factor in term.split():
+            name, _, power = factor.partition("^")
+            names.append(name)
+            if power:
+                powers[name] = power if power.isidentifier() else Fraction(power)
+        terms.append(Term(tuple(names)))
+    return tuple(terms), powers
+
+
+def law_of(rule: OpRule) -> tuple[tuple[Term, ...], Powers]:
+    """The rule's polynomial, and the powers of its factors that are not one."""
+    law = LAWS.get(rule.op)
+    return (rule.terms, {}) if law is None else _parsed(law)
+
+
+def _of_product(factors: Sequence[Given], powers: Powers) -> Any:
+    """The sum of the factors' exponents, times their powers."""
+    total = Fraction(0)
+    for factor in factors:
+        power = powers.get(factor.param, 1)
+        if isinstance(power, str):  # pow: another operand, a plain number, says it
+            return None
+        if factor.exponent is ANY:
+            return ANY if power > 0 else None
+        if power == 0:
+            continue
+        if factor.exponent is None:
+            return None
+        total += power * factor.exponent
+    return int(total) if total.denominator == 1 else None
+
+
+def power_rule(givens: Sequence[Given]) -> Exponent:
+    """``input ** exponent`` for a plain number of an exponent."""
+    base = next((given for given in givens if given.param == "input"), None)
+    power = next((given.number for given in givens if given.param == "exponent"), None)
+    if base is None or base.exponent is ANY:
+        return 0
+    if base.exponent is None or not isinstance(power, (int, float)) or power != power or abs(power) == float("inf"):
+        return None
+    total = Fraction(power) * base.exponent
+    return int(total) if total.denominator == 1 else None
+
+
+def _joined(terms: Sequence[tuple[tuple[int, ...], Any]]) -> Exponent | Refusal:
+    """The one exponent that all terms have; those that are known must agree."""
+    known = [(product, exponent) for product, exponent in terms if exponent is not None and exponent is not ANY]
+    if not known:
+        return None if any(exponent is None for _, exponent in terms) else 0
+    first, exponent = known[0]
+    for product, other in known[1:]:
+        if other != exponent:
+            return Refusal("SW150", f"{exponent} {other}", product, first)
+    return int(exponent)
+
+
+def _is_pending(given: Given) -> bool:
+    return not isinstance(given.placement, Weak) and given.placement.is_partial
+
+
+def _is_tensor(given: Given) -> bool:
+    return given.number is None
