@@ -173,6 +173,12 @@ def test_a_spec_is_a_spec_behind_a_collective(mesh, src, dst):
         assert spmd.get_partition_spec(spmd.all_reduce(x, "tp", src=P, dst=R)) is None
 
 
+def test_a_spec_that_was_given_is_a_spec_though_it_shards_nothing(mesh):
+    with spmd.set_current_mesh(mesh):
+        x = spmd.assert_type(torch.randn(4, 4), {"tp": R}, partition_spec=spmd.PartitionSpec(None, None))
+        assert spmd.get_partition_spec(x) == spmd.PartitionSpec(None, None)
+
+
 @pytest.mark.parametrize(
     ("error", "call"),
     [

@@ -13,6 +13,7 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
 from shardwise.diagnostics.source import Site, user_site
+from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..calls.located_call import LocatedCall
@@ -47,11 +48,22 @@ def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, e
             _believe(leaf, types)
             declared(leaf, op)
         return
+    sharding = len(types) > 1 and types[-1].__class__ is PartitionSpec
     for step in steps:
         _commit(*step, op)
+        if sharding:
+            _say_sharding(step[0])
         declared(step[0], op)
         if even:
             forget_lengths(step[0])
+
+
+def _say_sharding(x: object) -> None:
+    """It was said which dims of ``x`` are sharded, if only that none is."""
+    tag = tag_of(x)
+    for origin in () if tag is None else tag.origin if isinstance(tag.origin, tuple) else (tag.origin,):
+        if origin is not None:
+            origin.sharding = True
 
 
 def _no_claim(op: str) -> SpmdArgumentError:
