@@ -228,6 +228,22 @@ def backward(ctx, gradient):
         average = region(keep, lambda x, g: summed(x, g) / SIZE)(grid.get_group("tp"))
         self.quiet(grid, average, torch.ones(8, 4, requires_grad=True))
 
+    def test_a_handle_that_the_caller_gets(self, grid):
+        class Started(Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, handles: Any) -> Any:
+                x = x.clone()
+                handles.append(dist.all_reduce(x, group=grid.get_group("tp"), async_op=True))
+                return x
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Any) -> Any:
+                return gradient, None
+
+        handles: list[Any] = []
+        self.quiet(grid, Started, torch.ones(4, requires_grad=True) * 1, handles)
+        assert len(handles) == 1
+
     def test_typed_collectives_inside(self, grid):
         class Typed(Function):
             @staticmethod

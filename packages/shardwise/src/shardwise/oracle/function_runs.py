@@ -49,12 +49,14 @@ class FunctionObservation:
     """What all ranks came to, in rank order, and the collectives that this one issued in forward and in backward.
 
     ``asked``  the axes of the groups in which the function has asked for its rank.
+    ``held``   its arguments that are no tensors, in which it may have left handles of collectives.
     """
 
     points: tuple[RankPoint, ...]
     forward: tuple[IssuedCollective, ...]
     backward: tuple[IssuedCollective, ...]
     asked: frozenset[MeshAxis]
+    held: tuple[object, ...] = ()
 
     @property
     def issued(self) -> tuple[IssuedCollective, ...]:
@@ -123,6 +125,7 @@ class FunctionRuns:
         Errors: NotRun, with what stopped it.
         """
         marks: dict[int, int] = {}
+        held: list[object] = []
 
         def run(rank: int) -> RankPoint:
             torch.default_generator.manual_seed(_SEED)
@@ -132,6 +135,7 @@ class FunctionRuns:
             given = [
                 value.to(self._dtype_of(at)).clone() for at, value in zip(self.operands, values(rank), strict=True)
             ]
+            held.append([value for value in args if not isinstance(value, torch.Tensor)])
             with torch.enable_grad():
                 for at, value in zip(self.operands, given, strict=True):
                     # No leaf, so that it may be written into.
@@ -167,6 +171,7 @@ class FunctionRuns:
             tuple(first.issued[:mark]),
             tuple(first.issued[mark:]),
             frozenset(asked),
+            tuple(held),
         )
 
     def argument_names(self) -> list[str]:

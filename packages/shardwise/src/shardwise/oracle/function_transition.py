@@ -60,6 +60,7 @@ class FunctionTransition:
     ``issued``, ``backward``  the collectives of forward, and of backward.
     ``unclear``  why nothing is said against it; empty: without a way it is wrong.
     ``like``     the public calls whose forward does the same, and what backward does: of a function of one tensor.
+    ``never_waited``  an asynchronous collective whose handle nobody waits for, and nobody has.
     """
 
     axis: MeshAxis | None = None
@@ -70,16 +71,12 @@ class FunctionTransition:
     unclear: str = ""
     like: tuple[PublicTransition, ...] = ()
     backward_like: tuple[PublicTransition, ...] = ()
+    never_waited: IssuedCollective | None = None
 
     @property
     def is_local(self) -> bool:
         """Neither forward nor backward communicates."""
         return self.axis is None and not self.unclear
-
-    @property
-    def never_waited(self) -> IssuedCollective | None:
-        """An asynchronous collective whose handle nobody waits for."""
-        return next((one for one in (*self.forward, *self.backward) if one.is_dropped), None)
 
 
 def transition_of(runs: FunctionRuns, letters: Callable[[MeshAxis], Sequence[str]]) -> FunctionTransition:
@@ -169,6 +166,8 @@ class _Search:
             raise NotRun(f"its group has {self.size} ranks")
         if any(one.is_dropped for one in self.first.issued):
             return self._result("")
+        if any(one.is_unfinished for one in self.first.issued):
+            raise NotRun("it hands an unfinished collective on")
         doubt = self.numbers.unseen(self.first)
         for self.step, self.near in PRECISIONS:
             self.doubts, self.scaled = [], {}
@@ -199,8 +198,9 @@ class _Search:
         scaled = {factor: frozenset(ways) for factor, ways in self.scaled.items()}
         first = self.first
         like, back = self._named()
+        dropped = next((one for one in first.issued if one.is_dropped), None)
         return FunctionTransition(
-            self.axis, frozenset(self.ways), scaled, first.forward, first.backward, unclear, like, back
+            self.axis, frozenset(self.ways), scaled, first.forward, first.backward, unclear, like, back, dropped
         )
 
     def _named(self) -> tuple[tuple[PublicTransition, ...], tuple[PublicTransition, ...]]:

@@ -85,6 +85,11 @@ class IssuedCollective:
     handle: weakref.ref[SimulatedHandle] | None = None
 
     @property
+    def is_unfinished(self) -> bool:
+        """Nobody has waited for it."""
+        return self.handle is not None
+
+    @property
     def is_dropped(self) -> bool:
         """Its handle has not been waited for, and nobody has it any more."""
         return self.handle is not None and self.handle() is None
