@@ -89,6 +89,42 @@ def test_other_peoples_files_are_left_alone_and_open_choices_are_named(tmp_path)
     assert run(mine, "check", "train.py", "--mesh", "dp=2").returncode == 0
 
 
+BUFFERS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.arange(4.0))
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x) * self.scale
+
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = Model()
+batch = {"x": torch.randn(8, 4).chunk(world)[rank], "y": torch.ones(8, 4).chunk(world)[rank] * 3}
+nn.functional.mse_loss(model(batch["x"]), batch["y"]).backward()
+"""
+
+
+def test_buffers_are_written_and_statistics_of_a_rank_are_not(tmp_path):
+    (tmp_path / "train.py").write_text(BUFFERS)
+    done = run(tmp_path, "infer", "train.py", "--mesh", "dp=2", "--write")
+    after = (tmp_path / "train.py").read_text()
+    assert "assert_type([self.norm.weight, self.norm.bias, self.scale], {dist.group.WORLD: R})\n" in after, done.stdout
+    assert after.count("assert_type(batch") == 2
+    assert "running_mean" not in after
+    assert "assert_type(batch['x'], {dist.group.WORLD: S(0)})\n" in after
+    assert report(tmp_path, "check", "train.py", "--mesh", "dp=2")["findings"] == []
+
+
 class Stripped(cst.CSTTransformer):
     """The source without a single annotation."""
 

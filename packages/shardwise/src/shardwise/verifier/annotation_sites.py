@@ -18,7 +18,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import positions_of
@@ -31,6 +34,16 @@ from shardwise.types.tensor_type import Ground
 
 FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
 """Folders with code of others, also inside of a project."""
+STATISTICS = (
+    torch.nn.BatchNorm1d,
+    torch.nn.BatchNorm2d,
+    torch.nn.BatchNorm3d,
+    torch.nn.SyncBatchNorm,
+    torch.nn.InstanceNorm1d,
+    torch.nn.InstanceNorm2d,
+    torch.nn.InstanceNorm3d,
+)
+"""Modules whose buffers are statistics of what they have seen."""
 DEEPEST = 12
 """So many functions of the program are looked at, from the innermost outwards."""
 
@@ -57,7 +70,7 @@ class Reach:
     ``call``        of an input: line, column, end line, end column of the call that it is given to.
     ``groups``      what a process group is called there, by the name of the axis on the command line.
     ``declared``    the axes of which the program says the tensor's type already.
-    ``whole``       how many parameters the module has that is bound to the name; 0 if it is no module.
+    ``whole``       of a parameter: how many the module has that is bound to the name; 0 if it is no module.
     ``unwrapped``   of a wrapper: the expression before the name was bound to the wrapper, if it was bound before.
     """
 
@@ -99,11 +112,16 @@ class SiteRecorder:
         self._frames: dict[int, tuple[torch.Tensor, dict[FrameType, int]]] = {}
         self._by_memory: dict[int, int] = {}
 
-    def watch(self) -> RemovableHandle:
-        """Listen to modules that take parameters in, until the handle is removed."""
-        return register_module_parameter_registration_hook(self._registered)
+    def watch(self) -> tuple[RemovableHandle, ...]:
+        """Listen to modules that take parameters and buffers in, until the handles are removed."""
+        return (
+            register_module_parameter_registration_hook(self._registered),
+            register_module_buffer_registration_hook(self._registered),
+        )
 
     def _registered(self, module: torch.nn.Module, name: str, parameter: object) -> None:
+        if isinstance(module, STATISTICS) and not isinstance(parameter, torch.nn.Parameter):
+            return  # each rank's own, until somebody synchronises them
         if isinstance(parameter, torch.Tensor) and not is_dtensor(parameter) and id(parameter) not in self._frames:
             self._frames[id(parameter)] = (parameter, self._running())
             with no_torch_function():
@@ -138,7 +156,9 @@ class SiteRecorder:
                     for bound, expression, unwrapped in _expressions(frame, parameter):
                         place, groups = _place_of(frame), self._groups(frame)
                         value = frame.f_locals[bound]
-                        whole = len(list(value.parameters())) if isinstance(value, torch.nn.Module) else 0
+                        whole = 0
+                        if isinstance(value, torch.nn.Module) and isinstance(parameter, torch.nn.Parameter):
+                            whole = len(list(value.parameters()))
                         found.append(Reach(place, expression, bound, line, None, groups, declared, whole, unwrapped))
             self.sites.parameters[name] = tuple(found)
             self._by_memory.pop(parameter.data_ptr(), None)
@@ -249,7 +269,7 @@ def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str]]:
     if value is parameter:
         yield "", ""
     elif isinstance(value, torch.nn.Module):
-        for path, own in value.named_parameters():
+        for path, own in (*value.named_parameters(), *value.named_buffers()):
             if own is parameter:
                 wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
                 inner = _path(value.get_submodule("module"), path.split(".")[1:]) if wraps else ""

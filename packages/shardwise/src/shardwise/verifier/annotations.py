@@ -62,7 +62,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
     reached: dict[tuple[str, int], tuple[Reach, ...]] = {}
     wanted: dict[tuple[str, int], Mapping[str, str] | None] = {}
     for one in types:
-        if one.kind != "parameter":
+        if one.kind not in ("parameter", "buffer"):
             continue
         for rank in one.ranks:
             reached[one.name, rank] = ranks[rank].parameters.get(one.name, ())
@@ -70,8 +70,11 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
     chosen = _chosen(reached, wanted)
     said: dict[str, str] = {}
     groups: dict[tuple[Place, str, Written], list[Reach]] = defaultdict(list)
+    buffers = {one.name for one in types if one.kind == "buffer"}
     for (name, rank), reach in chosen.items():
         axes = wanted[name, rank]
+        if name in buffers and (reach is None or not axes or any(place.startswith("P") for place in axes.values())):
+            continue  # what a rank counts for itself
         if axes is None:
             said[name] = "no layout explains its values"
         elif not axes:
@@ -99,7 +102,7 @@ def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach]) -> An
     """One annotation of everything that one name leads to and that has one type."""
     expressions = tuple(dict.fromkeys(way.expression for way in ways))
     unwrapped = tuple(dict.fromkeys(way.unwrapped for way in ways if way.unwrapped))
-    if len(expressions) == ways[0].whole and len(expressions) > 2:
+    if len(expressions) == min(way.whole for way in ways) and len(expressions) > 2:
         expressions, unwrapped = (f"list({bound}.parameters())",), ()
     line = max(way.line for way in ways)
     return Annotation(place, bound, line, expressions, type, unwrapped=unwrapped)
@@ -140,6 +143,7 @@ def _written(axes: Mapping[str, str], reach: Reach, rank: AnnotationSites) -> Wr
 def _of_inputs(
     types: Iterable[InferredType], ranks: Sequence[AnnotationSites], said: dict[str, str]
 ) -> Iterator[Annotation]:
+    written: set[tuple[Place, tuple[str, ...]]] = set()
     for one in types:
         if one.kind != "input":
             continue
@@ -152,4 +156,7 @@ def _of_inputs(
             first = one.name.split(" ", 1)[0]
             argument = int(first) if first.isdigit() else 0
             expressions = (reach.expression,) if reach.expression else ()
+            if expressions and (reach.place, expressions) in written:
+                continue  # it is a companion of another one as well
+            written.add((reach.place, expressions))
             yield Annotation(reach.place, reach.bound, reach.line, expressions, type, True, reach.call, argument)

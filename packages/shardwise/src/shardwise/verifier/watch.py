@@ -71,7 +71,7 @@ def watching(
                 told: set[str] | None = None if every else set()
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told)),)
             if sites is not None:
-                handles += (sites.watch(),)
+                handles += sites.watch()
             with _Watch(recorder, every, alone, steps):
                 yield
         finally:
@@ -292,7 +292,9 @@ class _Steps:
             return
         if self.sites is not None:
             known = self.names.parameters()
-            self.sites.used({name: parameter for name, parameter in known.items() if id(parameter) in new})
+            own = {name: parameter for name, parameter in known.items() if id(parameter) in new}
+            with no_torch_function():
+                self.sites.used({**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own})
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
                 type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone
