@@ -158,17 +158,26 @@ with set_current_mesh(mesh):
 """
 
 
-def test_each_rank_may_start_from_its_own_loss_where_all_parameters_are_replicas(project):
-    done = project.check_source(BY_HAND % "I")
+@pytest.mark.parametrize("weight", ["I", "V"])
+def test_each_rank_may_start_from_its_own_loss_where_no_parameter_wants_the_whole(project, weight):
+    done = project.check_source(BY_HAND % weight)
     assert done.exit_code == 0, done.stdout
-    assert "SW602" in project.check_source(BY_HAND % "I", "--strict").stdout
+    assert "SW602" in project.check_source(BY_HAND % weight, "--strict").stdout
 
 
-def test_a_loss_of_pieces_of_a_parameter_is_no_loss_of_a_rank(project):
-    assert (
-        "SW602 varying-loss: backward starts from loss, which varies over tp"
-        in project.check_source(BY_HAND % "V").stdout
-    )
+WHOLE = """
+with set_current_mesh(mesh):
+    norm = assert_type(torch.randn(8), {"dp": R, "tp": I}).requires_grad_()
+    w = assert_type(torch.randn(8, 4), {"dp": R, "tp": V}).requires_grad_()
+    x = assert_type(torch.randn(3, 8), {"dp": V, "tp": I})
+    loss = (convert(x * norm, "tp", src=I, dst=R) @ w).square().mean()
+    loss.backward()
+"""
+
+
+def test_a_loss_that_was_not_summed_is_none_for_a_parameter_that_is_invariant(project):
+    said = project.check_source("from shardwise import convert\n" + WHOLE).stdout
+    assert "SW602 varying-loss: backward starts from loss, which varies over tp" in said
 
 
 def test_findings_call_groups_and_meshes_as_the_program_does(project):

@@ -103,7 +103,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         place.is_pending_sum("backward")  # raises for other kinds
-        if session.observe and (axis in session.averaged or (place is V and _is_data_parallel(loss, axis))):
+        if session.observe and (axis in session.averaged or (place is V and _may_be_added_up(loss, axis))):
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         if place is R:
             report(session, located, replicated_loss(name, axis), axis)
@@ -111,12 +111,12 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             report(session, located, varying_loss(name, axis), axis)
 
 
-def _is_data_parallel(loss: torch.Tensor, axis: object) -> bool:
-    """Are all parameters of the loss R over ``axis``? Then its gradients are addends, which the optimizer's
-    gate wants summed, and the objective is the sum of the ranks' losses.
+def _may_be_added_up(loss: torch.Tensor, axis: object) -> bool:
+    """May the objective be the sum of the ranks' losses? Then gradients of replicas are addends, which the optimizer's
+    gate wants summed, and those of pieces are whole. A parameter that is I says that every rank has the whole loss.
     """
     places = [type_of(leaf).get(axis) for leaf in leaves_of([loss])]
-    return bool(places) and all(place is R for place in places)
+    return bool(places) and all(place is R or place is V for place in places)
 
 
 def _all_vary(tensors: Sequence[object], axis: object) -> bool:
