@@ -145,7 +145,8 @@ def test_the_count_of_a_mean_is_one_number_for_all(
         if code is None:
             assert place(spmd.mean(x, count=n, out_partial_axes="tp")) == "P"
         else:
-            with refused(code, *words):
+            # a pending sum of numbers takes no collective: only a tensor's is a repair
+            with refused(code, *(words[:1] if scalar and placement is P else words)):
                 spmd.mean(x, count=n, out_partial_axes="tp")
 
 
