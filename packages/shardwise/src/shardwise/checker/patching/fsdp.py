@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,7 +31,7 @@ from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
-from ..gradients.sharded_gradients import DECLARED, note, note_gathered
+from ..gradients.sharded_gradients import DECLARED, divided_by, note, note_gathered
 from ..observation.wrappers import averaged
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
@@ -39,6 +40,9 @@ from .patches import Patches, Plugin, checking_session
 def _install_fully_shard(patches: Patches) -> None:
     patches.replace(MAKE_PARAMETER, _wrap_sharding)
     patches.replace(GATHER_PARAMETER, _wrap_gathering)
+    patches.replace_attribute(
+        sys.modules["torch.distributed.fsdp"].FSDPModule, "set_gradient_divide_factor", _wrap_dividing
+    )
 
 
 def _install_fsdp1(patches: Patches) -> None:
@@ -75,6 +79,17 @@ def _wrap_gathering(plain: Callable[..., object]) -> object:
         _note_average(groups)
 
     return init_unsharded_param
+
+
+def _wrap_dividing(plain: Any) -> object:
+    @functools.wraps(plain)
+    def set_gradient_divide_factor(self: Any, factor: float) -> None:
+        plain(self, factor)
+        inner = [module for module in self.modules() if module is not self and hasattr(module, "unshard")]
+        others = {id(parameter) for module in inner for parameter in module.parameters()}
+        divided_by((one for one in self.parameters() if id(one) not in others), float(factor))
+
+    return set_gradient_divide_factor
 
 
 def _wrap_views(plain: Callable[..., object]) -> object:

@@ -1,0 +1,219 @@
+"""Powers of an axis's size: what the types say of a program is what it computes on two and on three ranks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import shardwise as spmd
+from shardwise import P, R, S
+from shardwise.checker import typecheck
+from shardwise.types import SpmdTypeError
+from shardwise.types.tensor_type import TensorType
+
+ROWS = 12
+
+
+def exponent(x: Any) -> int | None:
+    return spmd.typeof(x).type.exponent(spmd.normalize_axis("tp"))
+
+
+def typed(x: Tensor, place: Any) -> Tensor:
+    x.__dict__.clear()
+    return spmd.assert_type(x, {"tp": place})
+
+
+UNARY: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("square", lambda x: x.square()),
+    ("cube", lambda x: x**3),
+    ("square root of the square", lambda x: x.square().sqrt()),
+    ("reciprocal", lambda x: x.reciprocal()),
+    ("number over it", lambda x: 0.5 / x),
+    ("times a number", lambda x: x * 0.25),
+    ("negated", lambda x: -x),
+    ("norm", lambda x: x.norm()),
+    ("largest", lambda x: x.amax()),
+    ("relu", lambda x: torch.relu(x) + x),
+    ("standard deviation", lambda x: x.std(correction=0)),
+    ("normalised", lambda x: F.normalize(x, dim=0)),
+    ("divided by itself", lambda x: x / x),
+]
+BINARY: list[tuple[str, Callable[[Tensor, Tensor], Tensor]]] = [
+    ("product", lambda x, y: x * y),
+    ("quotient", lambda x, y: x / y),
+    ("dot", lambda x, y: x @ y),
+    ("first", lambda x, y: x),
+    ("squared product", lambda x, y: x * y * y),
+]
+
+
+def programs(count: int) -> list[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
+    """Random programs: steps on the sum of the ranks' means, which is n times too large, and on an equal value."""
+    dice = random.Random(5)
+    made = []
+    for number in range(count):
+        join = dice.choice(BINARY)
+        steps = [dice.choice(UNARY) for _ in range(dice.randint(1, 3))]
+
+        def program(scaled: Tensor, equal: Tensor, join: Any = join, steps: Any = steps) -> Tensor:
+            x: Tensor = join[1](scaled, equal)
+            for _, step in steps:
+                x = step(x)
+            return x
+
+        made.append((f"{number}: " + ", ".join([join[0], *[name for name, _ in steps]]), program))
+    return made
+
+
+@pytest.mark.parametrize(("name", "program"), programs(60), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_known_exponent_is_the_power_by_which_the_value_grows(tp_mesh: Any, name: str, program: Any) -> None:
+    generator = torch.Generator().manual_seed(3)
+    batch = torch.rand(ROWS, 8, generator=generator, dtype=torch.float64) + 0.5
+    equal = torch.rand(8, generator=generator, dtype=torch.float64) + 0.5
+    with typecheck(local=False):
+        shard = typed(batch.chunk(4)[0].clone(), S(0))
+        scaled = spmd.all_reduce(shard.mean(0), "tp", src=P, dst=R)
+        assert exponent(scaled) == 1
+        told = exponent(program(scaled, typed(equal.clone(), R)))
+    one = program(batch.mean(0), equal)
+    for ranks in (2, 3):
+        sums = torch.stack([piece.mean(0) for piece in batch.chunk(ranks)]).sum(0)
+        found = program(sums, equal)
+        if told is not None:
+            torch.testing.assert_close(found, float(ranks) ** told * one)
+
+
+@pytest.mark.parametrize(
+    ("call", "power"),
+    [
+        (lambda x: x.sum(), 0),
+        (lambda x: x.mean(), 1),
+        (lambda x: x.sum() / x.shape[0], 1),
+        (lambda x: x.sum() / x.numel(), 1),
+        (lambda x: x.sum() / x.size(0), 1),
+        (lambda x: x.sum() / (x.shape[0] * dist.get_world_size()), 0),
+        (lambda x: x.mean() / dist.get_world_size(), 0),
+        (lambda x: x.sum() * dist.get_world_size() ** 2, 2),
+        (lambda x: x.sum() / 8, None),
+        (lambda x: x.sum() / 8.0, None),
+        (lambda x: x.sum() * 0.125, 0),
+        (lambda x: x.sum() / torch.tensor(8), None),
+        (lambda x: x.sum() / torch.full((), dist.get_world_size()), -1),
+        (lambda x: x.sum() / torch.tensor([dist.get_world_size()]), -1),
+        (lambda x: x.sum() * (dist.get_world_size() - 1), None),
+        (lambda x: x.sum() * len(x), None),
+        (lambda x: x.sum() * float(dist.get_world_size()), None),
+    ],
+)
+def test_numbers_scale_a_pending_sum_by_where_they_come_from(tp_mesh: Any, call: Any, power: int | None) -> None:
+    with typecheck(local=False):
+        assert exponent(call(typed(torch.randn(4, 3), S(0)))) == power
+
+
+def test_what_is_read_of_a_tensor_is_combined_like_the_tensor(tp_mesh: Any) -> None:
+    with typecheck():
+        pending, counts = typed(torch.randn(4), P), typed(torch.rand(4), spmd.V).sum()
+        for count in (counts, counts.item(), [counts.item()][0]):
+            with pytest.raises(SpmdTypeError, match="SW110"):
+                pending / count
+        equal = typed(torch.randn(4), R)
+        assert spmd.get_local_type(equal * counts.item()) == {spmd.normalize_axis("tp"): spmd.V}
+        assert spmd.get_local_type(equal * equal.sum().item()) == {spmd.normalize_axis("tp"): R}
+
+
+def test_a_number_is_an_int_or_float_to_everyone_else(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = typed(torch.randn(4, 3), S(0))
+        rows = x.shape[0]
+        assert rows == 4
+        assert isinstance(rows, int)
+        assert f"{rows}" == "4"
+        assert type(int(rows)) is int
+        assert torch.zeros(x.shape).shape == (4, 3)
+        assert x.view(rows, -1).shape == (4, 3)
+        assert list(range(rows)) == [0, 1, 2, 3]
+
+
+def test_a_term_of_every_rank_is_one_if_it_is_divided_by_their_number(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x, equal = typed(torch.randn(4, 3), S(0)), typed(torch.randn(()), R)
+        assert exponent(x.sum() + equal / dist.get_world_size()) == 0
+        assert exponent(x.mean() + equal) == 1
+        assert exponent(x.mean() + 0.5) == 1
+        for wrong in (lambda: x.sum() + equal, lambda: x.mean() + equal / dist.get_world_size(), lambda: x.sum() + 0.5):
+            with pytest.raises(SpmdTypeError, match="SW113"):
+                wrong()
+        share = equal / dist.get_world_size()
+        dist.all_reduce(share)
+        assert exponent(share) == 0
+        dist.all_reduce(equal)
+        equal /= dist.get_world_size()
+        assert exponent(equal) == 0
+
+
+def test_what_is_off_the_scale_is_refused_where_it_matters(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x, equal = typed(torch.randn(4, 3), S(0)), typed(torch.randn(()), R)
+        large = spmd.all_reduce(x.mean(), "tp", src=P, dst=R)
+        for code, wrong in {
+            "SW150": lambda: large + equal,
+            "SW151": lambda: large.exp(),
+            "SW152": lambda: spmd.assert_type(large, {"tp": R}),
+        }.items():
+            with pytest.raises(SpmdTypeError, match=code):
+                wrong()
+        unknown = large / 4
+        assert exponent(unknown + equal) == 0
+        unknown.exp()
+        spmd.assert_type(unknown, {"tp": R})
+        assert exponent(spmd.all_reduce(x.mean(), "tp", src=P, dst=R, op="avg") + equal) == 0
+
+
+STEPS: list[tuple[str, Callable[[Tensor], Tensor], Any, bool]] = [
+    ("mean, summed", lambda y: y.mean(), dist.ReduceOp.SUM, False),
+    ("mean, averaged", lambda y: y.mean(), dist.ReduceOp.AVG, True),
+    ("sum, summed", lambda y: y.sum(), dist.ReduceOp.SUM, True),
+    ("sum, averaged", lambda y: y.sum(), dist.ReduceOp.AVG, False),
+    ("mean over the ranks, summed", lambda y: y.mean() / dist.get_world_size(), dist.ReduceOp.SUM, True),
+    ("mean over the ranks, averaged", lambda y: y.mean() / dist.get_world_size(), dist.ReduceOp.AVG, False),
+    ("a number that nobody knows", lambda y: y.sum() / 12, dist.ReduceOp.AVG, True),
+]
+
+
+@pytest.mark.parametrize(("loss", "reduction", "right"), [pytest.param(*s[1:], id=s[0]) for s in STEPS])
+def test_a_gradient_off_the_scale_stops_at_the_optimizer(tp_mesh: Any, loss: Any, reduction: Any, right: bool) -> None:
+    weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+    with typecheck(local=False):
+        loss(typed(torch.randn(4, 3), S(0)) @ weight).backward()
+        dist.all_reduce(weight.grad, op=reduction)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        if right:
+            optimizer.step()
+        else:
+            with pytest.raises(SpmdTypeError, match=r"SW616.*4 times too"):
+                optimizer.step()
+
+
+def test_a_gradient_divided_in_place_is_on_the_scale(tp_mesh: Any) -> None:
+    weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+    with typecheck(local=False):
+        (typed(torch.randn(4, 3), S(0)) @ weight).mean().backward()
+        dist.all_reduce(weight.grad)
+        weight.grad /= dist.get_world_size()
+        torch.optim.SGD([weight], lr=0.1).step()
+
+
+def test_types_keep_their_scale(tp_mesh: Any) -> None:
+    axis = spmd.normalize_axis("tp")
+    type = TensorType.of({axis: P("avg")})
+    assert type is TensorType.of({axis: P}, scale={axis: 1})
+    assert type.backward_type().exponent(axis) == -1
+    assert type.with_placements({axis: R}).exponent(axis) == 1
+    assert type.of_unknown_scale().exponent(axis) is None
