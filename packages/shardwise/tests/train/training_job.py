@@ -142,6 +142,7 @@ USES = {
     "register_no_typecheck": lambda: declared(spmd.register_no_typecheck),
     "register_autograd_function": lambda: applied(spmd.register_autograd_function(Ruled)),
     "register_local_autograd_function": lambda: applied(spmd.register_local_autograd_function(Scale)),
+    "register_straight_through": lambda: applied(spmd.register_straight_through(Scale)),
     "register_decomposition": lambda: (spmd.register_decomposition(Decomposed, lambda x: 2 * x), applied(Decomposed)),
     "register_local_backward_hook": lambda: hooked(spmd.register_local_backward_hook),
     "trace": lambda: in_block(spmd.trace()),

@@ -54,6 +54,19 @@ def register_straight_through(cls: Class) -> Class:
     """Declare that the backward of ``cls`` is not the derivative of its forward, on purpose: ``verify`` is silent.
 
     For straight-through estimators, reversed or clipped gradients, and surrogates of steps.
+
+    Example:
+        >>> @register_straight_through
+        ... @register_local_autograd_function
+        ... class Rounded(torch.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x.round()
+        ...     @staticmethod
+        ...     def backward(ctx, gradient):
+        ...         return gradient
+        >>> print(typeof(Rounded.apply(assert_type(torch.ones(4), {"tp": V}))))
+        f32[4] {dp: R, tp: V}
     """
     _straight_through.add(_function_class(cls, "register_straight_through"))
     return cls
