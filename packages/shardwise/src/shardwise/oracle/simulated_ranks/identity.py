@@ -137,7 +137,7 @@ def functions_behind(cls: type, objects: Sequence[object] = ()) -> list[types.Fu
     while todo:
         thing, depth = todo.pop()
         function = _plain_function(thing)
-        if function is None or id(function) in found or function.__module__.split(".")[0] in _OTHERS[:3]:
+        if function is None or id(function) in found or (function.__module__ or "").split(".")[0] in _OTHERS[:3]:
             continue
         found[id(function)] = function
         if depth < _DEPTH:
@@ -160,7 +160,7 @@ def _methods(thing: object) -> list[object]:
 def code_of(cls: type, name: str) -> types.CodeType | None:
     """The code of a method of ``cls``, whatever it is decorated with; None for torch's own."""
     function = _plain_function(getattr(cls, name, None))
-    return None if function is None or function.__module__.startswith("torch.") else function.__code__
+    return None if function is None or (function.__module__ or "").startswith("torch.") else function.__code__
 
 
 def _mentioned(function: types.FunctionType, cls: type) -> Iterator[object]:
