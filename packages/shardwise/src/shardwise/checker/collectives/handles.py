@@ -130,7 +130,7 @@ def wrap_coalescing(find: FindSession, plain: Any) -> Callable[..., object]:
     signature = inspect.signature(plain)
 
     @contextlib.contextmanager
-    def coalescing(*args: object, **kwargs: object) -> Iterator[Any]:
+    def coalescing(*args: object, **kwargs: object) -> Iterator[object]:
         session = find()
         if session is None:
             with plain(*args, **kwargs) as manager:

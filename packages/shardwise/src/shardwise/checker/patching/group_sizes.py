@@ -28,24 +28,24 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _world_size(plain: Callable[..., int]) -> Callable[..., Any]:
+def _world_size(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_world_size(group: Any = None) -> Any:
+    def get_world_size(group: object = None) -> object:
         return _told(plain(group), lambda: [group if group is not None else dist.group.WORLD])
 
     return get_world_size
 
 
-def _mesh_size(plain: Callable[..., int]) -> Callable[..., Any]:
+def _mesh_size(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def size(self: Any, mesh_dim: Any = None) -> Any:
+    def size(self: Any, mesh_dim: object = None) -> object:
         result = plain(self, mesh_dim)
         return _told(result, lambda: self.get_all_groups() if mesh_dim is None else [self.get_group(mesh_dim)])
 
     return size
 
 
-def _told(count: int, groups: Callable[[], list[Any]]) -> Any:
+def _told(count: int, groups: Callable[[], list[object]]) -> object:
     """``count`` as the number of ranks of all these groups together, if axes of the mesh make them up."""
     if getattr(_asking, "running", False) or count.__class__ is not int or checking_session() is None:
         return count

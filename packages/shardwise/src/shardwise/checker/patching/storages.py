@@ -48,19 +48,19 @@ def _add(patches: Patches, owner: type, name: str, value: object) -> None:
     patches.on_undo(functools.partial(delattr, owner, name))
 
 
-def _wrap_half(name: str, plain: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _wrap_half(name: str, plain: Callable[[object, object], None]) -> Callable[[object, object], None]:
     rule = lookup("copy_")
     assert rule is not None, "the registry knows copy_"
     copies = ordinary(Op(OpName(("copy_",), in_place=True), rule))
 
     @outermost
-    def write(self: Any, value: Any) -> None:
+    def write(self: object, value: object) -> None:
         session = checking_session()
         if session is None:
             plain(self, value)
             return
 
-        def assign(target: Any, given: Any) -> object:
+        def assign(target: object, given: object) -> object:
             with paused(session):
                 plain(target, given)
             return target
@@ -74,9 +74,9 @@ def _wrap_half(name: str, plain: Callable[[Any, Any], None]) -> Callable[[Any, A
     return write
 
 
-def _wrap_set(plain: Any) -> Any:
+def _wrap_set(plain: Any) -> object:
     @functools.wraps(plain)
-    def set_(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def set_(self: object, *args: object, **kwargs: object) -> object:
         session = checking_session()
         return plain(self, *args, **kwargs) if session is None else set_memory(session, plain, (self, *args), kwargs)
 

@@ -24,7 +24,7 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
     """The method for an operator. ``sign``: what a second factor's exponent counts; 0 for a sum."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: object, other: object) -> object:
         if not isinstance(other, (int, float)):
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
@@ -46,7 +46,7 @@ class _Typed:
     __sub__, __rsub__ = _binary("sub", 0), _binary("sub", 0, reflected=True)
     __mod__, __rmod__ = _binary("mod", 0), _binary("mod", 0, reflected=True)
 
-    def __pow__(self, power: Any, modulo: Any = None) -> Any:
+    def __pow__(self, power: object, modulo: object = None) -> Any:
         if not isinstance(power, (int, float)) or modulo is not None:
             return NotImplemented
         type = type_of(self)
@@ -88,7 +88,7 @@ class TypedFloat(_Typed, float):
 TYPED_NUMBERS: frozenset[type] = frozenset({TypedInt, TypedFloat})
 
 
-def typed(value: Any, type: TensorType) -> Any:
+def typed(value: object, type: TensorType) -> object:
     """``value`` with a type; as it is if it is no int or float, or nothing is known of it."""
     if type is UNTYPED or not type.axes or isinstance(value, bool):
         return value
@@ -108,14 +108,14 @@ def _tag(type: TensorType) -> Tag:
     return Tag(type)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The number without its type."""
     if value.__class__ is TypedInt:
         return int(value)
     return float(value) if value.__class__ is TypedFloat else value
 
 
-def number_type(axes: Iterable[Any], scale: Mapping[Any, Exponent]) -> TensorType:
+def number_type(axes: Iterable[object], scale: Mapping[object, Exponent]) -> TensorType:
     """The type of a number that is equal on every rank."""
     return TensorType.of(dict.fromkeys(axes, R), scale=scale)
 
@@ -128,7 +128,7 @@ def joined(values: Iterable[object]) -> TensorType:
     return functools.reduce(lambda type, value: _merged(type, value, 0), numbers[1:], _type_in(numbers[0], numbers))
 
 
-def _combined(left: Any, right: Any, sign: int) -> TensorType:
+def _combined(left: object, right: object, sign: int) -> TensorType:
     known = left if left.__class__ in TYPED_NUMBERS else right
     return _merged(type_of(known) if known is left else _like(type_of(known), left), right, sign)
 
@@ -145,7 +145,7 @@ def _like(type: TensorType, number: object) -> TensorType:
     return number_type(type.axes, dict.fromkeys(type.axes, None if may_be_count(number) else 0))
 
 
-def _merged(type: TensorType, other: Any, sign: int) -> TensorType:
+def _merged(type: TensorType, other: object, sign: int) -> TensorType:
     second = type_of(other) if other.__class__ in TYPED_NUMBERS else _like(type, other)
     axes = {*type.axes, *second.axes}
     places = {axis: V if type.is_varying(axis) or second.is_varying(axis) else R for axis in axes}

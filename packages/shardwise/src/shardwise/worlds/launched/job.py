@@ -55,7 +55,7 @@ class LaunchedJob:
         for rank in range(1, self.me.size):
             yield pickle.loads(self.channel.get(f"{name}/{rank}", _PATIENCE_S, last=True))
 
-    def gather_shared(self, name: str, value: object) -> Iterator[Any]:
+    def gather_shared(self, name: str, value: object) -> Iterator[object]:
         """Like ``gather``, where many ranks give the same: it travels once, and is one object on rank 0."""
         message = pickle.dumps(value)
         digest = hashlib.blake2b(message, digest_size=16).hexdigest()
@@ -71,13 +71,13 @@ class LaunchedJob:
                 known[one] = pickle.loads(self.channel.get(f"{name}/{one}", _PATIENCE_S, last=True))
             yield known[one]
 
-    def ask(self, rank: int, question: Any) -> Any:
+    def ask(self, rank: int, question: Any) -> object:
         """On rank 0: what ``rank`` answers, while it serves."""
         self._asked += 1
         self.channel.put(f"question/{rank}", pickle.dumps((self._asked, question)))
         return pickle.loads(self.channel.get(f"answer/{self._asked}", _PATIENCE_S, last=True))
 
-    def serve(self, answer: Callable[[Any], object]) -> Any:
+    def serve(self, answer: Callable[[object], object]) -> Any:
         """On every other rank: answer what rank 0 asks, until it says how the job ends; that is returned."""
         while True:
             name = self.channel.wait_for((f"question/{self.me.rank}", "end"), _PATIENCE_S)
@@ -86,7 +86,7 @@ class LaunchedJob:
             number, question = pickle.loads(self.channel.get(name, _PATIENCE_S, last=True))
             self.channel.put(f"answer/{number}", pickle.dumps(answer(question)))
 
-    def end(self, ending: Any) -> None:
+    def end(self, ending: object) -> None:
         """On rank 0: say how the job ends, and stay until all have heard: this process may hold the store."""
         self.channel.put("end", pickle.dumps(ending))
         for rank in range(1, self.me.size):

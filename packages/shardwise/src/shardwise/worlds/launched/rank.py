@@ -31,7 +31,7 @@ Axes = Mapping[str, int]
 @contextlib.contextmanager
 def launched_world(
     me: LaunchedRank, sizes: Axes | None, on_mesh: Callable[[dict[str, int]], None], *, joined: bool = False
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """Be rank ``me`` inside the block; it gives the device mesh of these ``sizes``, or None without any.
 
     The mesh is current until the program makes one of its own.
@@ -69,7 +69,7 @@ def launched_world(
 
 
 @contextlib.contextmanager
-def _own_devices(me: LaunchedRank, on_mesh: Callable[[Any], None]) -> Iterator[tuple[bool, Membership]]:
+def _own_devices(me: LaunchedRank, on_mesh: Callable[[object], None]) -> Iterator[tuple[bool, Membership]]:
     """The devices that are there inside the block: whether they are redirected to the CPU, and whether the script has
     joined the job.
 
@@ -110,7 +110,7 @@ def _on_cpu(plain: Callable[..., None]) -> Callable[..., None]:
     """``init_process_group`` with the one back end that a machine without accelerators has."""
 
     @functools.wraps(plain)
-    def init(backend: object = None, *args: object, **options: Any) -> None:
+    def init(backend: object = None, *args: object, **options: object) -> None:
         plain(
             "gloo", *args, **{name: given for name, given in options.items() if name not in ("device_id", "pg_options")}
         )
@@ -118,7 +118,7 @@ def _on_cpu(plain: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _telling(original: Callable[..., None], on_mesh: Callable[[Any], None]) -> Callable[..., None]:
+def _telling(original: Callable[..., None], on_mesh: Callable[[object], None]) -> Callable[..., None]:
     """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one."""
 
     @functools.wraps(original)

@@ -155,7 +155,7 @@ class Watch:
     def _last_words(self) -> dict[int, bytes | None]:
         return {rank: self._channel.noted(f"beat/{rank}") for rank in range(self._me.size)}
 
-    def _crashes(self) -> dict[int, Any]:
+    def _crashes(self) -> dict[int, object]:
         came = (rank for rank in range(self._me.size) if self._channel.has(f"crash/{rank}"))
         return {rank: pickle.loads(self._channel.get(f"crash/{rank}", _GRACE_S)) for rank in came}
 

@@ -47,7 +47,7 @@ class LaunchedWorld:
             raise
         return list(self.job.gather("result", value))
 
-    def agree(self, value: Any = None) -> Any:
+    def agree(self, value: object = None) -> Any:
         """The ``value`` of rank 0, on every rank; the last thing that they do together."""
         if self.job.me.rank == 0:
             self.job.end(value)
