@@ -164,3 +164,28 @@ def test_there_are_enough_functions_and_none_twice():
     assert len(WRONG) >= 25
     assert region_functions.R is R
     assert P in {case.operands[0][1] for case in RIGHT}
+
+
+class Dealing(torch.autograd.Function):
+    """Rows by a count that each rank has for itself, after a sum: what tokens for experts are."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group, ctx.rows = group, dist.get_rank(group) + 1
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total[: ctx.rows]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        whole = torch.cat([gradient, gradient.new_zeros(8 - ctx.rows, *gradient.shape[1:])])
+        dist.all_reduce(whole, group=ctx.group)
+        return whole, None
+
+
+def test_a_function_whose_results_have_other_sizes_on_every_rank_is_searched_to_its_end(group):
+    cls: Any = Dealing
+    runs = FunctionRuns(cls, [torch.ones(8, 2), group], cls.apply, dist.get_rank())
+    found = transition_of(runs, lambda axis: ["P"])
+    assert found.axis is not None
+    assert all(typing.results != "P" for typing in found.ways)

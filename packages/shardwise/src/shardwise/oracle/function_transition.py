@@ -376,7 +376,9 @@ class _Search:
         for k in range(self.results):
             before, after = ([point.results[k] for point in one.points] for one in (base, seen))
             kept = all(close(a, b) for a, b in zip(before, after, strict=True))
-            summed = close(sum(before[1:], before[0]), sum(after[1:], after[0]))
+            # Results of several sizes, as of an exchange of rows by counts, are no addends of anything.
+            one_size = len({x.shape for x in (*before, *after)}) == 1
+            summed = one_size and close(sum(before[1:], before[0]), sum(after[1:], after[0]))
             letters.append("VRI" if kept else "P" if summed else "")
         return "".join(sorted(set.intersection(*map(set, letters)))) if letters else ""
 

@@ -15,14 +15,14 @@ options.add_argument("--fsdp", type=int, default=1)
 asked = options.parse_args()
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
 torch.manual_seed(0)
 tiny = LlamaConfig(
     vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=32, use_cache=False,
 )  # fmt: skip
 with tempfile.TemporaryDirectory() as folder:
-    LlamaForCausalLM(tiny).save_pretrained(folder)
+    LlamaForCausalLM(tiny).save_pretrained(folder)  # once there is a group, rank 0 alone saves
+    dist.init_process_group("nccl")
     parallel = {}
     if asked.tp * asked.fsdp > 1:
         parallel = {"distributed_config": DistributedConfig(tp_size=asked.tp, fsdp_size=asked.fsdp)}
