@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +74,69 @@ def test_modules_of_the_program_do_not_stand_in_for_ours(project):
         out, err = process.communicate(timeout=60)
     assert (process.returncode, "run\n" in err) == (2, True), err
     assert "SW911 nothing-checked" in out
+
+
+WAITING = """
+import os, time
+print("ready", os.getpid(), flush=True)
+time.sleep(60)
+"""
+RANKS_WAITING = """
+import os, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    print("ready", os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [("os.abort()", "SIGABRT"), ("ctypes.string_at(0)", "SIGSEGV"), ("os.kill(os.getpid(), 9)", "SIGKILL")],
+)
+def test_a_program_that_takes_its_process_with_it_leaves_what_was_found(project, end, name):
+    project.write(TYPED + BROKEN_THEN_LONG + f"import ctypes, os\n{end}\n")
+    with start(project.folder, "check", "train.py", "--format", "json") as process:
+        out, err = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert process.returncode == 2, err
+    assert [finding["code"] for finding in report["findings"]] == ["SW112"]
+    assert report["stopped"]["text"] == f"nothing, but died of {name}"
+
+
+def processes_of(folder):
+    """The processes of the machine whose working folder it is."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.path.samefile(entry / "cwd", folder):
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "words",
+    [("check",), ("check", "--world-size", "2", "--ranks", "all"), ("verify", "--mesh", "dp=2")],
+    ids=["check", "ranks", "verify"],
+)
+def test_a_command_that_is_ended_leaves_no_process_and_no_file(project, tmp_path_factory, monkeypatch, words, number):
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    project.write(WAITING if words == ("check",) else RANKS_WAITING)
+    command, *options = words
+    with start(project.folder, command, "train.py", *options) as process:
+        try:
+            while not process.stderr.readline().startswith("ready"):
+                assert process.poll() is None
+            process.send_signal(number)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    deadline = time.monotonic() + 20
+    while processes_of(project.folder) - {os.getpid()} and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_of(project.folder) - {os.getpid()} == set()
+    assert list(scratch.iterdir()) == []

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
-from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopReason
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 
+from .guard import OWN_PROCESS, Death, guarded
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
@@ -177,6 +178,11 @@ def check(
     program.require()
     if me is not None and mesh is not None and mesh.ranks != me.size:
         raise click.UsageError(f"--mesh {mesh} has {mesh.arithmetic} ranks, and the launcher has started {me.size}")
+    limits = EVERYTHING if everything else DEFAULT.without(lists)
+    death = guarded() if me is None and context.find_root().obj is OWN_PROCESS else None
+    if death is not None:
+        click.echo(_report(_until(death, program, mesh, rank or 0), form, color, limits), color=True)
+        return ExitCode.BROKEN
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
     from .run import CheckOptions, check_program
@@ -196,7 +202,6 @@ def check(
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
     )
-    limits = EVERYTHING if everything else DEFAULT.without(lists)
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix)
         from .launched import check_launched
@@ -266,6 +271,16 @@ def _refuse_imagined(*given: object) -> None:
         raise click.UsageError(
             f"{', '.join(unlike)} is for ranks that are imagined, and a launcher has started real ones"
         )
+
+
+def _until(death: Death, program: Program, mesh: MeshShape | None, rank: int) -> RunResult:
+    """What is known of a program that has taken its process with it."""
+    collector = Collector(mesh="" if mesh is None else str(mesh), script=str(program), rank=rank)
+    for finding in death.findings:
+        collector.add(finding)
+    collector.count_checked(death.checked)
+    collector.stop(StopReason.SCRIPT_ERROR, f"nothing, but died of {death.name}")
+    return collector.result()
 
 
 def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:

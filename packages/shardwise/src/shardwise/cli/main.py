@@ -19,6 +19,8 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import NoProgram
 
+from .guard import OWN_PROCESS
+
 COMMANDS = {
     "check": "shardwise.cli.check",
     "doctor": "shardwise.cli.doctor",
@@ -55,8 +57,9 @@ class FrontDoor(click.Group):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""
+        started = OWN_PROCESS if not args and "args" not in options else None
         try:
-            code = super().main(*args, **{**options, "standalone_mode": False})
+            code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
         except click.ClickException as error:
             error.show()
             code = ExitCode.BROKEN

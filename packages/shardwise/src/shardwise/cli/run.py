@@ -33,6 +33,7 @@ from shardwise.mesh.program import MeshFollower
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.launched.rank import launched_world
 
+from . import guard
 from .ending import ending
 from .mesh_option import MeshShape
 from .progress import progress
@@ -73,7 +74,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
     Errors: NoProgram if it cannot be read, OtherRanksNeeded if one rank is not enough, SW903 for an impossible world.
     """
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
-    collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank)
+    collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank, told=guard.tell)
     interrupted = threading.Event()
     with ending(collector, interrupted, options.whole_traceback):
         loaded = program.load()
@@ -92,6 +93,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
         ):
+            guard.counting(lambda: session.checked)
             program.run(loaded)
     return collector.result()
 

@@ -10,7 +10,7 @@ import enum
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
@@ -217,6 +217,7 @@ class Collector:
     script: str = ""
     rank: int | None = None
     coverage: Coverage = Coverage()
+    told: Callable[[Finding], object] = lambda finding: None
     _findings: list[Finding] = field(default_factory=list)
     _checked: int = 0
     _unchecked: int = 0
@@ -232,6 +233,7 @@ class Collector:
     def add(self, finding: Finding) -> None:
         with self._lock:
             self._findings.append(finding)
+        self.told(finding)
 
     def count_checked(self, count: int = 1) -> None:
         with self._lock:

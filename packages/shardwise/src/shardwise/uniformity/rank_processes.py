@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from .calls import CutOff, End, Ending, Trace, TracedCall, Wait
 from .matching import Matcher, Meeting, clashes
 
 TICK_S = 0.25
+LEAVE = os._exit
+"""As it is before a program runs, for which leaving is an exception."""
 GRACE_S = 5.0
 """How long a rank that is told to stop may take to say what it found."""
 PATIENCE_S = 60.0
@@ -340,7 +343,7 @@ class Coordinator:
 def _rank_main(run: Run, rank: int, pipe: Connection, output: Path, lifeline: int, parents_end: int) -> None:
     os.setsid()  # a Ctrl-C reaches the parent, who passes it on
     os.close(parents_end)
-    threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(lifeline, output.parent), daemon=True).start()
     _write_to(output)
     link = ChildLink(pipe)
     end, report = run(rank, link)
@@ -361,6 +364,7 @@ def _write_to(output: Path) -> None:
     os.close(nothing)
 
 
-def _die_with_parent(lifeline: int) -> None:
+def _die_with_parent(lifeline: int, folder: Path) -> None:
     os.read(lifeline, 1)  # returns when the parent's end closes, which is when the parent is gone
-    os._exit(1)
+    shutil.rmtree(folder, ignore_errors=True)
+    LEAVE(1)

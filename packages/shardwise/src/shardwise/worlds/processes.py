@@ -10,6 +10,7 @@ import faulthandler
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import socket
 import tempfile
@@ -37,6 +38,9 @@ from .seeding import origin, seed_rank
 from .waiting import listed
 
 Result = TypeVar("Result")
+
+LEAVE = os._exit
+"""As it is before a program runs, for which leaving is an exception."""
 
 _GRACE_S = 2.0
 """How long the other ranks may still report after one has failed: the first to fail is not always the first to tell."""
@@ -131,9 +135,7 @@ class _Place:
 def _rank_main(place: _Place, connection: Connection, fn: Callable[..., object], args: tuple[object, ...]) -> None:
     os.close(place.parents_end)
     speaking = threading.Lock()
-    watch = threading.Thread(
-        target=_watch, args=(place.lifeline, connection, speaking, threading.get_ident()), daemon=True
-    )
+    watch = threading.Thread(target=_watch, args=(place, connection, speaking, threading.get_ident()), daemon=True)
     watch.start()
     stacks = open(_stack_file(place.folder, place.rank), "w")  # noqa: SIM115  open as long as the process lives
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
@@ -170,11 +172,12 @@ def _wait_for_all(store: Any, size: int) -> None:
     store.wait(["all connected"])
 
 
-def _watch(lifeline: int, connection: Connection, speaking: threading.Lock, thread: int) -> None:
+def _watch(place: _Place, connection: Connection, speaking: threading.Lock, thread: int) -> None:
     """Say where this rank is when asked, and die with the caller."""
     while True:
-        if lifeline in wait([lifeline, connection]):
-            os._exit(1)  # the caller's end has closed, which is when the caller is gone
+        if place.lifeline in wait([place.lifeline, connection]):
+            shutil.rmtree(place.folder, ignore_errors=True)
+            LEAVE(1)  # the caller's end has closed, which is when the caller is gone
         try:
             connection.recv()
             with speaking:
