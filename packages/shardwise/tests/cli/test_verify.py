@@ -162,7 +162,7 @@ def test_a_module_is_verified(verifying):
         (["no.such.module:f", "--mesh", "dp=2"], "there is no module no.such.module"),
         (["train.py:whole", "--mesh", "dp=2", "--", "3"], "takes no arguments from the command line"),
         (["train.py", "--mesh", "dp=1"], "has one rank: there is nothing to compare it with"),
-        (["train.py"], "Missing option '--mesh'"),
+        (["train.py"], "say on which mesh"),
         (["--mesh", "dp=2"], "say what to verify"),
         (["train.py", "--mesh", "dp=two"], "axis dp has size 'two'"),
         ([".", "--mesh", "dp=2"], "is a folder, not a script"),

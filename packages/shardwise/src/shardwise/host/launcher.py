@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.errors import SpmdValueError
 
-from .torchrun import OWN_RUN
-
+OWN_RUN = "shardwise"
+"""The run id of jobs that this package imagines or starts itself."""
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "TORCH_NCCL_ASYNC")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.torch_compat import is_part_of_mesh, mesh_of_one_rank
 
+from .launcher import OWN_RUN
+
 RANKS_PER_HOST = 8
-OWN_RUN = "shardwise"
-"""The run id of jobs that this package imagines or starts itself."""
 
 
 @dataclass(frozen=True)
