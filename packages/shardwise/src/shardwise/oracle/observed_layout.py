@@ -17,7 +17,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -81,14 +81,18 @@ class ObservedLayout:
 
     ``steps``   one per axis, in the order in which they are combined: innermost axis of a dim first.
     ``padding`` elements at the end of a dim that only the mesh has, by dim.
+    ``shape``   of the result where the ranks hold parts of it flattened, as FSDP's flat parameters do; else empty.
     """
 
     steps: tuple[Along, ...]
     padding: Mapping[int, int] = field(default_factory=dict)
+    shape: tuple[int, ...] = ()
 
     def described(self, names: Mapping[MeshAxis, str]) -> str:
         """In words: ``equal over dp, pieces along dim 0 over tp``."""
-        return ", ".join(step.described(names.get(step.axis, repr(step.axis))) for step in self.steps)
+        return ("flattened, " if self.shape else "") + ", ".join(
+            step.described(names.get(step.axis, repr(step.axis))) for step in self.steps
+        )
 
     @property
     def cut_dims(self) -> set[int]:
@@ -124,7 +128,7 @@ class ObservedLayout:
     def _without_padding(self, whole: torch.Tensor) -> torch.Tensor:
         for dim, length in self.padding.items():
             whole = whole.narrow(dim, 0, whole.shape[dim] - length)
-        return whole
+        return whole.view(self.shape) if self.shape and whole.numel() == math.prod(self.shape) else whole
 
 
 def observed_layouts(
@@ -150,6 +154,17 @@ def observed_layouts(
             continue
         if value.shape == whole.shape and not bool((differences(value, whole) > apart).any()):
             yield layout
+
+
+def flattened_layouts(
+    pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor
+) -> Iterator[ObservedLayout]:
+    """The layouts under which ``pieces``, by rank, are parts of ``whole`` flattened, of any lengths."""
+    if whole.ndim < 2 or any(piece.ndim != 1 for piece in pieces.values()):
+        return
+    for layout in observed_layouts(pieces, axes, whole.flatten(), 0.0):
+        if layout.cut_dims and all(step.way in (Way.EQUAL, Way.SHARD) for step in layout.steps):
+            yield replace(layout, shape=tuple(whole.shape))
 
 
 def _along_dims(steps: Iterable[Along]) -> list[Along]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.oracle.observed_layout import ObservedLayout, Way, observed_layouts
+from shardwise.oracle.observed_layout import ObservedLayout, Way, flattened_layouts, observed_layouts
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
 
@@ -122,11 +122,13 @@ class Alignment:
     def _layouts(
         self, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], other: str
     ) -> tuple[ObservedLayout, ...]:
-        return tuple(
+        whole = self._alone[other]
+        found = tuple(
             layout
-            for layout in observed_layouts(pieces, axes, self._alone[other], 0.0)
+            for layout in observed_layouts(pieces, axes, whole, 0.0)
             if all(step.way in PARAMETER_WAYS for step in layout.steps)
         )
+        return found or tuple(flattened_layouts(pieces, axes, whole))
 
     def _like_neighbours(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
         """For a constant: the groups of the nearest parameter that tells, under the name that corresponds."""

@@ -94,7 +94,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
             found = [(tuple(pieces), name, layouts)] if layouts else []
         else:
-            found = [(group.ranks, group.name, group.layouts) for group in aligned[kind].of(name)]
+            # A part of a flattened parameter has no type: a wrapper's flat parameter is cut, and not the parameter.
+            found = [(one.ranks, one.name, one.layouts) for one in aligned[kind].of(name) if not one.layouts[0].shape]
         shape = tuple(pieces[min(pieces)].shape)
         if not found:
             yield InferredType(kind, name, tuple(pieces), name, shape, None, {})

@@ -150,6 +150,11 @@ class ObservedComparison:
             if own and all(step.way is Way.EQUAL for step in group.layouts[0].steps):
                 # An optimizer that shares out its work has the gradient on the ranks that need it.
                 own = {rank: own.get(rank, own[min(own)]) for rank in group.ranks}
+            own |= {
+                rank: x
+                for rank, x in self._starts(key.name).items()
+                if rank in group.ranks and rank not in own and not x.numel()
+            }
             if len(own) < len(group.ranks):
                 missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
                 return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")

@@ -38,6 +38,8 @@ class Tolerance:
         for key, gradient in _gradients(alone):
             step = _step_of(key)
             self._largest[step] = max(self._largest[step], scale_of(gradient))
+        self._stepped = any(key.kind == "gradient" for key, _ in _gradients(alone))
+        """There is an optimizer, which may be adaptive."""
         self.noise = self._noise(alone)
 
     def apart(self, key: Key, tensors: Iterable[torch.Tensor], size: float) -> float:
@@ -47,7 +49,7 @@ class Tolerance:
         if key.kind in GRADIENTS:
             size = max(size, _FLOOR * self._largest[_step_of(key)])
         rtol = self._relative({tensor.dtype for tensor in tensors})
-        if key.kind == "trained" and self.rtol is None:
+        if key.kind == "trained" and self.rtol is None and self._stepped:
             rtol = min(rtol * TRAINED, 1.0)
         return rtol * size
 

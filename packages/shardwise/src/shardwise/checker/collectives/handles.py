@@ -102,7 +102,10 @@ def started(
         session.gathering.flights.append(Flight(name, user_site(2), received, sent, group))
         return work
     if returns_early and isinstance(work, dist.Work):
-        flights = [Flight(name, user_site(2), received, sent, group)] if is_the_programs() else []
+        own = is_the_programs()
+        if not own and _is_of_join():
+            return work  # DDP hands it to C++, which takes no stand-in
+        flights = [Flight(name, user_site(2), received, sent, group)] if own else []
         return Handle(session, work, arrivals, flights)
     for arrival in arrivals:
         arrival.take_place()
@@ -122,6 +125,17 @@ def is_the_programs() -> bool:
     return False
 
 
+def _is_of_join() -> bool:
+    """True if ``Join`` has made the call, to tell the ranks whose inputs have run out that this one's have not."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_internal(frame.f_code):
+        if frame.f_code.co_filename == _JOIN:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_JOIN = f"{dist.__path__[0]}/algorithms/join.py"
 _OVERRIDES = ("torch/overrides.py", "torch/_ops.py", "torch/utils/_contextlib.py", "torch/_jit_internal.py")
 
 

@@ -70,7 +70,7 @@ def main():
         loss.backward()
         squares = torch.stack([p.grad.square().sum() for p in model.parameters()]).sum()
         dist.all_reduce(squares)
-        scale = (0.1 / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+        scale = (0.25 / (squares.sqrt() + 1e-6)).clamp(max=1.0)
         for p in model.parameters():
             p.grad.mul_(scale)
         optimizer.step()
