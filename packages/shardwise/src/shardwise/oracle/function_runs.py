@@ -94,7 +94,7 @@ class FunctionRuns:
             raise NotRun("it calls typed collectives")
         self.codes = [code for name in _METHODS if (code := code_of(cls, name)) is not None]
         names = self.argument_names()
-        whole = [at for at, value in enumerate(args) if type(value) is int]
+        whole = [at for at, value in enumerate(args) if isinstance(value, int) and not isinstance(value, bool)]
         self.numbers = [
             *kept_numbers(self.functions),
             *(KeptNumber(names[at], args[at], functools.partial(self.args.__setitem__, at)) for at in whole),  # type: ignore[arg-type]

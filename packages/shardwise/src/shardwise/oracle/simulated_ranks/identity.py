@@ -107,11 +107,11 @@ def kept_numbers(functions: Sequence[types.FunctionType]) -> list[KeptNumber]:
     for function in functions:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             value = _content(cell)
-            if type(value) is int:
+            if isinstance(value, int) and not isinstance(value, bool):
                 found.append(KeptNumber(name, value, functools.partial(setattr, cell, "cell_contents")))
         for name in sorted(names_read(function.__code__)):
             value = function.__globals__.get(name)
-            if type(value) is int:
+            if isinstance(value, int) and not isinstance(value, bool):
                 found.append(KeptNumber(name, value, functools.partial(function.__globals__.__setitem__, name)))
     return found
 
