@@ -40,7 +40,7 @@ with spmd.set_current_mesh(mesh):
         position = spmd.assert_type(piece(torch.arange(LENGTH), mesh, cp=0), {"dp": R, "cp": S(0)})
         tokens = second(first(x, position), position).square().sum(-1)
         tokens = spmd.sum(tokens, "cp", src=S(1), dst=P)
-        loss = spmd.sum(tokens, "dp", src=S(0), dst=P) / (BATCH * LENGTH)
+        loss = spmd.sum(tokens, "dp", src=S(0), dst=P) / (x[..., 0].numel() * dist.get_world_size())
         loss.backward()
         for weight in parameters:
             dist.all_reduce(weight.grad, group=mesh.get_group("dp"))

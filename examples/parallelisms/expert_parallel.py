@@ -30,7 +30,7 @@ class MoE(nn.Module):
         here = spmd.all_to_all(sent, "ep", src=S(1), dst=S(0))
         done = F.gelu(torch.bmm(here, self.experts))
         back = spmd.all_to_all(done, "ep", src=S(0), dst=S(1))
-        load = spmd.sum(gate, 0, out_partial_axes=("dp", "ep")) / TOKENS
+        load = spmd.sum(gate, 0, out_partial_axes=("dp", "ep")) / (gate.shape[0] * dist.get_world_size())
         load = spmd.all_reduce(load, "ep", src=P, dst=R)
         load = spmd.all_reduce(load, "dp", src=P, dst=R)
         return x + back.sum(0), EXPERTS * load.square().sum()
@@ -45,7 +45,7 @@ with spmd.set_current_mesh(mesh):
         x = spmd.assert_type(x, {}, PartitionSpec(("dp", "ep"), None))
         y, balance = model(x)
         tokens = y.square().sum(-1)
-        loss = spmd.sum(tokens, 0, out_partial_axes=("dp", "ep")) / TOKENS
+        loss = spmd.sum(tokens, 0, out_partial_axes=("dp", "ep")) / (tokens.shape[0] * dist.get_world_size())
         balance = spmd.convert(spmd.convert(balance, "dp", src=R, dst=P), "ep", src=R, dst=P)
         (loss + BALANCE * balance).backward()
         dist.all_reduce(model.router.grad, group=mesh.get_group("dp"))

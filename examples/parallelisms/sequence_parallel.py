@@ -45,7 +45,7 @@ with spmd.set_current_mesh(mesh):
         y = spmd.assert_type(piece(whole(200 + step, BATCH, LENGTH, WIDTH), mesh, dp=0), {"dp": S(0), "tp": I})
         x = spmd.convert(x, "tp", src=I, dst=S(1))
         out = spmd.all_gather(model(x), "tp", src=S(1), dst=I)
-        loss = spmd.sum((out - y).square().sum((1, 2)), "dp", src=S(0), dst=P) / BATCH
+        loss = spmd.sum((out - y).square().sum((1, 2)), "dp", src=S(0), dst=P) / (x.shape[0] * mesh["dp"].size())
         loss.backward()
         for weight in model.parameters():
             dist.all_reduce(weight.grad, group=mesh.get_group("dp"))

@@ -33,7 +33,7 @@ with spmd.set_current_mesh(mesh):
         x = piece(whole(100 + step, BATCH, WIDTH), mesh, replica=0, shard=0)
         x = spmd.assert_type(x, {}, PartitionSpec(("replica", "shard"), None))
         rows = model(x).square().sum(-1)
-        loss = spmd.sum(rows, 0, out_partial_axes=("replica", "shard")) / BATCH
+        loss = spmd.sum(rows, 0, out_partial_axes=("replica", "shard")) / (rows.shape[0] * dist.get_world_size())
         loss.backward()
         for layer in model:
             dist.all_reduce(layer.weight.grad, group=mesh.get_group("replica"))

@@ -43,7 +43,7 @@ with spmd.set_current_mesh(mesh):
         x = spmd.assert_type(piece(whole(100 + step, BATCH, WIDTH), mesh, dp=0), {"dp": S(0), "tp": I})
         y = spmd.assert_type(piece(whole(200 + step, BATCH, WIDTH), mesh, dp=0), {"dp": S(0), "tp": I})
         squares = (model(x) - y).square().sum(-1)
-        loss = spmd.sum(squares, "dp", src=S(0), dst=P) / BATCH
+        loss = spmd.sum(squares, "dp", src=S(0), dst=P) / (x.shape[0] * mesh["dp"].size())
         loss.backward()
         for weight in model.parameters():
             dist.all_reduce(weight.grad, group=mesh.get_group("dp"))

@@ -36,7 +36,7 @@ with spmd.set_current_mesh(mesh):
         full = whole(100 + step, BATCH, LENGTH, HEADS * WIDTH)
         x = spmd.assert_type(piece(full, mesh, dp=0, sp=1), {"dp": S(0), "sp": S(1)})
         tokens = spmd.sum(model(x).square().sum(-1), "sp", src=S(1), dst=P)
-        loss = spmd.sum(tokens, "dp", src=S(0), dst=P) / (BATCH * LENGTH)
+        loss = spmd.sum(tokens, "dp", src=S(0), dst=P) / (x[..., 0].numel() * dist.get_world_size())
         loss.backward()
         for weight in model.parameters():
             dist.all_reduce(weight.grad, group=mesh.get_group("dp"))
