@@ -103,3 +103,14 @@ def test_stages_that_keep_the_numbers_of_their_layers_share_none_out():
     ranks = [{f"layers.{at}.weight": layers[at] for at in (pp, pp + 2)} for pp, _ in GRID.coordinates]
     alignment = Alignment(GRID, ranks, alone)
     assert names_and_ways(alignment.of("layers.3.weight")) == [((2, 3), "layers.3.weight", [Way.EQUAL])]
+
+
+def test_parts_of_a_flattened_parameter_are_put_together_whatever_their_lengths():
+    (w,) = weights(1, 3, 5)
+    flat = w.flatten()
+    held = [flat[:9], flat[9:]]
+    (found,) = Alignment(Grid.of({"dp": 2}), [{"w": piece} for piece in held], {"w": w}).of("w")
+    assert found.layouts[0].shape == (3, 5)
+    assert torch.equal(found.layouts[0].combined(dict(enumerate(held))), w)
+    swapped = [flat[9:], flat[:9]]
+    assert Alignment(Grid.of({"dp": 2}), [{"w": piece} for piece in swapped], {"w": w}).of("w") == ()
