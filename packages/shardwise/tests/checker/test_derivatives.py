@@ -65,6 +65,11 @@ def test_parameters_of_a_functional_call_keep_their_types(tp_mesh: Any) -> None:
     assert {name: place(gradient) for name, gradient in gradients.items()} == {"weight": "V", "bias": "V"}
 
 
+def test_every_rank_may_differentiate_by_a_constant(tp_mesh: Any) -> None:
+    with typecheck():
+        assert jacrev(torch.sin)(torch.ones(2)).shape == (2, 2)
+
+
 def test_a_replicated_loss_is_refused_as_in_backward(tp_mesh: Any) -> None:
     with typecheck(), refused("SW601"):
         grad(lambda x: x.sum())(make("R"))

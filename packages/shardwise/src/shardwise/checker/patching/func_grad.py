@@ -93,7 +93,9 @@ def _wrap_derivative(plain: Callable[..., object]) -> object:
         if session is None:
             return plain(outputs, inputs, grad_outputs, *args, **kwargs)
         varying: set[Any] = set()
-        check_roots(session, outputs, grad_outputs, lists=True)
+        # A constant is what its use needs: here an invariant, of which every rank computes the same derivative.
+        if not all(type_of(x).ground.is_constant for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)):
+            check_roots(session, outputs, grad_outputs, lists=True)
         if grad_outputs is None:
             types = [type_of(output) for output in outputs]
             varying = {axis for type in types for axis in type.varying_axes}
