@@ -97,9 +97,9 @@ def test_operators_that_are_not_linear_in_a_pending_sum(grid):
                 call()
 
 
-def test_any_over_a_sharded_dim_is_no_sum(grid):
-    with typecheck(local=False), refused("SW404"):
-        (sharded(0) > 0).any(0)
+def test_any_over_a_sharded_dim_is_a_pending_maximum_and_no_sum(grid):
+    with typecheck(local=False):
+        assert shown((sharded(0) > 0).any(0)) == "b8[4] {tp: P(max)}"
 
 
 def test_raw_collectives(grid):
@@ -265,7 +265,9 @@ def test_global_rules_do_not_depend_on_dtensor(grid):
 class RowParallel(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w, group):
-        return x @ w
+        y = x @ w
+        dist.all_reduce(y, group=group)
+        return y
 
     @staticmethod
     def backward(ctx, grad):
@@ -384,9 +386,11 @@ def test_a_global_failure_names_operand_reason_and_way_out(grid):
 
 def test_reductions_over_a_sharded_dim_are_type_errors(grid):
     with typecheck(local=False):
-        for call in (torch.mean, torch.amax, torch.argmax, torch.prod, torch.std):
+        for call in (torch.argmax, torch.prod, torch.std, torch.median):
             with pytest.raises(SpmdTypeError, match="SW4"):
                 call(sharded(0), 0)
+        for call, pending in ((torch.mean, "P(avg)"), (torch.amax, "P(max)"), (torch.amin, "P(min)")):
+            assert shown(call(sharded(0), 0)) == f"f32[4] {{tp: {pending}}}"
 
 
 def test_types_print_as_letters(grid):
