@@ -102,7 +102,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     held = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
     unseen = [p for p in taken.values() if type_of(p).axes and is_unseen(p)] if session.strict else []
     try:
-        for axis, parameters in kept_back(held).items():
+        for axis, parameters in kept_back(held.values()).items():
             report(
                 session,
                 LocatedCall("step", []),

@@ -72,15 +72,18 @@ def type_sharded(reached: Container[int], root: Mapping[Any, Exponent] = NOWHERE
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
 
 
-def kept_back(parameters: Container[int]) -> dict[MeshAxis, list[torch.Tensor]]:
-    """Those of ``parameters`` (by id) whose gradients ``fully_shard`` holds, by the axes over which it owes sums."""
+def kept_back(parameters: Iterable[torch.Tensor]) -> dict[MeshAxis, list[torch.Tensor]]:
+    """Those of ``parameters`` whose gradients ``fully_shard`` holds, by the axes over which it owes sums."""
+    owed = {
+        id(kept): [axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1]
+        for fsdp_param in list(_known)
+        if keeps_gradient(fsdp_param)
+        for kept, mesh in [sharded_parameter(fsdp_param)]
+    }
     found: dict[MeshAxis, list[torch.Tensor]] = {}
-    for fsdp_param in list(_known):
-        kept, mesh = sharded_parameter(fsdp_param)
-        if id(kept) in parameters and keeps_gradient(fsdp_param):
-            for axis in map(MeshAxis.of, mesh.get_all_groups()):
-                if axis.size() > 1:
-                    found.setdefault(axis, []).append(kept)
+    for parameter in parameters:
+        for axis in owed.get(id(parameter), ()):
+            found.setdefault(axis, []).append(parameter)
     return found
 
 
