@@ -68,6 +68,7 @@ def test_the_page_gives_each_finding_its_verdict(monkeypatch):
     text = report.page([some], [RUN])
     assert "| a | `check` | findings | 3 operations checked |" in text
     assert "SW101 package/model.py:3: a mixes b (a, `check`). **False**: it is not." in text
+    assert "| a | `verify` | not run yet |" in text
     assert "- this: for a reason." in text
     monkeypatch.setattr(report, "judgements", list)
     assert "Not judged." in report.page([some], [RUN])

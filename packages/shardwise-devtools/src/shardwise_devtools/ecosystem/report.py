@@ -87,9 +87,14 @@ def _page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> Iterator[str]
         yield from ("", f"## {framework.name}", "")
         if framework.pins:
             yield "Release: " + ", ".join(f"`{pin}`" for pin in framework.pins) + "."
-        if own:
+        if framework.cases:
             yield from ("", "| program | command | outcome | what it rests on |", "| --- | --- | --- | --- |")
-            yield from (f"| {run.case} | `{run.command}` | {_outcome(run)} | {_rests(run)} |" for run in own)
+            made = {(run.case, run.command): run for run in own}
+            for case in framework.cases:
+                for command in case.commands:
+                    run = made.get((case.name, command))
+                    told = "not run yet | " if run is None else f"{_outcome(run)} | {_rests(run)}"
+                    yield f"| {case.name} | `{command}` | {told} |"
         stops = {run.stopped: run for run in own if run.stopped}
         if stops:
             yield from ("", "What stops it:", "")
@@ -100,6 +105,8 @@ def _page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> Iterator[str]
             for one, places in list(found.items()):
                 where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
                 yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+        if framework.defects:
+            yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
         if framework.cannot:
             yield from ("", "Not run here:", "", *(f"- {reason}." for reason in framework.cannot))
 
