@@ -235,7 +235,8 @@ class TensorType:
         spec = f" {self.spec!r}" if self.spec is not None else ""
         ground = "" if self.ground is Ground.ABSENT else f" ({self.ground.value})"
         uneven = f" (uneven over {', '.join(sorted(map(repr, self.uneven)))})" if self.uneven else ""
-        scale = f" (scale {', '.join(f'{a!r}**{e}' for a, e in self.scale.items())})" if self.scale else ""
+        known = {axis: exponent for axis, exponent in self.scale.items() if exponent}
+        scale = f" (scale {', '.join(f'{axis!r}**{exponent}' for axis, exponent in known.items())})" if known else ""
         return "{" + inner + "}" + spec + uneven + scale + ground
 
     def __reduce__(self) -> Any:
