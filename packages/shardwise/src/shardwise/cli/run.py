@@ -74,7 +74,13 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
     Errors: NoProgram if it cannot be read, OtherRanksNeeded if one rank is not enough, SW903 for an impossible world.
     """
     add_internal_prefix(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
-    collector = Collector(mesh=_shown_mesh(options), script=str(program), rank=options.rank, told=guard.tell)
+    collector = Collector(
+        mesh=_shown_mesh(options),
+        script=str(program),
+        rank=options.rank,
+        told=guard.tell,
+        notes_calls=options.world_size > 1,
+    )
     interrupted = threading.Event()
     with ending(collector, interrupted, options.whole_traceback):
         loaded = program.load()

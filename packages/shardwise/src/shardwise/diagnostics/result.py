@@ -217,6 +217,8 @@ class Collector:
     script: str = ""
     rank: int | None = None
     coverage: Coverage = Coverage()
+    notes_calls: bool = True
+    """Whether calls are told apart by what they have to do with: with one rank no type says anything."""
     told: Callable[[Finding], object] = lambda finding: None
     _findings: list[Finding] = field(default_factory=list)
     _checked: int = 0

@@ -96,7 +96,8 @@ def _fresh(session: CheckSession) -> Iterator[None]:
     patches.acquire()
     previous = sessions.enter(session)
     try:
-        with CheckMode(session) if session.collector is None else NotingMode(session, session.collector):
+        noting = collector if (collector := session.collector) is not None and collector.notes_calls else None
+        with CheckMode(session) if noting is None else NotingMode(session, noting):
             yield
         if session.in_flight:
             tell_never_waited(session, ended=session.collecting)
