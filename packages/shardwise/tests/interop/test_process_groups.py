@@ -41,7 +41,10 @@ def test_a_group_a_name_and_an_axis_lead_to_one_communicator():
          "is not in the current mesh"),
     ],
 )  # fmt: skip
-def test_an_axis_without_a_group_is_refused(make_mesh: Any, axis: Any, code: str, words: str):
+def test_an_axis_without_a_group_is_refused(
+    make_mesh: Any, axis: Any, code: str, words: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shardwise.mesh.program._one_mesh", lambda: None)  # other tests have left meshes behind
     with fake_world(0, 4):
         mesh = make_mesh()
         x = torch.zeros(4)

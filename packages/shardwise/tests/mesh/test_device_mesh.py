@@ -1,8 +1,10 @@
 """A real DeviceMesh and real process groups, on PyTorch's fake backend."""
 
+import gc
+
 import pytest
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardwise.diagnostics.errors import SpmdTypeError
@@ -39,7 +41,11 @@ def test_a_process_group_brings_its_name(grid):
     assert repr(MeshAxis.of(dist.group.WORLD)) == "default_pg"
 
 
-def test_the_one_device_mesh_of_the_program_gives_names_without_being_told(grid):
+def test_the_one_device_mesh_of_the_program_gives_names_without_being_told(grid, monkeypatch):
+    here = gc.get_objects()  # without the meshes that other tests have left behind
+    own = {id(grid), *(id(grid[name]) for name in grid.mesh_dim_names)}
+    kept = [one for one in here if not isinstance(one, DeviceMesh) or id(one) in own]
+    monkeypatch.setattr(gc, "get_objects", lambda: kept)
     assert current_entry() is None
     assert grid["tp"].ndim == 1  # a part of a mesh is no second one
     assert normalize_axis("dp") is MeshAxis.of(2, 4)
