@@ -109,7 +109,7 @@ def run_rank(program: RandomProgram) -> RankRun:
                     result, source = _taken(program, step, [values[at] for at in step.operands])
                 except SpmdTypeError:
                     continue
-                if result is not None:
+                if result is not None and not _is_final(result):
                     steps.append(step)
                     sources.append(source)
                     values.append(result)
@@ -121,6 +121,11 @@ def run_rank(program: RandomProgram) -> RankRun:
         gradients = _gradients([results[at] for at in followed], leaves, sent)
     detached = tuple(result.detach() for result in results)
     return RankRun(tuple(steps), tuple(sources), types, detached, followed, gradients)
+
+
+def _is_final(result: Tensor) -> bool:
+    """True for a pending maximum or minimum, through which no gradient goes: the programs here derive everything."""
+    return any(place.is_extremum for place in type_of(result).placements)
 
 
 def _taken(
