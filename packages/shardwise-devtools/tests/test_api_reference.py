@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import shardwise
+from shardwise.mesh.axis import _reset as forget_axes
 from shardwise.worlds.fake import fake_world
 from shardwise_devtools.api_reference import described, fields, pages, public_names, signature
 
@@ -43,6 +44,7 @@ def setting() -> Iterator[DeviceMesh]:
 )
 def test_the_example_of_every_public_name_gives_what_it_shows(path, monkeypatch):
     monkeypatch.setattr("shardwise.mesh.program._one_mesh", lambda: None)  # other tests have left meshes behind
+    forget_axes()  # and names of theirs
     example = fields(NAMES[path].doc).get("Example")
     assert example, f"{NAMES[path].home}.{NAMES[path].name} has no Example: in its docstring"
     module = importlib.import_module(path.rpartition(".")[0])

@@ -124,8 +124,11 @@ def run_rank(program: RandomProgram) -> RankRun:
 
 
 def _is_final(result: Tensor) -> bool:
-    """True for a pending maximum or minimum, through which no gradient goes: the programs here derive everything."""
-    return any(place.is_extremum for place in type_of(result).placements)
+    """True for what these programs do not judge: pending maxima, through which no gradient goes, and other scales."""
+    type = type_of(result)
+    return any(
+        place.is_extremum or type.exponent(axis) != 0 for axis, place in zip(type.axes, type.placements, strict=True)
+    )
 
 
 def _taken(
