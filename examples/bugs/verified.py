@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from proof import Job
 
 from shardwise.host.program import Program
+from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import VerifyOptions, verify_subject
-from shardwise.verifier.subject import Script
 
 OPTIONS = VerifyOptions(timeout_s=120, narrow=False)
 

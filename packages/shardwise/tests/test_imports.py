@@ -40,7 +40,9 @@ INTEROP_ORDER = (
     "alias",
 )
 """Those of interop/, from what only names torch to what a program says."""
-ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER}
+VERIFIER_ORDER = ("rulecheck", "records", "comparison", "runs", "annotating", "text", "formats", "run", "launched")
+"""Those of verifier/, from what a run leaves to what is told of it."""
+ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER}
 TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report", "rewriting")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent

@@ -19,9 +19,9 @@ from hypothesis import settings
 from shardwise.cli.mesh_option import MeshParam
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
-from shardwise.verifier.options import VerifyOptions
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject
-from shardwise.verifier.subject import Script
 from shardwise.verifier.text import Verdict
 
 FOLDER = Path(__file__).parent / "programs" / "unannotated"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
-from shardwise.verifier.subject import filled
+from shardwise.verifier.records.subject import filled
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
 

@@ -6,7 +6,7 @@ import torch
 
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import Grid
-from shardwise.verifier.alignment import Alignment
+from shardwise.verifier.comparison.alignment import Alignment
 
 GRID = Grid.of({"pp": 2, "tp": 2})
 

@@ -16,9 +16,9 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, TensorType
-from shardwise.verifier.compare import compare
-from shardwise.verifier.numbers import Against, Numbers
-from shardwise.verifier.record import RankRun
+from shardwise.verifier.comparison.compare import compare
+from shardwise.verifier.comparison.numbers import Against, Numbers
+from shardwise.verifier.records.record import RankRun
 
 GRID = Grid.of({"dp": 2, "tp": 2})
 NAMES = {axis: name for name, axis in GRID.axes.items()}

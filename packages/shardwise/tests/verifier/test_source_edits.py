@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from shardwise.verifier.annotation_sites import AnnotationSites, Place, Reach
-from shardwise.verifier.annotations import Annotation, plan_annotations
-from shardwise.verifier.inference import InferredType
-from shardwise.verifier.source_edits import with_annotations
+from shardwise.verifier.annotating.annotations import Annotation, plan_annotations
+from shardwise.verifier.annotating.inference import InferredType
+from shardwise.verifier.annotating.source_edits import with_annotations
+from shardwise.verifier.records.annotation_sites import AnnotationSites, Place, Reach
 
 R_OVER_DP = (('"dp"', "R"),)
 

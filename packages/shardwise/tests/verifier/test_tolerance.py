@@ -6,8 +6,8 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.record import RankRun
-from shardwise.verifier.tolerance import TRAINED, Tolerance
+from shardwise.verifier.comparison.tolerance import TRAINED, Tolerance
+from shardwise.verifier.records.record import RankRun
 
 AFTER = Key("trained", "bias", None)
 

@@ -8,13 +8,13 @@ import torch
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.running.recording import Draw, Key, Record, Recorder
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier import traces
-from shardwise.verifier.compare import compare
-from shardwise.verifier.options import VerifyOptions
-from shardwise.verifier.places import Place, place_of, taken
-from shardwise.verifier.record import RankRun
-from shardwise.verifier.references import References, load, save
-from shardwise.verifier.traces import Told, TracingRecorder, digest_of, rebuilt
+from shardwise.verifier.comparison import traces
+from shardwise.verifier.comparison.compare import compare
+from shardwise.verifier.comparison.places import Place, place_of, taken
+from shardwise.verifier.comparison.traces import Told, TracingRecorder, digest_of, rebuilt
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.record import RankRun
+from shardwise.verifier.records.references import References, load, save
 
 
 def numbered(*shape: int) -> torch.Tensor:

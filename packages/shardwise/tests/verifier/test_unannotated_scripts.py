@@ -12,10 +12,10 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.micro_batches import MicroBatches
-from shardwise.verifier.options import VerifyOptions
+from shardwise.verifier.comparison.micro_batches import MicroBatches
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject
-from shardwise.verifier.subject import Script
 from shardwise.verifier.text import Verdict
 
 

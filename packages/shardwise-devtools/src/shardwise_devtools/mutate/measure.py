@@ -18,12 +18,12 @@ from shardwise.diagnostics.finding import Finding
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.tensor_type import TensorType
-from shardwise.verifier.compare import compare
-from shardwise.verifier.crash import crash_among, lost
-from shardwise.verifier.numbers import ValueDisagreement
-from shardwise.verifier.options import VerifyOptions
-from shardwise.verifier.record import RankRun
+from shardwise.verifier.comparison.compare import compare
+from shardwise.verifier.comparison.numbers import ValueDisagreement
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.record import RankRun
 from shardwise.verifier.run import run_ranks
+from shardwise.verifier.runs.crash import crash_among, lost
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from shardwise.collectives.regions import no_typecheck
 from shardwise.host.attribute_patch import patched
 from shardwise.host.program import Loaded, Program
-from shardwise.verifier.subject import filled
+from shardwise.verifier.records.subject import filled
 
 
 @dataclass(frozen=True)

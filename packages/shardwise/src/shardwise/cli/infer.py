@@ -22,9 +22,9 @@ from .progress import progress
 from .shared_options import require_writer, timeout_option
 
 if TYPE_CHECKING:
-    from shardwise.verifier.failure import Failure
-    from shardwise.verifier.inference import Inference, InferredType
-    from shardwise.verifier.record import RankRun
+    from shardwise.verifier.annotating.inference import Inference, InferredType
+    from shardwise.verifier.records.failure import Failure
+    from shardwise.verifier.records.record import RankRun
 
 SCHEMA = "shardwise.infer/1"
 HEADINGS = {"parameter": "parameters", "buffer": "buffers", "input": "inputs", "module": "what modules give"}
@@ -78,9 +78,9 @@ def infer(
     """
     if module is None and not words:
         raise click.UsageError("say what to run: shardwise infer SCRIPT --mesh dp=2,tp=2")
-    from shardwise.verifier.inference import Inference, inferred_types
-    from shardwise.verifier.options import VerifyOptions
-    from shardwise.verifier.subject import Script, Subject, project_of, subject_named
+    from shardwise.verifier.annotating.inference import Inference, inferred_types
+    from shardwise.verifier.records.options import VerifyOptions
+    from shardwise.verifier.records.subject import Script, Subject, project_of, subject_named
 
     if diff or write:
         require_writer("--diff and --write")

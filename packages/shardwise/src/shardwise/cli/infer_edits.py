@@ -12,9 +12,9 @@ from shardwise.diagnostics.limits import counted
 
 if TYPE_CHECKING:
     from shardwise.rewriting.file_edit import FileEdit
-    from shardwise.verifier.annotation_sites import AnnotationSites
-    from shardwise.verifier.annotations import AnnotationPlan
-    from shardwise.verifier.inference import InferredType
+    from shardwise.verifier.annotating.annotations import AnnotationPlan
+    from shardwise.verifier.annotating.inference import InferredType
+    from shardwise.verifier.records.annotation_sites import AnnotationSites
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Edits:
 
 def edits_of(types: Sequence[InferredType], sites: Sequence[AnnotationSites]) -> Edits:
     """The changes that write ``types`` into the source; ``sites`` is what the ranks tell of it."""
-    from shardwise.verifier.annotations import plan_annotations
-    from shardwise.verifier.source_edits import file_edits
+    from shardwise.verifier.annotating.annotations import plan_annotations
+    from shardwise.verifier.annotating.source_edits import file_edits
 
     plan = plan_annotations(types, sites)
     files, missed = file_edits(plan.annotations)

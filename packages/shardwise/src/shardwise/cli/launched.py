@@ -23,8 +23,8 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from shardwise.verifier.launched import LaunchedRuns
-    from shardwise.verifier.options import VerifyOptions
-    from shardwise.verifier.subject import Subject
+    from shardwise.verifier.records.options import VerifyOptions
+    from shardwise.verifier.records.subject import Subject
 
     from .run import CheckOptions
 
@@ -63,7 +63,7 @@ def check_launched(
     me: LaunchedRank, program: Program, options: CheckOptions, timeout_s: float, report: Callable[[RunResult], int]
 ) -> int:
     """Check ``program`` on every rank as it runs there; ``report`` prints what all found, on one rank."""
-    from shardwise.verifier.one_rank import merged_types
+    from shardwise.verifier.runs.one_rank import merged_types
     from shardwise.worlds.launched.watch import Loss
     from shardwise.worlds.launched.world import joined_world
 

@@ -21,8 +21,8 @@ from .progress import progress
 from .shared_options import color_option, timeout_option, type_options
 
 if TYPE_CHECKING:
-    from shardwise.verifier.options import VerifyOptions
-    from shardwise.verifier.subject import Subject
+    from shardwise.verifier.records.options import VerifyOptions
+    from shardwise.verifier.records.subject import Subject
     from shardwise.verifier.text import Verdict
 
 EPILOG = """\b
@@ -109,11 +109,11 @@ def verify(
     """
     if module is None and not words:
         raise click.UsageError("say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2")
-    from shardwise.verifier.subject import Script, subject_named
+    from shardwise.verifier.records.subject import Script, subject_named
 
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
-    from shardwise.verifier.options import VerifyOptions
+    from shardwise.verifier.records.options import VerifyOptions
 
     if record is not None:
         if references is not None:

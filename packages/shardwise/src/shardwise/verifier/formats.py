@@ -13,8 +13,8 @@ from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key
 
-from .difference import Difference
-from .numbers import ValueDisagreement
+from .comparison.difference import Difference
+from .comparison.numbers import ValueDisagreement
 from .text import Verdict
 
 SCHEMA = "shardwise.verify/1"

@@ -31,17 +31,17 @@ from shardwise.worlds.launched.watch import Loss
 from shardwise.worlds.waiting import listed
 from shardwise.worlds.waiting import told as told_standings
 
-from .compare import compare
-from .crash import crash_among
-from .failure import Failure
-from .one_rank import merged_types, record_run, shown_mesh, with_derivatives
-from .options import VerifyOptions
-from .record import RankRun
-from .references import References, load
-from .subject import Subject
+from .comparison.compare import compare
+from .comparison.traces import Told, TracingRecorder, rebuilt, whole_of
+from .records.failure import Failure
+from .records.options import VerifyOptions
+from .records.record import RankRun
+from .records.references import References, load
+from .records.subject import Subject
+from .runs.crash import crash_among
+from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
+from .runs.warming import warm_up
 from .text import Verdict
-from .traces import Told, TracingRecorder, rebuilt, whole_of
-from .warming import warm_up
 
 _LAST_WORDS = 12
 

@@ -29,17 +29,17 @@ from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
-from .compare import compare
-from .crash import crash_among, lost, unreadable
-from .failure import Failure
-from .numbers import ValueDisagreement
-from .one_rank import merged_types, record_run, shown_mesh, with_derivatives
-from .options import TIMEOUT_S, VerifyOptions
-from .record import RankRun
-from .references import DECIDE, References, load, save
-from .subject import Function, Subject
+from .comparison.compare import compare
+from .comparison.numbers import ValueDisagreement
+from .records.failure import Failure
+from .records.options import TIMEOUT_S, VerifyOptions
+from .records.record import RankRun
+from .records.references import DECIDE, References, load, save
+from .records.subject import Function, Subject
+from .runs.crash import crash_among, lost, unreadable
+from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
+from .runs.warming import warm_up
 from .text import Verdict
-from .warming import warm_up
 
 
 def verify(

@@ -22,9 +22,9 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key
 
-from .difference import Difference
-from .failure import Failure
-from .numbers import Against, NotCompared, Numbers, ValueDisagreement
+from .comparison.difference import Difference
+from .comparison.numbers import Against, NotCompared, Numbers, ValueDisagreement
+from .records.failure import Failure
 
 LONGEST_NAME = 40
 FURTHER = 10

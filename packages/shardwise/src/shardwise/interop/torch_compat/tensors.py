@@ -15,7 +15,7 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """The memory of ``tensor``; None for sparse and wrapper tensors."""
     try:
         return tensor.untyped_storage()
-    except RuntimeError:  # what torch raises for them, NotImplementedError among it
+    except RuntimeError:  # what torch raises for tensors without memory of their own
         return None
 
 

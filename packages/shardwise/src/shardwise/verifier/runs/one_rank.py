@@ -21,10 +21,10 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.aliases import Axis
 from shardwise.worlds.flight_recorder import communicated_dtypes
 
-from .annotation_sites import SiteRecorder
+from ..records.annotation_sites import SiteRecorder
+from ..records.options import VerifyOptions
+from ..records.record import RankRun
 from .crash import crash_caught
-from .options import VerifyOptions
-from .record import RankRun
 from .watch import UNSEEDED, watching
 
 

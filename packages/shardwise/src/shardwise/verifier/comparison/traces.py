@@ -22,10 +22,10 @@ from shardwise.interop.running.recording import Draw, Key, Record, Recorder, has
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import TensorType
 
+from ..records.record import RankRun
 from .difference import scale_of, tolerance_of
 from .observed import OF_PARAMETERS
 from .places import Place, place_of, taken
-from .record import RankRun
 from .tolerance import TRAINED
 
 SMALL_BYTES = 4096

@@ -21,11 +21,11 @@ from shardwise.oracle.reassemble import Grid, Unreadable, offset
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
 
+from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import Difference, difference
 from .hints import hint_for
 from .micro_batches import MicroBatches
-from .naming import NAMELESS
 from .numbers import Against, NotCompared, ValueDisagreement
 from .tolerance import Tolerance
 

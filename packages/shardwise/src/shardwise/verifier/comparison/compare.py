@@ -19,12 +19,12 @@ from shardwise.oracle.observed_layout import ObservedLayout, Way, layout_said, o
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..records.record import RankRun
 from .difference import difference
 from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
-from .record import RankRun
 from .tolerance import GRADIENTS, Tolerance
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .annotation_sites import AnnotationSites, Place, Reach
+from ..records.annotation_sites import AnnotationSites, Place, Reach
 from .inference import InferredType
 
 EITHER = "R or I"

@@ -21,7 +21,7 @@ from shardwise.oracle.observed_layout import ObservedLayout, Way, flattened_layo
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
 
-from .naming import NAMELESS
+from ..records.naming import NAMELESS
 
 PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
 """No parameter is the sum of what the ranks hold."""

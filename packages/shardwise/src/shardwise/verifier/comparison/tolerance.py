@@ -13,8 +13,8 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 
+from ..records.record import RankRun
 from .difference import scale_of, tolerance_of
-from .record import RankRun
 
 GRADIENTS = ("gradient", "left")
 _FLOOR = 1e-2

@@ -16,8 +16,8 @@ from shardwise.host.program import NoProgram
 from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.waiting import told
 
-from .failure import Failure
-from .record import Crash, RankRun
+from ..records.failure import Failure
+from ..records.record import Crash, RankRun
 
 LAST_WORDS = 8
 """Lines of its output that are told of a program that exits with a failure: they say why."""

@@ -215,7 +215,7 @@ class SiteRecorder:
         return tuple(found.items())
 
 
-_OWN = Path(__file__).resolve().parents[1]
+_OWN = Path(__file__).resolve().parents[2]
 
 
 def is_untyped(x: torch.Tensor) -> bool:

@@ -31,9 +31,9 @@ from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
-from .annotation_sites import SiteRecorder, is_untyped
-from .difference import scale_of
-from .naming import Names
+from ..comparison.difference import scale_of
+from ..records.annotation_sites import SiteRecorder, is_untyped
+from ..records.naming import Names
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""

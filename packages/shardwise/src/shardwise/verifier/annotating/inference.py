@@ -20,10 +20,10 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid
 
-from .alignment import Alignment, varying
-from .difference import scale_of, tolerance_of
-from .failure import Failure
-from .record import RankRun
+from ..comparison.alignment import Alignment, varying
+from ..comparison.difference import scale_of, tolerance_of
+from ..records.failure import Failure
+from ..records.record import RankRun
 
 KINDS = ("parameter", "buffer", "input", "module")
 

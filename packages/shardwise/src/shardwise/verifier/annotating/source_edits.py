@@ -20,7 +20,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 from shardwise.rewriting.file_edit import FileEdit, read_source
 from shardwise.rewriting.spelling import Spelling
 
-from .annotation_sites import Place
+from ..records.annotation_sites import Place
 from .annotations import Annotation
 
 WIDTH = 100
