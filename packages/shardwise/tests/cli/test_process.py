@@ -125,6 +125,7 @@ def processes_of(folder):
 def test_a_command_that_is_ended_leaves_no_process_and_no_file(project, tmp_path_factory, monkeypatch, words, number):
     scratch = tmp_path_factory.mktemp("scratch")
     monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))  # torch keeps its own
     project.write(WAITING if words == ("check",) else RANKS_WAITING)
     command, *options = words
     with start(project.folder, command, "train.py", *options) as process:
