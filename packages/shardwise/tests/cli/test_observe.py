@@ -59,6 +59,10 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
     assert report["coverage"] == {"typed_parameters": 2, "parameters": 2, "typed_inputs": 1, "inputs": 1}
 
 
+def test_inputs_given_by_keyword_are_counted(project):
+    assert reported(project, DDP.replace("ddp(inputs)", "ddp(input=inputs)"))["coverage"]["typed_inputs"] == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [("ddp(inputs)", "model(inputs)", 16), ("    optimizer.step", "    optimizer.step", 0)],

@@ -145,3 +145,37 @@ def test_a_pipeline_runs_its_first_micro_batch_once_more_beforehand():
     alone = run_of([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]])
     assert batches_of([run_of([[1.0], [1.0], [2.0]]), run_of([[3.0], [3.0], [4.0]])], alone).explain(FIRST)
     assert not batches_of([run_of([[1.0], [1.0], [2.0]]), run_of([[2.0], [2.0], [4.0]])], alone).explain(FIRST)
+
+
+KEYWORDS = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(8, 4)
+
+        def forward(self, features=None, batch=None):
+            return self.inner(batch["features"] if features is None else features)
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = DDP(Classifier())
+    rank = dist.get_rank()
+    features = torch.arange(32.0).view(4, 8)
+    model(CALL).square().mean().backward()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("call", ["features=x", "batch={'features': x}"], ids=["keyword", "dict"])
+@pytest.mark.parametrize(
+    ("share", "parts"),
+    [("features.chunk(dist.get_world_size())[rank]", False), ("features + rank", True)],
+    ids=["its share", "data of its own"],
+)
+def test_data_given_by_keyword_or_in_a_dict_are_inputs_too(tmp_path, call, share, parts):
+    verdict = verdict_on(tmp_path, KEYWORDS.replace("CALL", call.replace("x", share)))
+    assert (verdict.numbers.parting is not None, verdict.numbers.disagreements) == (parts, ())

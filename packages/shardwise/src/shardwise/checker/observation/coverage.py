@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.result import Coverage
+from shardwise.host.module_calls import telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.interop.torch_compat import is_flat_parameter, no_torch_function, tree_leaves
@@ -24,11 +24,10 @@ def counting(tell: Callable[[Coverage], None]) -> Iterator[None]:
     Counted are the outermost modules that the program calls, when it calls them for the first time.
     """
     count = _Count()
-    handle = register_module_forward_pre_hook(count.called)
     try:
-        yield
+        with telling_calls(count.called):
+            yield
     finally:
-        handle.remove()
         tell(count.coverage)
 
 
@@ -39,7 +38,7 @@ class _Count:
         self._inner: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._parameters = WeakIdKeyDictionary()
 
-    def called(self, module: torch.nn.Module, args: tuple[object, ...]) -> None:
+    def called(self, module: torch.nn.Module, args: Mapping[str, object]) -> None:
         """``module`` is about to be called."""
         if module in self._called or module in self._inner:
             return
@@ -52,7 +51,7 @@ class _Count:
                 if parameter not in self._parameters:
                     self._parameters[parameter] = True
                     self._count("parameters", _is_typed(parameter))
-            for leaf in tree_leaves(args):
+            for leaf in tree_leaves(dict(args)):
                 if isinstance(leaf, torch.Tensor) and not leaf.requires_grad:
                     self._count("inputs", _is_typed(leaf))
 

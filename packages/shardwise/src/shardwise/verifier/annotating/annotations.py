@@ -153,9 +153,12 @@ def _of_inputs(
             said[one.name] = "no layout explains its values"
         elif one.axes and reach is not None:
             type = _written(one.axes, reach, rank)
-            first = one.name.split(" ", 1)[0]
-            argument = int(first) if first.isdigit() else 0
+            path = one.name.partition(" ")[0]
             expressions = (reach.expression,) if reach.expression else ()
+            if not expressions and not path.isdigit():
+                said[one.name] = "it has no name where the module is called"
+                continue
+            argument = int(path) if path.isdigit() else 0
             if expressions and (reach.place, expressions) in written:
                 continue  # it is a companion of another one as well
             written.add((reach.place, expressions))

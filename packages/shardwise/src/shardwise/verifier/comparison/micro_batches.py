@@ -53,10 +53,10 @@ class MicroBatches:
 
     def mispaired(self, key: Key) -> bool:
         """Do the ranks have the samples of an input, but beside other samples of the first input than on one rank?"""
-        at, _, module = key.name.partition(" of ")
-        if key.kind != "input" or at == "0":
+        first = self._first_input(key)
+        if key.kind != "input" or first in (None, key.name):
             return False
-        step, other = self.step_of(key), replace(key, name=f"0 of {module}")
+        step, other = self.step_of(key), replace(key, name=first)
         pairs = [
             [_beside(*pair) for pair in zip(self._values(other, run, step), self._values(key, run, step), strict=False)]
             for run in range(len(self._runs))
@@ -66,6 +66,11 @@ class MicroBatches:
         *ranks, alone = [[pair for pair in of_run if pair is not None] for of_run in pairs]
         held = [values for values in ranks if values]
         return bool(held and alone) and not _same_samples(held, alone)
+
+    def _first_input(self, key: Key) -> str | None:
+        module = key.name.partition(" of ")[2]
+        inputs = (other.name for run in self._runs for other in run if other.kind == "input")
+        return next((name for name in inputs if name.partition(" of ")[2] == module), None)
 
     def _values(self, key: Key, at: int, step: int) -> list[torch.Tensor]:
         run, steps = self._runs[at], self._steps[at]

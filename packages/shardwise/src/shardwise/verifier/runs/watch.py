@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
+from shardwise.host.module_calls import telling_calls
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
 from shardwise.interop.running.wrappers import plain_class, plain_name
@@ -59,11 +60,10 @@ def watching(
     """
     names = Names()
     steps = _Steps(recorder, names, layouts, sites)
-    with names.watching(), heard_by(recorder):
+    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps)):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
-            register_module_forward_pre_hook(functools.partial(_inputs, recorder, names, steps)),
             register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
         )
         try:
@@ -80,17 +80,28 @@ def watching(
             steps.at_the_end()
 
 
-def _inputs(recorder: Recorder, names: Names, steps: _Steps, module: torch.nn.Module, args: tuple[object, ...]) -> None:
+def _inputs(names: Names, steps: _Steps, module: torch.nn.Module, args: Mapping[str, object]) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
     if torch.is_grad_enabled():
         steps.remember(module)
-    for at, given in enumerate(args):
-        if not isinstance(given, torch.Tensor) or is_dtensor(given) or given.requires_grad:
+    for at, given in _leaves(args):
+        if is_dtensor(given) or given.requires_grad:
             continue  # what has a gradient comes from another stage, and is no data
         if is_untyped(given):
             steps.given(f"{at} of {_called(module)}", given)
+
+
+def _leaves(args: Mapping[Any, object], path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among arguments and in their lists and dicts, by path: ``0``, ``mask``, ``batch.ids``, ``0.1``."""
+    for key, value in args.items():
+        if isinstance(value, torch.Tensor):
+            yield f"{path}{key}", value
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{key}.")
+        elif isinstance(value, (list, tuple)):
+            yield from _leaves(dict(enumerate(value)), f"{path}{key}.")
 
 
 def _evaluation(
