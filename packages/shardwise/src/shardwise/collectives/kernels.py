@@ -18,7 +18,7 @@ from shardwise.interop.communication.own_rank import with_own_rank
 from shardwise.interop.communication.process_groups import Communicator
 
 
-class Plan(Protocol):
+class Effect(Protocol):
     """What a kernel reads of a recipe."""
 
     dim: int
@@ -30,23 +30,23 @@ class Plan(Protocol):
 Kernel = Callable[[Tensor, Communicator, Any, Any], Tensor]
 
 
-def identity(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def identity(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """The same bits under another name."""
     return x
 
 
-def reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def reduced(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """The sum over ranks, or another reduction."""
     return wire.all_reduce(x, comm, plan.way, plan.reduction)
 
 
-def stacked(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def stacked(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """The ranks' tensors, stacked along a new dim."""
     whole = wire.all_gather(x.unsqueeze(0), comm, _way(plan, plan.dim == 0))
     return whole if plan.dim == 0 else whole.movedim(0, plan.dim).contiguous()
 
 
-def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+def concatenated(x: Tensor, comm: Communicator, plan: Effect, sizes: Sequence[int] | None) -> Tensor:
     """The ranks' tensors, one after the other along a dim."""
     dim = plan.dim
     if sizes is not None:
@@ -61,12 +61,12 @@ def concatenated(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int]
     return _join(wire.all_gather(x.unsqueeze(0), comm, _way(plan, False)), dim)
 
 
-def own_entry_reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def own_entry_reduced(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, of the reduction; the dim is dropped."""
     return wire.reduce_scatter(x.movedim(plan.dim, 0), comm, plan.way, plan.reduction).squeeze(0)
 
 
-def own_piece_reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+def own_piece_reduced(x: Tensor, comm: Communicator, plan: Effect, sizes: Sequence[int] | None) -> Tensor:
     """This rank's piece along a dim, of the reduction."""
     dim = plan.dim
     if sizes is not None:
@@ -80,13 +80,13 @@ def own_piece_reduced(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence
     return wire.reduce_scatter(_cut(x, dim, comm.size), comm, plan.way, plan.reduction).squeeze(0)
 
 
-def exchanged_entries(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def exchanged_entries(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """Entry j along ``dim`` goes to rank j; what arrives is stacked along ``other_dim``."""
     arrived = wire.all_to_all(x.movedim(plan.dim, 0), comm, way=_way(plan, plan.other_dim == 0))
     return arrived if plan.other_dim == 0 else arrived.movedim(0, plan.other_dim).contiguous()
 
 
-def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> Tensor:
+def exchanged_pieces(x: Tensor, comm: Communicator, plan: Effect, sizes: Any) -> Tensor:
     """Piece j along ``dim`` goes to rank j; what arrives is joined along ``other_dim``."""
     way = _way(plan, plan.other_dim == 0)
     if sizes is not None:
@@ -96,12 +96,12 @@ def exchanged_pieces(x: Tensor, comm: Communicator, plan: Plan, sizes: Any) -> T
     return _join(wire.all_to_all(_cut(x, plan.dim, comm.size), comm, way=way), plan.other_dim)
 
 
-def own_entry(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def own_entry(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """This rank's entry along a dim with one entry per rank, as a copy; the dim is dropped."""
     return with_own_rank(x, comm, lambda x, rank: x.select(plan.dim, rank).clone(memory_format=torch.contiguous_format))
 
 
-def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+def own_piece(x: Tensor, comm: Communicator, plan: Effect, sizes: Sequence[int] | None) -> Tensor:
     """This rank's piece along a dim, as a copy."""
 
     def own(x: Tensor, rank: int) -> Tensor:
@@ -111,7 +111,7 @@ def own_piece(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | 
     return with_own_rank(x, comm, own)
 
 
-def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def entry_among_zeros(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """A new dim with one entry per rank: this rank's is ``x``, the others are zero."""
 
     def own(x: Tensor, rank: int) -> Tensor:
@@ -122,7 +122,7 @@ def entry_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: object) 
     return with_own_rank(x, comm, own)
 
 
-def piece_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence[int] | None) -> Tensor:
+def piece_among_zeros(x: Tensor, comm: Communicator, plan: Effect, sizes: Sequence[int] | None) -> Tensor:
     """The whole size along a dim: this rank's piece is ``x``, the others are zero."""
     dim = plan.dim
 
@@ -136,12 +136,12 @@ def piece_among_zeros(x: Tensor, comm: Communicator, plan: Plan, sizes: Sequence
     return with_own_rank(x, comm, own)
 
 
-def first_rank_only(x: Tensor, comm: Communicator, plan: Plan, sizes: object) -> Tensor:
+def first_rank_only(x: Tensor, comm: Communicator, plan: Effect, sizes: object) -> Tensor:
     """The value on rank 0 of the axis, zeros elsewhere. A copy on every rank, so that ranks alias alike."""
     return with_own_rank(x, comm, lambda x, rank: x.clone() if rank == 0 else torch.zeros_like(x))
 
 
-def _way(plan: Plan, as_it_arrives: bool) -> int:
+def _way(plan: Effect, as_it_arrives: bool) -> int:
     """How to issue the collective: a result that has to be laid out anew is needed at once."""
     return wire.EAGER if plan.way == wire.DEFERRED and not as_it_arrives else plan.way
 
