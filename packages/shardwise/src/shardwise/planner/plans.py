@@ -1,4 +1,4 @@
-"""What a plan is: the steps that take a tensor from one type to another, with the bytes and the time of each. Pure data.
+"""What a plan is: steps that take a tensor from one type to another, with the bytes and the time of each. Pure data.
 
 Everything that prints or draws a plan reads these values; nothing here searches.
 """
