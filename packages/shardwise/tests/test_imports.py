@@ -24,8 +24,8 @@ LEVELS = (
     {"mesh"},
     {"op_rules", "interop"},
     {"planner", "rewriting"},
-    {"collectives", "oracle", "host"},
-    {"train", "checker", "worlds", "report", "draw"},
+    {"collectives", "oracle", "host", "drawing"},
+    {"train", "checker", "worlds", "report"},
     {"uniformity", "verifier", "zoo"},
     {"cli"},
 )
@@ -43,7 +43,7 @@ INTEROP_ORDER = (
 VERIFIER_ORDER = ("rulecheck", "records", "comparison", "runs", "annotating", "text", "formats", "run", "launched")
 """Those of verifier/, from what a run leaves to what is told of it."""
 ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER}
-TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "report", "rewriting")
+TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "drawing", "report", "rewriting")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"

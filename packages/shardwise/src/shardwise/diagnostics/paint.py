@@ -17,6 +17,12 @@ STYLES = {
     "secondary": "bold blue",
     "help": "bold cyan",
     "quiet": "dim",
+    "tone 0": "black on cyan",
+    "tone 1": "black on yellow",
+    "tone 2": "black on green",
+    "tone 3": "black on magenta",
+    "tone 4": "white on blue",
+    "tone 5": "white on red",
 }
 
 

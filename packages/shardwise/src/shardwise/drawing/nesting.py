@@ -1,0 +1,93 @@
+"""Any number of dims on paper: a matrix of matrices.
+
+The last dim runs across, the one before it down, then across again a level further out, and so on, so that the
+outermost dim is the outermost on paper.
+
+Of a long dim only some parts are drawn: indices from both ends with an ellipsis between them, or ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .model import Block, Heading, Look, Matrix, Span, Tile
+
+ACROSS, DOWN = "→", "↓"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Indices ``start`` to ``stop`` of a dim, drawn as one row or column; or left out, and drawn as an ellipsis."""
+
+    start: int
+    stop: int
+    is_left_out: bool = False
+
+    @property
+    def tick(self) -> str:
+        if self.is_left_out:
+            return "…"
+        return str(self.start) if self.stop == self.start + 1 else f"{self.start}:{self.stop}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dim of a drawing: what it is called, its parts, and who has them (spans over the parts, outermost first)."""
+
+    name: str
+    parts: tuple[Part, ...]
+    spans: tuple[tuple[Span, ...], ...] = ()
+    has_ticks: bool = True
+
+
+Place = tuple[Part, ...]
+"""One part of every dim."""
+
+
+def indices(size: int, limit: int) -> tuple[Part, ...]:
+    """Every index below ``size``, or ``limit`` parts of which one is an ellipsis."""
+    if size <= limit:
+        return tuple(Part(at, at + 1) for at in range(size))
+    first = limit - 2
+    return (*(Part(at, at + 1) for at in range(first)), Part(first, size - 1, True), Part(size - 1, size))
+
+
+def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> Block:
+    """Nested grids with a block for every place; the first row and column of each level carry the headings."""
+    return _level(tuple(dims), (), cell, top=True, left=True)
+
+
+def _level(dims: tuple[Dim, ...], place: Place, cell: Callable[[Place], Block], *, top: bool, left: bool) -> Block:
+    if not dims:
+        return cell(place)
+    # An odd number of dims has one dim on the outermost level, and it runs across; so does the dim of a vector.
+    own = dims[: 2 - len(dims) % 2]
+    inner = dims[len(own) :]
+    down, across = own if len(own) == 2 else (None, own[0])
+    rows: list[tuple[Block, ...]] = []
+    for at, row in enumerate(down.parts if down else [None]):
+        blocks: list[Block] = []
+        for beside, column in enumerate(across.parts):
+            here = (*place, *((row,) if row else ()), column)
+            if any(part.is_left_out for part in here[len(place) :]):
+                sign = (
+                    "⋱" if row and row.is_left_out and column.is_left_out else "⋮" if row and row.is_left_out else "…"
+                )
+                blocks.append(Tile((sign,), look=Look.BARE))
+            else:
+                blocks.append(_level(inner, here, cell, top=top and at == 0, left=left and beside == 0))
+        rows.append(tuple(blocks))
+    gap = 1 if inner else 0
+    return Matrix(
+        tuple(rows),
+        _heading(across, ACROSS, is_shown=top),
+        # Of grids below each other only the first says the name, on a line that the others do not have.
+        _heading(down, DOWN, is_shown=left, is_named=top) if down else Heading(),
+        gap,
+    )
+
+
+def _heading(dim: Dim, sign: str, *, is_shown: bool, is_named: bool = True) -> Heading:
+    ticks = tuple(part.tick for part in dim.parts) if dim.has_ticks else ()
+    return Heading(f"{dim.name} {sign}" if is_named else "", ticks, dim.spans, is_shown)
