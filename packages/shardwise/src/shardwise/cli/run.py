@@ -56,6 +56,7 @@ class CheckOptions:
     whole_traceback: bool = False
     plain_progress: bool = True
     launched: LaunchedRank | None = None
+    record: bool = False
 
 
 class RankRecorder(Protocol):
@@ -98,10 +99,23 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
             counting(functools.partial(_tell_coverage, collector, options)),
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
+            _recorded(collector) if options.record else contextlib.nullcontext(),
         ):
             guard.counting(lambda: session.checked)
             program.run(loaded)
     return collector.result()
+
+
+@contextlib.contextmanager
+def _recorded(collector: Collector) -> Iterator[None]:
+    """The result has a record of the block, however it ends."""
+    from shardwise.checker.observation.run_record import watched
+
+    with watched() as watch:
+        try:
+            yield
+        finally:
+            collector.record = watch.record()
 
 
 def _tell_coverage(collector: Collector, options: CheckOptions, coverage: Coverage) -> None:

@@ -19,7 +19,7 @@ from .source_location import SourceLocation
 from .syntax import Expression, expression_at, source_of, span_of
 
 _LONGEST_NAME = 48
-_MISSING: Any = object()
+MISSING: Any = object()
 
 _SPELLINGS = {
     "multiply": "mul",
@@ -47,7 +47,7 @@ class _Slot:
 
     expression: ast.expr
     keyword: str = ""
-    value: Any = _MISSING
+    value: Any = MISSING
     suffix: str = ""
     positional: bool = True
     taken: bool = False
@@ -69,7 +69,7 @@ def locate(
             return named
         slots = list(_slots(found, flatten=not any(isinstance(value, (list, tuple)) for _, value in operands)))
         for slot in slots:
-            slot.value = _resolve(slot.expression, frame)
+            slot.value = value_of(slot.expression, frame)
         by_position = found.is_operand or _is_spelled(found.node, op) or _is_leaf_module(found.node, frame)
         parts = _parts(found.node, slots, frame)
         for index, match in enumerate(_match(slots, parts, operands, by_position=by_position)):
@@ -189,7 +189,7 @@ def _gaps(matches: list[_Slot | None], slots: list[_Slot]) -> list[tuple[list[in
 
 def _may_be_operand(slot: _Slot) -> bool:
     """Not something whose value is known and was not matched."""
-    return slot.positional and not slot.taken and slot.value is _MISSING
+    return slot.positional and not slot.taken and slot.value is MISSING
 
 
 def _is_spelled(node: ast.AST, op: str) -> bool:
@@ -202,7 +202,7 @@ def _is_spelled(node: ast.AST, op: str) -> bool:
 
 def _is_leaf_module(node: ast.AST, frame: FrameType) -> bool:
     """A module without children hands its arguments to one operator, as LayerNorm does."""
-    state = _own_dict(_resolve(node.func, frame)) if isinstance(node, ast.Call) else {}
+    state = _own_dict(value_of(node.func, frame)) if isinstance(node, ast.Call) else {}
     return "_parameters" in state and state.get("_modules") == {}
 
 
@@ -217,7 +217,7 @@ def _parts(node: ast.AST, slots: list[_Slot], frame: FrameType) -> list[_Slot]:
         _Slot(slot.expression, value=part, suffix=suffix) for slot in slots for suffix, part in _elements(slot.value)
     ]
     if isinstance(node, ast.Call):
-        state = _module_state(_resolve(node.func, frame))
+        state = _module_state(value_of(node.func, frame))
         parts += [_Slot(node.func, value=part, suffix=suffix) for suffix, part in state]
     return parts
 
@@ -240,7 +240,7 @@ def _module_state(value: object, depth: int = 4) -> Iterator[tuple[str, object]]
             yield from ((f"{step}{name}", item) for name, item in _module_state(child, depth - 1))
 
 
-def _resolve(expression: ast.expr, frame: FrameType) -> object:
+def value_of(expression: ast.expr, frame: FrameType) -> object:
     """The value of a literal, a name or an attribute chain; missing for every other expression."""
     if isinstance(expression, ast.Constant):
         return expression.value
@@ -250,10 +250,10 @@ def _resolve(expression: ast.expr, frame: FrameType) -> object:
             if type(scope).__name__ in ("dict", "FrameLocalsProxy") and expression.id in scope:
                 return scope[expression.id]
     elif isinstance(expression, ast.Attribute):
-        base = _resolve(expression.value, frame)
-        if base is not _MISSING:
+        base = value_of(expression.value, frame)
+        if base is not MISSING:
             return _attribute(base, expression.attr)
-    return _MISSING
+    return MISSING
 
 
 def _attribute(base: object, name: str) -> object:
@@ -266,14 +266,14 @@ def _attribute(base: object, name: str) -> object:
             members = _plain_dict(state.get(kind))
             if name in members:
                 return members[name]
-        return _MISSING
+        return MISSING
     if isinstance(value, MemberDescriptorType):
         try:
             return value.__get__(base, type(base))
         except AttributeError:
-            return _MISSING
+            return MISSING
     # A property, a method or another descriptor stands for a value that only running it would give.
-    return _MISSING if hasattr(type(value), "__get__") and not callable(value) else value
+    return MISSING if hasattr(type(value), "__get__") and not callable(value) else value
 
 
 def _own_dict(value: object) -> dict[str, object]:

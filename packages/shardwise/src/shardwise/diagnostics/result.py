@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from .codes import Severity
 from .finding import Finding
+from .run_record import RunRecord
 from .source import Site
 from .source_location import SourceLocation
 
@@ -103,6 +104,7 @@ class RunResult:
     ``ranks``          the ranks that were checked and compared with each other, if there were several.
     ``collectives``    how many collectives and messages they issued, all together.
     ``coverage``       how many parameters and inputs have a type.
+    ``record``         types per line, modules and collectives; None unless they were asked for.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -121,6 +123,7 @@ class RunResult:
     ranks: tuple[int, ...] = ()
     collectives: int = 0
     coverage: Coverage = Coverage()
+    record: RunRecord | None = None
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -217,6 +220,7 @@ class Collector:
     script: str = ""
     rank: int | None = None
     coverage: Coverage = Coverage()
+    record: RunRecord | None = None
     notes_calls: bool = True
     """Whether calls are told apart by what they have to do with: with one rank no type says anything."""
     told: Callable[[Finding], object] = lambda finding: None
@@ -294,4 +298,5 @@ class Collector:
                 script=self.script,
                 rank=self.rank,
                 coverage=self.coverage,
+                record=self.record,
             )

@@ -1,0 +1,275 @@
+"""What the statements of a program bind: each name that one assigns, with a text for its value.
+
+A trace function, as debuggers have one, hears which line of the program's own files comes next; when a statement is
+done, the names that it assigns are read, as are parameters when a function is entered and the value when it returns.
+Nothing of the program's is run for it, and nothing is decided by it: this is for people who read the program beside
+what its values are. While nobody asks there is no trace function.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from shardwise.diagnostics.operands import MISSING, value_of
+from shardwise.diagnostics.source import is_internal
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import span_of
+
+MOST_TYPES = 32
+"""Texts that are told apart under one name; the rest counts for the last of them."""
+RETURNED = "return"
+_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    expression: ast.expr
+    text: str
+    location: SourceLocation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Statement:
+    """``first`` to ``last`` are its lines, of a compound statement those of its head.
+
+    ``targets``   what it assigns; ``changed``: what it may change, which is told if its text is another one after it.
+    ``returned``  where the value that it returns is told.
+    """
+
+    first: int
+    last: int
+    targets: tuple[_Name, ...]
+    changed: tuple[_Name, ...] = ()
+    returned: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The statements of a file by line, and the parameters of its functions by first line and name."""
+
+    statements: dict[int, _Statement]
+    parameters: dict[tuple[int, str], tuple[_Name, ...]]
+
+
+@dataclass
+class BoundValues:
+    """Texts of values by name and span, each with the number of times."""
+
+    counts: dict[tuple[str, SourceLocation], Counter[str]]
+
+    def tell(self, name: _Name, text: str | None) -> None:
+        """``name`` has been bound to something that reads ``text``; None is of no interest."""
+        if text is None:
+            return
+        counts = self.counts.setdefault((name.text, name.location), Counter())
+        known = text in counts or len(counts) < MOST_TYPES
+        counts[text if known else next(reversed(counts))] += 1
+
+
+@contextlib.contextmanager
+def bindings_told(describe: Callable[[object], str | None]) -> Iterator[BoundValues]:
+    """What the program binds inside the block, on this thread; ``describe`` gives the text of a value, None for most.
+
+    A debugger or a measurement of coverage that traces this thread does not see the block.
+    """
+    bound = BoundValues({})
+    before = sys.gettrace()
+    sys.settrace(_Tracer(bound, describe).entered)
+    try:
+        yield bound
+    finally:
+        sys.settrace(before)
+
+
+class _Tracer:
+    def __init__(self, bound: BoundValues, describe: Callable[[object], str | None]) -> None:
+        self._bound = bound
+        self._describe = describe
+        self._sources: dict[CodeType, _Source | None] = {}
+
+    def entered(self, frame: FrameType, event: str, argument: object) -> Any:
+        """Called with every frame that begins: None if it is not the program's own."""
+        code = frame.f_code
+        if code in self._sources:
+            source = self._sources[code]
+        else:
+            source = self._sources[code] = source_of_own(code)
+        if source is None or event != "call":
+            return None
+        if not code.co_flags & _RESUMED:
+            for name in source.parameters.get((code.co_firstlineno, code.co_name), ()):
+                self._bound.tell(name, self._text(name, frame))
+        return _Frame(self, source).heard
+
+    def _text(self, name: _Name, frame: FrameType) -> str | None:
+        value = value_of(name.expression, frame)
+        return None if value is MISSING else self._describe(value)
+
+
+class _Frame:
+    """One frame of the program: the statement that it executes."""
+
+    def __init__(self, tracer: _Tracer, source: _Source) -> None:
+        self._tracer = tracer
+        self._source = source
+        self._statement: _Statement | None = None
+        self._before: list[str | None] = []
+
+    def heard(self, frame: FrameType, event: str, argument: object) -> Any:
+        """A line is about to be executed, or the frame is about to be left."""
+        if event == "line":
+            statement = self._source.statements.get(frame.f_lineno)
+            if statement is None or statement is not self._statement or frame.f_lineno == statement.first:
+                self._done(frame)
+                self._statement = statement
+                changed = statement.changed if statement is not None else ()
+                self._before = [self._tracer._text(name, frame) for name in changed]
+        elif event == "return":
+            statement, tracer = self._statement, self._tracer
+            if statement is not None and statement.returned is not None:
+                name = _Name(ast.Name(RETURNED), RETURNED, statement.returned)
+                tracer._bound.tell(name, tracer._describe(argument))
+            else:
+                self._done(frame)
+        elif event == "exception":
+            self._statement = None  # what it was to assign, it has not
+        return self.heard
+
+    def _done(self, frame: FrameType) -> None:
+        statement, tracer = self._statement, self._tracer
+        if statement is None:
+            return
+        for name in statement.targets:
+            tracer._bound.tell(name, tracer._text(name, frame))
+        for name, before in zip(statement.changed, self._before, strict=True):
+            after = tracer._text(name, frame)
+            if after != before:
+                tracer._bound.tell(name, after)
+
+
+def source_of_own(code: CodeType) -> _Source | None:
+    """The statements of the file of ``code``; None if it is not the program's own, or cannot be read."""
+    if is_internal(code) or code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+        return None
+    return _source(code.co_filename) if is_own_file(code.co_filename) else None
+
+
+@functools.cache
+def is_own_file(file: str) -> bool:
+    """Does the file belong to the program and its project, and not to Python or an installed package?"""
+    if file.startswith("<") or {"site-packages", "dist-packages"} & set(file.split(os.sep)):
+        return False
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), *site.getsitepackages()]
+    return not any(os.path.abspath(file).startswith(folder + os.sep) for folder in folders if folder)
+
+
+@functools.cache
+def _source(file: str) -> _Source | None:
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    statements: dict[int, _Statement] = {}
+    parameters: dict[tuple[int, str], tuple[_Name, ...]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            line = min((one.lineno for one in node.decorator_list), default=node.lineno)
+            parameters[line, node.name] = tuple(_parameters(node.args, file, node.name))
+        if isinstance(node, ast.stmt) and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            statement = _statement(node, file)
+            for line in range(statement.first, statement.last + 1):
+                statements.setdefault(line, statement)
+    return _Source(statements, parameters)
+
+
+def _parameters(arguments: ast.arguments, file: str, function: str) -> Iterator[_Name]:
+    for one in (*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg):
+        if one is not None and one.arg != "self":
+            span = SourceLocation(file, one.lineno, one.lineno, one.col_offset, one.col_offset + len(one.arg.encode()))
+            yield _Name(ast.Name(one.arg), one.arg, span)
+
+
+def _statement(node: ast.stmt, file: str) -> _Statement:
+    body = getattr(node, "body", None)
+    last = node.end_lineno or node.lineno
+    if isinstance(body, list) and body:
+        last = max(node.lineno, body[0].lineno - 1)
+    elif isinstance(node, ast.Match):
+        last = node.subject.end_lineno or node.lineno
+    targets: list[ast.expr] = []
+    changed: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = [*node.targets]
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor)):
+        targets = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    elif isinstance(node, ast.Expr):
+        changed = list(_mentioned(node.value))
+    names = [leaf for target in targets for leaf in _leaves(target)]
+    changed += [one.value for one in names if isinstance(one, ast.Subscript)]
+    names += _walrus(node)
+    returned = None
+    if isinstance(node, ast.Return) and node.value is not None:
+        returned = SourceLocation(
+            file, node.lineno, node.lineno, node.col_offset, node.col_offset + len(RETURNED.encode())
+        )
+    return _Statement(
+        node.lineno,
+        last,
+        tuple(_name(one, file) for one in names if isinstance(one, (ast.Name, ast.Attribute))),
+        tuple(_name(one, file) for one in changed if isinstance(one, (ast.Name, ast.Attribute))),
+        returned,
+    )
+
+
+def _leaves(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for item in target.elts:
+            yield from _leaves(item)
+    elif isinstance(target, ast.Starred):
+        yield from _leaves(target.value)
+    else:
+        yield target
+
+
+def _mentioned(expression: ast.expr) -> Iterator[ast.expr]:
+    """Names and attribute chains that a statement hands to what it calls."""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Call):
+            yield from node.args
+            yield from (one.value for one in node.keywords)
+            if isinstance(node.func, ast.Attribute):
+                yield node.func.value
+
+
+def _walrus(node: ast.stmt) -> list[ast.expr]:
+    """What ``:=`` binds in the statement itself, not in those inside it."""
+    found: list[ast.expr] = []
+    todo: list[ast.AST] = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, ast.NamedExpr):
+            found.append(one.target)
+        if not isinstance(one, _SCOPES):
+            todo.extend(ast.iter_child_nodes(one))
+    return found
+
+
+def _name(expression: ast.expr, file: str) -> _Name:
+    line, end_line, column, end_column = span_of(expression)
+    return _Name(expression, ast.unparse(expression), SourceLocation(file, line, end_line, column, end_column))
