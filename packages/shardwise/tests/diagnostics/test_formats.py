@@ -61,7 +61,7 @@ def test_every_field_of_a_result_is_written():
 
 def test_the_document_states_schema_verdict_and_exit_code():
     data = json.loads(to_json(FULL))
-    assert (data["schema"], data["verdict"], data["exit_code"]) == ("shardwise.check/1", "findings", 1)
+    assert (data["schema"], data["verdict"], data["exit_code"]) == ("shardwise.check/2", "findings", 1)
     assert (data["errors"], data["warnings"]) == (1, 1)
     assert data["findings"][0]["name"] == "partial-sum-in-nonlinear-op"
 
@@ -75,7 +75,7 @@ def test_a_key_added_later_is_ignored():
     [
         ("{", "not a JSON document"),
         ("[]", "schema None"),
-        (json.dumps({**to_dict(FULL), "schema": "shardwise.check/2"}), "shardwise.check/2"),
+        (json.dumps({**to_dict(FULL), "schema": "shardwise.check/3"}), "shardwise.check/3"),
         (json.dumps({"schema": SCHEMA}), "damaged"),
         (json.dumps({**to_dict(FULL), "stopped": {"reason": "bored", "text": "", "place": None}}), "bored"),
     ],

@@ -22,6 +22,7 @@ from .guard import OWN_PROCESS, Death, guarded
 from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
+from .shown_run import annotate_option, show_annotated
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
@@ -109,6 +110,7 @@ Examples:
     help="Print the whole list of what the verdict rests on: trusted claims, lost types, or calls on tensors of the "
     "program that were not checked (may be given several times).",
 )
+@annotate_option
 @click.option("--diff", is_flag=True, help="Show what --fix would change.")
 @click.option(
     "--fix",
@@ -138,6 +140,7 @@ def check(
     form: Literal["text", "json", "sarif", "github"],
     color: Literal["auto", "always", "never"],
     lists: tuple[str, ...],
+    annotate: bool,
     diff: bool,
     fix: bool,
     trace: bool,
@@ -201,9 +204,10 @@ def check(
         whole_traceback=everything,
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
+        record=annotate,
     )
     if me is not None:
-        _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix)
+        _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate)
         from .launched import check_launched
 
         def report(came: RunResult) -> ExitCode:
@@ -216,19 +220,22 @@ def check(
         from .ranks import check_ranks
 
         result, traces = check_ranks(program, options, ranks, timeout_s)
-    elif schedule is not None:
-        from .schedule import check_recorded
-
-        result, traces = check_recorded(program, options)
     else:
         try:
-            result = check_program(program, options)
+            if schedule is not None:
+                from .schedule import check_recorded
+
+                result, traces = check_recorded(program, options)
+            else:
+                result = check_program(program, options)
         except OtherRanksNeeded as needed:
             from .ranks import check_ranks_afresh
 
             choice = RankChoice("all" if size <= MOST else "corners")
             click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
             result, traces = check_ranks_afresh(program, options, choice)
+    if annotate:
+        show_annotated(result, form, color, everything)
     if schedule is not None:
         from .schedule import write_schedule
 
@@ -265,7 +272,8 @@ def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
 
 def _refuse_imagined(*given: object) -> None:
     """Options of imagined ranks, where a launcher has started real ones."""
-    names = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device", "--diff", "--fix")
+    imagined = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device")
+    names = (*imagined, "--diff", "--fix", "--annotate")
     unlike = [name for name, one in zip(names, given, strict=True) if one not in (None, False, "cpu")]
     if unlike:
         raise click.UsageError(

@@ -11,6 +11,7 @@ from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
 from shardwise.uniformity.calls import Trace, TracedCall, Wait
 from shardwise.uniformity.schedule import schedule_lines
+from shardwise.worlds.absent_objects import OtherRanksNeeded
 
 from .run import CheckOptions, check_program
 
@@ -27,7 +28,10 @@ class KeptCalls:
         return len(self.events) - 1
 
     def fetch(self, position: int) -> Mapping[int, bytes] | None:
-        """Nobody else hands anything in."""
+        """Nobody else hands anything in. OtherRanksNeeded where the program goes on with what it receives."""
+        event = self.events[position]
+        if isinstance(event, TracedCall) and event.kind == "recv" and not event.shapes:
+            raise OtherRanksNeeded(f"a rank receives objects from {event.what.rpartition(' from ')[2]}")
         return None
 
     def mesh(self, sizes: Sequence[int]) -> None:

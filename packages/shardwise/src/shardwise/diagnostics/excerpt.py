@@ -63,6 +63,14 @@ def end_character_column(location: SourceLocation) -> int | None:
     return _to_characters(last, location.end_column)
 
 
+def byte_column(file: str, line: int, column: int | None) -> int | None:
+    """Python's own column of the 1-based ``column`` in characters: the inverse of ``character_column``."""
+    if column is None:
+        return None
+    text = source_line(SourceLocation(file, line))
+    return column - 1 if text is None else len(text[: column - 1].encode(errors="replace"))
+
+
 def _to_characters(location: SourceLocation, column: int | None) -> int | None:
     if column is None:
         return None

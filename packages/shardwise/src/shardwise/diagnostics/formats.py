@@ -1,25 +1,27 @@
-"""A run as JSON with a versioned schema, described in ``docs/json.md``; and back again.
+"""A run as JSON with a versioned schema, described in ``docs/json.md`` and by ``check.schema.json``; and back again.
 
-Within one version keys are only added, so a reader ignores keys that it does not know. A source location, whose key is
-``place``, is Python's own: lines from 1, columns from 0 in bytes of UTF-8, as in the ``ast`` module; nothing is lost on
-the way there and back.
+Within one version keys are only added, so a reader ignores keys that it does not know. Lines and columns of a source
+location, whose key is ``place``, count from 1, columns in characters, as editors do; Python's own columns count bytes
+from 0, so the source is looked at on the way there and back.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from .errors import SpmdValueError
+from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
 from .fix import Fix, Wrap
 from .printable import safe_str
 from .result import Coverage, Noted, RunResult, Stop, StopReason
+from .run_record import CollectiveCall, Link, ModuleTypes, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation
 
-SCHEMA = "shardwise.check/1"
+SCHEMA = "shardwise.check/2"
 
 
 def to_json(result: RunResult, *, indent: int | None = 2) -> str:
@@ -54,6 +56,7 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "stopped": None
         if stop is None
         else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
+        "record": None if result.record is None else _record(result.record),
     }
 
 
@@ -119,11 +122,49 @@ def _location(location: SourceLocation | None) -> dict[str, object] | None:
     return {
         "file": location.file,
         "line": location.line,
-        "column": location.column,
+        "column": character_column(location),
         "end_line": location.end_line,
-        "end_column": location.end_column,
+        "end_column": end_character_column(location),
         "function": location.function,
     }
+
+
+def _record(record: RunRecord) -> dict[str, object]:
+    return {
+        "values": _named_types(record.values),
+        "modules": [
+            {
+                "path": safe_str(one.path),
+                "class": safe_str(one.kind),
+                "inputs": _named_types(one.inputs),
+                "outputs": _named_types(one.outputs),
+                "parameters": _named_types(one.parameters),
+                "count": one.count,
+            }
+            for one in record.modules
+        ],
+        "collectives": [
+            {**_without_location(one), "ranks": list(one.ranks), "place": _location(one.location)}
+            for one in record.collectives
+        ],
+        "links": [asdict(one) for one in record.links],
+    }
+
+
+def _without_location(call: CollectiveCall) -> dict[str, object]:
+    return {name: value for name, value in asdict(replace(call, location=None)).items() if name != "location"}
+
+
+def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": safe_str(one.name),
+            "text": safe_str(one.text),
+            "types": [{"type": safe_str(text), "count": count} for text, count in one.types],
+            "place": _location(one.location),
+        }
+        for one in values
+    ]
 
 
 def _result(data: Mapping[str, Any]) -> RunResult:
@@ -147,6 +188,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
         coverage=Coverage(**data.get("coverage", {})),
+        record=None if data.get("record") is None else _read_record(data["record"]),
     )
 
 
@@ -187,9 +229,50 @@ def _read_operand(data: Mapping[str, Any]) -> Operand:
     return Operand(data["name"], data["type"], _read_location(data["place"]), tuple(origin))
 
 
+def _read_record(data: Mapping[str, Any]) -> RunRecord:
+    modules = [
+        ModuleTypes(
+            one["path"],
+            one["class"],
+            _read_types(one["inputs"]),
+            _read_types(one["outputs"]),
+            _read_types(one["parameters"]),
+            one["count"],
+        )
+        for one in data["modules"]
+    ]
+    calls = [
+        CollectiveCall(
+            **{name: value for name, value in one.items() if name not in ("place", "ranks")},
+            ranks=tuple(one["ranks"]),
+            location=_read_location(one["place"]),
+        )
+        for one in data["collectives"]
+    ]
+    links = tuple(Link(**one) for one in data["links"])
+    return RunRecord(_read_types(data["values"]), tuple(modules), tuple(calls), links)
+
+
+def _read_types(entries: Iterable[Mapping[str, Any]]) -> tuple[NamedTypes, ...]:
+    return tuple(
+        NamedTypes(
+            one["name"],
+            tuple((each["type"], each["count"]) for each in one["types"]),
+            _read_location(one["place"]),
+        )
+        for one in entries
+    )
+
+
 def _read_location(data: Mapping[str, Any] | None) -> SourceLocation | None:
     if data is None:
         return None
+    file, line, end_line = data["file"], data["line"], data["end_line"]
     return SourceLocation(
-        data["file"], data["line"], data["end_line"], data["column"], data["end_column"], data.get("function", "")
+        file,
+        line,
+        end_line,
+        byte_column(file, line, data["column"]),
+        byte_column(file, end_line or line, data["end_column"]),
+        data.get("function", ""),
     )

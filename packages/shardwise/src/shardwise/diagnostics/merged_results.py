@@ -9,6 +9,7 @@ from dataclasses import replace
 from .finding import Finding
 from .ranks import ranks_text
 from .result import Coverage, Noted, RunResult, Stop, StopReason
+from .run_record import joined
 from .source_location import SourceLocation
 
 
@@ -36,6 +37,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         ranks=ranks,
         collectives=collectives,
         coverage=max((run.coverage for run in runs), key=lambda one: (one.parameters, one.inputs), default=Coverage()),
+        record=joined(records) if (records := [run.record for run in runs if run.record is not None]) else None,
     )
 
 

@@ -48,6 +48,7 @@ class _Statement:
 
     ``targets``   what it assigns; ``changed``: what it may change, which is told if its text is another one after it.
     ``returned``  where the value that it returns is told.
+    ``body``      the lines of a loop, which has assigned its target only where one of these comes next.
     """
 
     first: int
@@ -55,6 +56,7 @@ class _Statement:
     targets: tuple[_Name, ...]
     changed: tuple[_Name, ...] = ()
     returned: SourceLocation | None = None
+    body: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class _Frame:
 
     def _done(self, frame: FrameType) -> None:
         statement, tracer = self._statement, self._tracer
-        if statement is None:
+        if statement is None or (statement.body is not None and frame.f_lineno not in statement.body):
             return
         for name in statement.targets:
             tracer._bound.tell(name, tracer._text(name, frame))
@@ -192,8 +194,20 @@ def _source(file: str) -> _Source | None:
         if isinstance(node, ast.stmt) and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             statement = _statement(node, file)
             for line in range(statement.first, statement.last + 1):
-                statements.setdefault(line, statement)
+                known = statements.get(line)
+                statements[line] = statement if known is None else _beside(known, statement)
     return _Source(statements, parameters)
+
+
+def _beside(one: _Statement, other: _Statement) -> _Statement:
+    """Two statements on one line, as ``a = 1; b = 2``, or the head of a compound one and what stands behind it."""
+    return _Statement(
+        min(one.first, other.first),
+        max(one.last, other.last),
+        (*one.targets, *other.targets),
+        (*one.changed, *other.changed),
+        one.returned or other.returned,
+    )
 
 
 def _parameters(arguments: ast.arguments, file: str, function: str) -> Iterator[_Name]:
@@ -234,6 +248,7 @@ def _statement(node: ast.stmt, file: str) -> _Statement:
         tuple(_name(one, file) for one in names if isinstance(one, (ast.Name, ast.Attribute))),
         tuple(_name(one, file) for one in changed if isinstance(one, (ast.Name, ast.Attribute))),
         returned,
+        range(last + 1, (node.end_lineno or last) + 1) if isinstance(node, (ast.For, ast.AsyncFor)) else None,
     )
 
 

@@ -8,6 +8,7 @@ Source comes from ``linecache``; types from the ``RunRecord`` of the run. Long s
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -92,7 +93,7 @@ def _shown(count: int, told: Iterable[int]) -> set[int]:
     """The lines that are shown: those that have something to tell, those around them, and short stretches between."""
     edges = [0, *sorted(told), count + 1]
     shown: set[int] = set(edges[1:-1])
-    for before, after in zip(edges, edges[1:], strict=False):
+    for before, after in itertools.pairwise(edges):
         if after - before - 1 <= QUIET_STRETCH:
             shown |= set(range(before + 1, after))
         else:
@@ -116,7 +117,11 @@ def _annotated_line(
     shown = text if taken <= room else window(text, 0, room - len(_DOTS)) + _DOTS
     head: Line = [("gutter", f"{number:>{gutter}} | "), ("", shown)]
     comments = _laid_out([comment(value) for value in values], room, column)
-    if comments and taken + _GAP <= max(column, taken + _GAP) and max(column, taken + _GAP) + cells(comments[0]) <= room:
+    if (
+        comments
+        and taken + _GAP <= max(column, taken + _GAP)
+        and max(column, taken + _GAP) + cells(comments[0]) <= room
+    ):
         start = max(column, taken + _GAP)
         yield [*head, ("", " " * (start - taken)), ("secondary", comments[0])]
         comments = comments[1:]

@@ -75,9 +75,7 @@ class RunWatch:
 
     def record(self) -> RunRecord:
         """Everything so far."""
-        values = [
-            NamedTypes(name, counted_types(counts), span) for (name, span), counts in self._bound.counts.items()
-        ]
+        values = [NamedTypes(name, counted_types(counts), span) for (name, span), counts in self._bound.counts.items()]
         modules = [
             ModuleTypes(path, one.kind, _named(one.inputs), _named(one.outputs), one.parameters, one.count)
             for path, one in self._modules.items()
