@@ -90,7 +90,7 @@ class ModuleTypes:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveCall:
+class IssuedCollective:
     """A collective or message that one rank issued, with what the ring algorithms of ``planner/cost.py`` make of it.
 
     ``axis``     the mesh axis, or the name of the group; ``ranks`` its members.
@@ -113,7 +113,7 @@ class CollectiveCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AssumedLink:
     """What was assumed to connect the ranks of ``axis``: estimates of time rest on it."""
 
     axis: str
@@ -128,8 +128,8 @@ class RunRecord:
 
     values: tuple[NamedTypes, ...] = ()
     modules: tuple[ModuleTypes, ...] = ()
-    collectives: tuple[CollectiveCall, ...] = ()
-    links: tuple[Link, ...] = ()
+    collectives: tuple[IssuedCollective, ...] = ()
+    links: tuple[AssumedLink, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def joined(records: Iterable[RunRecord]) -> RunRecord:
     kept = list(records)
     values: dict[tuple[str, SourceLocation | None], NamedTypes] = {}
     modules: dict[str, ModuleTypes] = {}
-    links: dict[str, Link] = {}
+    links: dict[str, AssumedLink] = {}
     for record in kept:
         for value in record.values:
             values.setdefault((value.name, value.location), value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shardwise.diagnostics.run_record import CollectiveCall, Link
+from shardwise.diagnostics.run_record import AssumedLink, IssuedCollective
 from shardwise.planner.cost import FREE, Cost, Interconnect, cost_of, itemsize
 
 from .calls import Trace, TracedCall
@@ -28,10 +28,10 @@ def assumed_link(ranks: Iterable[int]) -> Interconnect:
     return INSIDE_A_HOST if len(hosts) < 2 else BETWEEN_HOSTS
 
 
-def costed(traces: Iterable[Trace]) -> tuple[tuple[CollectiveCall, ...], tuple[Link, ...]]:
+def costed(traces: Iterable[Trace]) -> tuple[tuple[IssuedCollective, ...], tuple[AssumedLink, ...]]:
     """The calls of all ranks, rank by rank in the order of the program; and what their times rest on."""
-    calls: list[CollectiveCall] = []
-    links: dict[str, Link] = {}
+    calls: list[IssuedCollective] = []
+    links: dict[str, AssumedLink] = {}
     for trace in traces:
         for event in trace.events:
             if isinstance(event, TracedCall) and event.kind != "new_group":
@@ -40,13 +40,13 @@ def costed(traces: Iterable[Trace]) -> tuple[tuple[CollectiveCall, ...], tuple[L
                 where = "inside a host" if link is INSIDE_A_HOST else "between hosts"
                 said = f"assumed: {RANKS_PER_HOST} ranks a host, this group {where}"
                 axis = calls[-1].axis
-                links.setdefault(axis, Link(axis, link.latency_s, link.bytes_per_s, said))
+                links.setdefault(axis, AssumedLink(axis, link.latency_s, link.bytes_per_s, said))
     return tuple(calls), tuple(links.values())
 
 
-def _call(rank: int, call: TracedCall) -> CollectiveCall:
+def _call(rank: int, call: TracedCall) -> IssuedCollective:
     cost = _cost(rank, call)
-    return CollectiveCall(
+    return IssuedCollective(
         kind=call.kind,
         axis=call.group.name or "ranks " + ", ".join(map(str, call.group.ranks)),
         ranks=call.group.ranks,
