@@ -15,7 +15,7 @@ from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import (
     AssumedLink,
-    IssuedCollective,
+    CostedCall,
     ModuleTypes,
     NamedTypes,
     RunRecord,
@@ -132,7 +132,7 @@ FILE = "/project/long.py"
 RECORD = RunRecord(
     (NamedTypes("h", (("f32[4] {tp: P}", 2), ("f32[8] {tp: P}", 1)), SourceLocation(FILE, 30, 30, 0, 1)),),
     (ModuleTypes("GPT.0", "Block", (NamedTypes("x", (("f32[4]", 1),)),), (), (), 3),),
-    (IssuedCollective("all_reduce", "tp", (0, 1), 0, "f32[4]", "sum", "P->R", 2, 16, 1e-6, SourceLocation(FILE, 30)),),
+    (CostedCall("all_reduce", "tp", (0, 1), 0, "f32[4]", "sum", "P->R", 2, 16, 1e-6, SourceLocation(FILE, 30)),),
     (AssumedLink("tp", 1e-6, 1e9, "assumed"),),
 )
 

@@ -18,7 +18,7 @@ from .finding import Finding
 from .fix import Fix, Wrap
 from .printable import safe_str
 from .result import Coverage, Noted, RunResult, Stop, StopReason
-from .run_record import AssumedLink, IssuedCollective, ModuleTypes, NamedTypes, RunRecord
+from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/2"
@@ -151,7 +151,7 @@ def _record(record: RunRecord) -> dict[str, object]:
     }
 
 
-def _without_location(call: IssuedCollective) -> dict[str, object]:
+def _without_location(call: CostedCall) -> dict[str, object]:
     return {name: value for name, value in asdict(replace(call, location=None)).items() if name != "location"}
 
 
@@ -242,7 +242,7 @@ def _read_record(data: Mapping[str, Any]) -> RunRecord:
         for one in data["modules"]
     ]
     calls = [
-        IssuedCollective(
+        CostedCall(
             **{name: value for name, value in one.items() if name not in ("place", "ranks")},
             ranks=tuple(one["ranks"]),
             location=_read_location(one["place"]),

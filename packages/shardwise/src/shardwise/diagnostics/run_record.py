@@ -90,7 +90,7 @@ class ModuleTypes:
 
 
 @dataclass(frozen=True, slots=True)
-class IssuedCollective:
+class CostedCall:
     """A collective or message that one rank issued, with what the ring algorithms of ``planner/cost.py`` make of it.
 
     ``axis``     the mesh axis, or the name of the group; ``ranks`` its members.
@@ -128,7 +128,7 @@ class RunRecord:
 
     values: tuple[NamedTypes, ...] = ()
     modules: tuple[ModuleTypes, ...] = ()
-    collectives: tuple[IssuedCollective, ...] = ()
+    collectives: tuple[CostedCall, ...] = ()
     links: tuple[AssumedLink, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shardwise.diagnostics.run_record import AssumedLink, IssuedCollective
+from shardwise.diagnostics.run_record import AssumedLink, CostedCall
 from shardwise.planner.cost import FREE, Cost, Interconnect, cost_of, itemsize
 
 from .calls import Trace, TracedCall
@@ -28,9 +28,9 @@ def assumed_link(ranks: Iterable[int]) -> Interconnect:
     return INSIDE_A_HOST if len(hosts) < 2 else BETWEEN_HOSTS
 
 
-def costed(traces: Iterable[Trace]) -> tuple[tuple[IssuedCollective, ...], tuple[AssumedLink, ...]]:
+def costed(traces: Iterable[Trace]) -> tuple[tuple[CostedCall, ...], tuple[AssumedLink, ...]]:
     """The calls of all ranks, rank by rank in the order of the program; and what their times rest on."""
-    calls: list[IssuedCollective] = []
+    calls: list[CostedCall] = []
     links: dict[str, AssumedLink] = {}
     for trace in traces:
         for event in trace.events:
@@ -44,9 +44,9 @@ def costed(traces: Iterable[Trace]) -> tuple[tuple[IssuedCollective, ...], tuple
     return tuple(calls), tuple(links.values())
 
 
-def _call(rank: int, call: TracedCall) -> IssuedCollective:
+def _call(rank: int, call: TracedCall) -> CostedCall:
     cost = _cost(rank, call)
-    return IssuedCollective(
+    return CostedCall(
         kind=call.kind,
         axis=call.group.name or "ranks " + ", ".join(map(str, call.group.ranks)),
         ranks=call.group.ranks,
