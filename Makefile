@@ -18,7 +18,7 @@ $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-d
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shardwise needs Python 3.11 or newer; say which one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs,write]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs,write,lsp,mcp]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
 	@touch $(READY)
 
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts

@@ -18,7 +18,10 @@ from shardwise.worlds.fake import fake_world
 from shardwise_devtools.api_reference import described, fields, pages, public_names, signature
 
 NAMES = {one.path: one for one in public_names()}
-WITH_RANKS = ("shardwise.verify", "shardwise.rulecheck.rulecheck")
+WITH_RANKS = (
+    *("shardwise.verify", "shardwise.rulecheck.rulecheck"),
+    *("shardwise.testing.spmd", "shardwise.testing.assert_same_on_one_device"),
+)
 """Their examples make ranks, so they run outside of a mesh."""
 
 

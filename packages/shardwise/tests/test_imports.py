@@ -27,6 +27,8 @@ LEVELS = (
     {"collectives", "oracle", "host", "drawing"},
     {"train", "checker", "worlds", "report"},
     {"uniformity", "verifier", "zoo"},
+    {"testing"},
+    {"notebook", "servers"},
     {"cli"},
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -24,7 +24,7 @@ from types import ModuleType
 from shardwise._public_names import homes_of
 
 MODULES = ("shardwise", "shardwise.types", "shardwise.mesh", "shardwise.checker", "shardwise.rules",
-           "shardwise.rulecheck", "shardwise.train")  # fmt: skip
+           "shardwise.rulecheck", "shardwise.train", "shardwise.testing")  # fmt: skip
 """The modules with public names. A name is described under the first that has it."""
 
 PAGES = {
@@ -44,11 +44,12 @@ PAGES = {
     ),
     "training": ("The training step", ("train",)),
     "verifying": ("Verifying", ("verifier",)),
+    "testing": ("Testing", ("testing",)),
 }  # fmt: skip
 """Page name to its title and the packages whose names it has; the longest match of a name's home decides."""
 
 SETTING = """Examples run as tests: on rank 0 of a mesh `dp=2, tp=4` that is current, inside `typecheck()`, with the
-names of their module and of shardwise imported. Those of `verify` and `rulecheck` bring their own mesh."""
+names of their module and of shardwise imported. Those of `verify`, `rulecheck` and `testing` bring their own mesh."""
 
 FIELD = re.compile(r"^(Shapes|Types|Errors|Source|Example|Law):\s*")
 

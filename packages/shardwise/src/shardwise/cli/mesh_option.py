@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import click
 
-EXAMPLE = "write it like dp=2,tp=4, outermost axis first"
-
-
-@dataclass(frozen=True)
-class MeshShape:
-    """The axes of a mesh with their sizes."""
-
-    axes: tuple[tuple[str, int], ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.axes)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(size for _, size in self.axes)
-
-    @property
-    def ranks(self) -> int:
-        return math.prod(self.sizes)
-
-    @property
-    def arithmetic(self) -> str:
-        """``2 x 4 = 8``."""
-        return f"{' x '.join(map(str, self.sizes))} = {self.ranks}" if len(self.axes) > 1 else str(self.ranks)
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self.axes)
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.mesh.shape import MeshShape as MeshShape
 
 
 class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in click 8.1
@@ -43,17 +14,10 @@ class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cli
     name = "mesh"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> MeshShape:
-        axes: dict[str, int] = {}
-        for part in value.split(","):
-            name, equals, size = (piece.strip() for piece in part.partition("="))
-            if not equals or not name.isidentifier():
-                self.fail(f"{part.strip()!r} in {value!r} is not an axis with its size: {EXAMPLE}", param, ctx)
-            if not size.isascii() or not size.isdigit() or int(size) < 1:
-                self.fail(f"axis {name} has size {size!r}, which is not a number of ranks: {EXAMPLE}", param, ctx)
-            if name in axes:
-                self.fail(f"axis {name} is given twice in {value!r}", param, ctx)
-            axes[name] = int(size)
-        return MeshShape(tuple(axes.items()))
+        try:
+            return MeshShape.parse(value)
+        except SpmdValueError as error:
+            self.fail(error.message, param, ctx)
 
 
 def world_size_of(mesh: MeshShape | None, world_size: int | None, default: int) -> int:

@@ -1,0 +1,68 @@
+"""Axes with their sizes, as they are written where no mesh is made yet: ``dp=2,tp=4``, outermost first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
+
+EXAMPLE = "write it like dp=2,tp=4, outermost axis first"
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """The axes of a mesh with their sizes."""
+
+    axes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> MeshShape:
+        """The shape that ``text`` says. Errors: SW903 with what is wrong and how it is written."""
+        axes: dict[str, int] = {}
+        for part in text.split(","):
+            name, equals, size = (piece.strip() for piece in part.partition("="))
+            if not equals or not name.isidentifier():
+                raise SpmdValueError(
+                    f"{part.strip()!r} in {text!r} is not an axis with its size: {EXAMPLE}", code="SW903"
+                )
+            if not size.isascii() or not size.isdigit() or int(size) < 1:
+                said = f"axis {name} has size {size!r}, which is not a number of ranks: {EXAMPLE}"
+                raise SpmdValueError(said, code="SW903")
+            if name in axes:
+                raise SpmdValueError(f"axis {name} is given twice in {text!r}", code="SW903")
+            axes[name] = int(size)
+        return cls(tuple(axes.items()))
+
+    @classmethod
+    def of(cls, mesh: str | Mapping[str, int] | MeshShape) -> MeshShape:
+        """The shape that a text or a mapping says. Errors: SW903 for a wrong one, SW905 for neither."""
+        if isinstance(mesh, MeshShape):
+            return mesh
+        if isinstance(mesh, str):
+            return cls.parse(mesh)
+        if isinstance(mesh, Mapping) and mesh:
+            return cls.parse(",".join(f"{name}={size}" for name, size in mesh.items()))
+        said = f"a mesh is a text or a mapping from names to sizes, got {shown(mesh)}: {EXAMPLE}"
+        raise SpmdArgumentError(said, code="SW905")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size for _, size in self.axes)
+
+    @property
+    def ranks(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def arithmetic(self) -> str:
+        """``2 x 4 = 8``."""
+        return f"{' x '.join(map(str, self.sizes))} = {self.ranks}" if len(self.axes) > 1 else str(self.ranks)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.axes)
