@@ -23,6 +23,7 @@ from .mesh_option import MeshParam, MeshShape, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
 from .shown_run import annotate_option, show_annotated
+from .watching import watch_option, watch_runs
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
@@ -118,6 +119,7 @@ Examples:
     help="Mend the program where that is proven: with the fixes the types are clean, and verify finds the numbers of "
     "one rank. What leaves a choice is left.",
 )
+@watch_option
 @click.option("--trace", is_flag=True, help="Log each typed operation to stderr.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
 @click.pass_context
@@ -143,6 +145,7 @@ def check(
     annotate: bool,
     diff: bool,
     fix: bool,
+    watch: bool,
     trace: bool,
     everything: bool,
 ) -> ExitCode:
@@ -181,6 +184,10 @@ def check(
     program.require()
     if me is not None and mesh is not None and mesh.ranks != me.size:
         raise click.UsageError(f"--mesh {mesh} has {mesh.arithmetic} ranks, and the launcher has started {me.size}")
+    if watch:
+        if fix or me is not None or context.find_root().obj is not OWN_PROCESS:
+            raise click.UsageError("--watch is for a command of its own, without --fix and without a launcher")
+        watch_runs(program)
     limits = EVERYTHING if everything else DEFAULT.without(lists)
     death = guarded() if me is None and context.find_root().obj is OWN_PROCESS else None
     if death is not None:

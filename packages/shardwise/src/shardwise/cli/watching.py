@@ -1,0 +1,240 @@
+"""``shardwise check --watch``: run again when a file of the program changes, each time in a fork of a warm process.
+
+The process that waits has torch and the checker imported and runs nothing, so a run starts where the program does. A
+fork tells which files of the project it has opened, and with which stamps; the process that waits looks at these files,
+by name, so that an editor which saves by renaming is seen as one that writes. A run that is outdated is ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+
+POLL_S = 0.05
+SETTLED_S = 0.05
+"""How long files must have stayed as they are: an editor writes several, or one in pieces."""
+CLEAR = "\x1b[2J\x1b[3J\x1b[H"
+FOREIGN = ("site-packages", "dist-packages", ".git", ".venv", "__pycache__")
+WARM = ("torch", "shardwise", "numpy", "sympy")
+"""Packages that do nothing when they are imported but take time: what a run has imported of them, the next finds."""
+CONFIGURATION = "pyproject.toml"
+
+Stamp = tuple[int, int, int]
+
+watch_option = click.option(
+    "--watch",
+    is_flag=True,
+    help="Run again when a file of the program changes: the script, and what it imports from its project.",
+)
+
+
+def stamp_of(file: str) -> Stamp | None:
+    """What changes when the file does; None if there is none (an editor is renaming it)."""
+    try:
+        seen = os.stat(file)
+    except OSError:
+        return None
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def project_of(program: Program) -> str:
+    """The folder whose files are the program's own: the current one if the script is in it, else the script's."""
+    here = os.path.realpath(os.getcwd())
+    home = os.path.dirname(os.path.realpath(program.path)) if program.path else here
+    return here if f"{home}{os.sep}".startswith(f"{here}{os.sep}") else home
+
+
+def watch_runs(program: Program) -> None:
+    """Return in a fork for each run. The process itself stays here until Ctrl-C, and exits with 0."""
+    if not hasattr(os, "fork"):
+        raise click.UsageError("--watch needs a system that can fork a process; here run the command again by hand")
+    _import_warm()
+    watch = _Watch(program)
+    with _ended_by_signals():
+        while watch.run():
+            pass
+
+
+def _import_warm() -> None:
+    """Before the first run, all that every run needs."""
+    for name in ("torch", "shardwise.cli.run", "shardwise.cli.ranks", "shardwise.diagnostics.text"):
+        importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A request to terminate (a closed terminal, a CI job at its end) ends it as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    yield
+
+
+class _Watch:
+    """The runs so far: the files that they have opened, as they were then."""
+
+    def __init__(self, program: Program) -> None:
+        self._root = project_of(program)
+        self._stamps: dict[str, Stamp | None] = {}
+        files = [os.path.join(os.getcwd(), CONFIGURATION), *([os.path.realpath(program.path)] if program.path else [])]
+        for file in files:
+            self._stamps[file] = stamp_of(file)
+
+    def run(self) -> bool:
+        """False in the fork that is to run the program; True when it is time for the next."""
+        if sys.stdout.isatty():
+            click.echo(CLEAR, nl=False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        gc.freeze()  # what is never looked at is never copied
+        told, telling = os.pipe()
+        fork = os.fork()
+        if fork == 0:
+            os.close(told)
+            _become_run(self._root, telling)
+            return False
+        os.close(telling)
+        with contextlib.suppress(OSError):  # it may have done so itself, or have ended
+            os.setpgid(fork, fork)
+        try:
+            self._attend(fork, told)
+        except KeyboardInterrupt:
+            _end(fork)
+            click.echo(err=True)
+            click.echo("shardwise: no longer watching", err=True)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ExitCode.CLEAN)
+        finally:
+            os.close(told)
+        return True
+
+    def _attend(self, fork: int, told: int) -> None:
+        """Wait for the end of the run, then for a change; a change before the end ends the run."""
+        os.set_blocking(told, False)
+        heard = b""
+        started_s, running = time.monotonic(), True
+        while not self._changed():
+            with contextlib.suppress(BlockingIOError):
+                heard += os.read(told, 1 << 20)
+                heard = self._hear(heard)
+            if running and os.waitpid(fork, os.WNOHANG)[0]:
+                running = False
+                with contextlib.suppress(BlockingIOError):
+                    while piece := os.read(told, 1 << 20):
+                        heard = self._hear(heard + piece)
+                self._tell_waiting(time.monotonic() - started_s)
+            time.sleep(POLL_S)
+        if running:
+            _end(fork)
+        self._settle()
+
+    def _hear(self, text: bytes) -> bytes:
+        """Take the whole lines of what the run has told; the rest comes back."""
+        *lines, rest = text.split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "file" in said:
+                stamp = said["stamp"]
+                self._stamps.setdefault(said["file"], None if stamp is None else tuple(stamp))
+            for name in said.get("modules", ()):
+                if name not in sys.modules:
+                    with contextlib.suppress(Exception):  # the run may have had other search paths
+                        importlib.import_module(name)
+        return rest
+
+    def _changed(self) -> bool:
+        return any(stamp_of(file) != stamp for file, stamp in self._stamps.items())
+
+    def _settle(self) -> None:
+        """Wait until nothing changes any more and the files that were there are there again."""
+        while True:
+            before = {file: stamp_of(file) for file in self._stamps}
+            time.sleep(SETTLED_S)
+            if before == {file: stamp_of(file) for file in self._stamps}:
+                break
+        gone = [file for file, stamp in before.items() if stamp is None and self._stamps[file] is not None]
+        deadline_s = time.monotonic() + 10 * SETTLED_S
+        while gone and time.monotonic() < deadline_s:  # between the two steps of a rename
+            time.sleep(POLL_S)
+            gone = [file for file in gone if stamp_of(file) is None]
+        self._stamps = {file: stamp_of(file) for file in self._stamps}
+
+    def _tell_waiting(self, took_s: float) -> None:
+        watched = sum(stamp is not None for stamp in self._stamps.values())
+        said = f"watching {counted(watched, 'file')}, the run took {took_s:.1f} s; Ctrl-C ends"
+        click.echo(click.style(f"\nshardwise: {said}", dim=sys.stderr.isatty()), err=True)
+
+
+def _become_run(root: str, telling: int) -> None:
+    """In the fork: a group of its own, nothing to read, and every file of the project that it opens is told."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.set_inheritable(telling, False)
+    inside = root + os.sep
+    known: set[str] = set()
+    before = set(sys.modules)
+
+    def tell(said: dict[str, object]) -> None:
+        with contextlib.suppress(OSError):
+            os.write(telling, json.dumps(said).encode() + b"\n")
+
+    def hear(event: str, arguments: tuple[object, ...]) -> None:
+        if event != "open" or not isinstance(arguments[0], str):
+            return
+        file = arguments[0]
+        if file.endswith(".pyc") and "__pycache__" in file:
+            try:
+                file = importlib.util.source_from_cache(file)
+            except ValueError:
+                return
+        if not file.endswith(".py"):
+            return
+        file = os.path.realpath(file)
+        if file in known or not file.startswith(inside) or set(Path(file[len(inside) :]).parts) & set(FOREIGN):
+            return
+        known.add(file)
+        tell({"file": file, "stamp": stamp_of(file)})
+
+    def tell_modules() -> None:
+        fresh = [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in WARM]
+        for name in fresh:
+            tell({"modules": [name]})
+
+    sys.addaudithook(hear)
+    atexit.register(tell_modules)
+
+
+def _end(fork: int) -> None:
+    """End a run and everything that it has started."""
+    with contextlib.suppress(OSError):
+        os.killpg(fork, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.waitpid(fork, 0)
