@@ -22,7 +22,7 @@ LEVELS = (
     {"diagnostics"},
     {"types"},
     {"mesh"},
-    {"op_rules", "interop"},
+    {"op_rules", "interop", "configuration"},
     {"planner", "rewriting"},
     {"collectives", "oracle", "host", "drawing"},
     {"train", "checker", "worlds", "report"},
@@ -45,7 +45,7 @@ INTEROP_ORDER = (
 VERIFIER_ORDER = ("rulecheck", "records", "comparison", "runs", "annotating", "text", "formats", "run", "launched")
 """Those of verifier/, from what a run leaves to what is told of it."""
 ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER}
-TORCH_FREE = ("types", "mesh", "diagnostics", "op_rules", "planner", "drawing", "report", "rewriting")
+TORCH_FREE = ("types", "mesh", "diagnostics", "configuration", "op_rules", "planner", "drawing", "report", "rewriting")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
-from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
+from shardwise.diagnostics.result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 PLACE = SourceLocation("model.py", 7, 7, 8, 17, "forward")
@@ -31,6 +32,7 @@ FULL = RunResult(
             count=3,
         ),
         Finding("SW116", "größe"),
+        Finding("SW113", "noted", configured=Severity.NOTE),
     ),
     checked_ops=10,
     unchecked_ops=2,
@@ -41,6 +43,9 @@ FULL = RunResult(
     mesh="dp=2, tp=2",
     script="train.py",
     rank=3,
+    ignores=(IgnoreSeen(PLACE, True),),
+    held_back=(HeldBack(Finding("SW113", "add"), HeldBackBy.COMMENT, "known"),),
+    gone=("SW112 in model.py: y = gelu(x)",),
 )
 
 
@@ -62,7 +67,7 @@ def test_every_field_of_a_result_is_written():
 def test_the_document_states_schema_verdict_and_exit_code():
     data = json.loads(to_json(FULL))
     assert (data["schema"], data["verdict"], data["exit_code"]) == ("shardwise.check/2", "findings", 1)
-    assert (data["errors"], data["warnings"]) == (1, 1)
+    assert (data["errors"], data["warnings"], data["notes"]) == (1, 1, 1)
     assert data["findings"][0]["name"] == "partial-sum-in-nonlinear-op"
 
 

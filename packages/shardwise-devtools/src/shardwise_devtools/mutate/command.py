@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from shardwise.cli.mesh_option import MeshParam, MeshShape
+from shardwise.cli.mesh_option import MeshParam
 from shardwise.cli.progress import progress
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 
 EPILOG = """\b
 Examples:

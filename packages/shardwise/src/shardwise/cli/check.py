@@ -9,17 +9,22 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopReason
+from shardwise.diagnostics.statistics import counts_json, counts_text
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 
+from .configured import ConfiguredCommand, configured, policy_options, written
+from .declarations import declarations_of
 from .guard import OWN_PROCESS, Death, guarded
-from .mesh_option import MeshParam, MeshShape, world_size_of
+from .mesh_option import MeshParam, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
 from .shown_run import annotate_option, show_annotated
@@ -44,7 +49,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
 @click.option("-m", "module", metavar="MODULE", help="Check a module, as python -m runs it, instead of a script.")
 @click.option(
@@ -112,6 +117,12 @@ Examples:
     "program that were not checked (may be given several times).",
 )
 @annotate_option
+@policy_options
+@click.option(
+    "--statistics",
+    is_flag=True,
+    help="Print the number of findings per code, and none of them; with json, on one line.",
+)
 @click.option("--diff", is_flag=True, help="Show what --fix would change.")
 @click.option(
     "--fix",
@@ -143,6 +154,7 @@ def check(
     color: Literal["auto", "always", "never"],
     lists: tuple[str, ...],
     annotate: bool,
+    statistics: bool,
     diff: bool,
     fix: bool,
     watch: bool,
@@ -166,11 +178,16 @@ def check(
     """
     if module is None and not words:
         raise click.UsageError("say which script to check: shardwise check SCRIPT")
-    program = Program(module=module, arguments=words) if module else Program(path=words[0], arguments=words[1:])
+    chosen = configured(context)
+    before = declarations_of(chosen.settings)
+    path, arguments = ("", words) if module else (words[0], words[1:])
+    program = Program(path, module or "", arguments, before)
     me = launched_rank()
     size = me.size if me is not None else world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
     if (diff or fix) and form != "text":
         raise click.UsageError(f"--{'fix' if fix else 'diff'} is for people: leave out --format {form}")
+    if statistics and (diff or fix or form not in ("text", "json")):
+        raise click.UsageError("--statistics counts, as text or with --format json: leave the others out")
     if diff or fix:
         require_writer("--diff and --fix")
     if rank is not None and rank >= size:
@@ -189,9 +206,23 @@ def check(
             raise click.UsageError("--watch is for a command of its own, without --fix and without a launcher")
         watch_runs(program)
     limits = EVERYTHING if everything else DEFAULT.without(lists)
+
+    def judged(result: RunResult) -> RunResult:
+        """What is to be reported of it, and it is."""
+        if chosen.writes is not None and result.stopped is None:
+            click.echo(f"shardwise: {written(chosen, result)}", err=True)
+            result = replace(chosen.policy, baseline=chosen.writes).applied(result, strict=strict, local=local)
+        else:
+            result = chosen.policy.applied(result, strict=strict, local=local)
+        if statistics:
+            click.echo(counts_json(result) if form == "json" else counts_text(result))
+        else:
+            click.echo(_report(result, form, color, limits), color=True)
+        return result
+
     death = guarded() if me is None and context.find_root().obj is OWN_PROCESS else None
     if death is not None:
-        click.echo(_report(_until(death, program, mesh, rank or 0), form, color, limits), color=True)
+        judged(_until(death, program, mesh, rank or 0))
         return ExitCode.BROKEN
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
@@ -217,11 +248,9 @@ def check(
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate)
         from .launched import check_launched
 
-        def report(came: RunResult) -> ExitCode:
-            click.echo(_report(came, form, color, limits), color=True)
-            return came.exit_code
-
-        return ExitCode(check_launched(me, program, options, timeout_s or LAUNCHED_TIMEOUT_S, report))
+        return ExitCode(
+            check_launched(me, program, options, timeout_s or LAUNCHED_TIMEOUT_S, lambda came: judged(came).exit_code)
+        )
     traces: Sequence[Trace] = ()
     if ranks is not None:
         from .ranks import check_ranks
@@ -247,10 +276,11 @@ def check(
         from .schedule import write_schedule
 
         write_schedule(schedule, traces, result)
-    click.echo(_report(result, form, color, limits), color=True)
+    result = judged(result)
     if not diff and not fix:
         return result.exit_code
     typing = ["--strict" if strict else "--permissive", "--local" if local else "--global", "--partials", partials]
+    typing += chosen.words
     more = ["--observe" if options.observe else "--no-observe", "--device", device, *(["--fake"] if fake else [])]
     from .fixing import rerun_of
 

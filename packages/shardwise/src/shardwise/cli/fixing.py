@@ -25,10 +25,9 @@ from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import VARIABLE
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 from shardwise.rewriting.file_edit import FileEdit, read_source
 from shardwise.rewriting.wrapping import wrapped
-
-from .mesh_option import MeshShape
 
 MOST_TRIED = 12
 """Combinations of fixes that are tried, the ones that are offered first before the others."""

@@ -15,9 +15,10 @@ import click
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 
 from .infer_edits import edits_of
-from .mesh_option import MeshParam, MeshShape
+from .mesh_option import MeshParam
 from .progress import progress
 from .shared_options import require_writer, timeout_option
 

@@ -17,8 +17,8 @@ import click
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.launcher import LaunchedRank
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshShape
 from .progress import progress
 
 if TYPE_CHECKING:

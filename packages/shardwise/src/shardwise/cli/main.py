@@ -6,8 +6,11 @@ and ``explain`` answer at once. Exit codes: 0 clean, 1 findings, 2 everything el
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
+import os
+import shlex
 import sys
 import traceback
 from typing import Any
@@ -54,6 +57,21 @@ class FrontDoor(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         home = COMMANDS.get(cmd_name)
         return _added(cmd_name) if home is None else getattr(importlib.import_module(home), cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called for. What is none is told which comes nearest, and a script, how it is checked."""
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        if name.endswith(".py") or os.path.exists(name):
+            raise click.UsageError(
+                f"{name} is no command; to check it: {ctx.command_path} check {shlex.join(args)}", ctx
+            )
+        known = [*self.list_commands(ctx), *ADDED_BY]
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        raise click.UsageError(f"no such command {name!r}{f'; did you mean {close[0]}?' if close else ''}", ctx)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""

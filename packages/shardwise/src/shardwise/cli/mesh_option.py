@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.mesh.shape import MeshShape as MeshShape
+from shardwise.mesh.shape import MeshShape
 
 
 class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in click 8.1

@@ -26,16 +26,17 @@ from shardwise.diagnostics.result import Collector, Coverage, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank
 from shardwise.host.program import Program
+from shardwise.host.reached_comments import noting_comments
 from shardwise.interop.calls.tracing import trace
 from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
+from shardwise.mesh.shape import MeshShape
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.launched.rank import launched_world
 
 from . import guard
 from .ending import ending
-from .mesh_option import MeshShape
 from .progress import progress
 
 
@@ -83,7 +84,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
         notes_calls=options.world_size > 1,
     )
     interrupted = threading.Event()
-    with ending(collector, interrupted, options.whole_traceback):
+    with noting_comments() as comments, ending(collector, interrupted, options.whole_traceback):
         loaded = program.load()
         with (
             signals(interrupted),
@@ -103,6 +104,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
         ):
             guard.counting(lambda: session.checked)
             program.run(loaded)
+    collector.ignores = comments.result()
     return collector.result()
 
 

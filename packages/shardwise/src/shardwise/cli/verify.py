@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -15,8 +16,11 @@ import click
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshParam, MeshShape
+from .configured import ConfiguredCommand, configured, policy_options, written
+from .declarations import declarations_of
+from .mesh_option import MeshParam
 from .progress import progress
 from .shared_options import color_option, timeout_option, type_options
 
@@ -34,7 +38,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
 @click.option("-m", "module", metavar="MODULE", help="Verify a module, as python -m runs it, instead of a script.")
 @click.option(
@@ -70,13 +74,16 @@ Examples:
     "(default: by dtype, 1e-9 for float64, 1e-4 for float32, 2e-2 for bfloat16).",
 )
 @timeout_option
+@policy_options
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )
 @color_option
 @click.option("--allow-inconclusive", is_flag=True, help="End with 0 where the verdict is inconclusive.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
+@click.pass_context
 def verify(
+    context: click.Context,
     words: tuple[str, ...],
     module: str | None,
     mesh: MeshShape | None,
@@ -112,7 +119,10 @@ def verify(
     from shardwise.verifier.records.subject import Script, subject_named
 
     subject: Subject
+    chosen = configured(context)
+    before = declarations_of(chosen.settings)
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
+    subject = subject if before is None else subject.declared(before)
     from shardwise.verifier.records.options import VerifyOptions
 
     if record is not None:
@@ -122,6 +132,11 @@ def verify(
         return _record(record, subject, mesh, options)
 
     def report(verdict: Verdict) -> ExitCode:
+        if chosen.writes is not None and verdict.failure is None:
+            click.echo(f"shardwise: {written(chosen, verdict.types)}", err=True)
+        policy = replace(chosen.policy, baseline=chosen.writes or chosen.policy.baseline)
+        types = policy.applied(verdict.types, strict=strict, local=local, judges_comments=False)
+        verdict = replace(verdict, types=types)
         if form == "json":
             from shardwise.verifier.formats import to_json
 

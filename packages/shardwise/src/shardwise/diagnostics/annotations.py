@@ -12,13 +12,15 @@ from .excerpt import character_column, end_character_column
 from .finding import Finding, shown_path
 from .printable import safe_str
 from .result import RunResult
+from .text import held_back_text
 
 
 def to_github(result: RunResult, *, root: str | None = None) -> str:
     """One command per finding, and one for a run that ended early; paths are relative to ``root`` (default: here)."""
     base = os.path.abspath(root if root is not None else os.getcwd())
     told = [*result.findings, *([result.ending] if result.ending is not None else [])]
-    return "\n".join(_command(finding, base) for finding in told)
+    held_back = [f"::notice::{_data(held_back_text(result.held_back))}"] if result.held_back else []
+    return "\n".join([*(_command(finding, base) for finding in told), *held_back])
 
 
 def _command(finding: Finding, base: str) -> str:
@@ -36,7 +38,7 @@ def _command(finding: Finding, base: str) -> str:
     times = [f"{finding.count} times at this place"] if finding.count > 1 else []
     lines = [finding.message, *finding.facts, *times, *(f"help: {line}" for line in finding.help)]
     text = "\n".join(safe_str(part) for line in lines for part in str(line).splitlines())
-    kind = "error" if finding.severity is Severity.ERROR else "warning"
+    kind = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(finding.severity, "notice")
     return f"::{kind} {given}::{_data(text)}"
 
 

@@ -15,6 +15,8 @@ class Severity(enum.Enum):
     """The program is wrong; the run exits 1."""
     WARNING = "warning"
     """Probably a mistake, possibly meant; printed, does not change the exit code."""
+    NOTE = "note"
+    """No code has it by itself: a project says that it only wants to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,16 @@ _TABLE = (
     Code("SW910", "script-error", "the program under check raised an exception"),
     Code("SW911", "nothing-checked", "the program under check never ran a typed operation"),
     Code("SW912", "interrupted", "the run was interrupted"),
+    Code(
+        "SW920",
+        "unneeded-ignore",
+        "an ignore comment on a line that ran without the finding it names",
+        Severity.WARNING,
+        label="nothing is held back by it",
+    ),
+    Code(
+        "SW921", "bad-ignore", "an ignore comment that names no known code, or stands on no statement", Severity.WARNING
+    ),
 )
 
 CODES: dict[str, Code] = {code.code: code for code in _TABLE}

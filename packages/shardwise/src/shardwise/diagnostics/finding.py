@@ -60,6 +60,7 @@ class Finding:
     ``fixes``    those of them that are known as edits of the source.
     ``count``    how many calls at this location had this same cause.
     ``ranks``    the ranks that say so, where several were checked and not all of them do.
+    ``configured``  the severity that the project gives the code, if it is another than the code's own.
     """
 
     code: str
@@ -73,6 +74,7 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     count: int = field(default=1, compare=False)
     ranks: tuple[int, ...] = field(default=(), compare=False)
+    configured: Severity | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -81,7 +83,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        return CODES[self.code].severity
+        return self.configured or CODES[self.code].severity
 
     def __str__(self) -> str:
         """The whole finding as plain text: headline, source, facts, help."""
@@ -120,7 +122,7 @@ def absolute_root(root: str | None) -> str:
 
 def finding_lines(finding: Finding, width: int, root: str, limits: Limits) -> list[Line]:
     """One finding, laid out: headline, source with marks, notes, help."""
-    style = "error" if finding.severity is Severity.ERROR else "warning"
+    style = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(finding.severity, "strong")
     title = f"{finding.code} {finding.name}"
     lines: list[Line] = [[(style, title), ("strong", f": {safe_str(finding.message)}")]]
     marks, notes = _marks(finding, root, limits)

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
 from .fix import Fix, Wrap
 from .printable import safe_str
-from .result import Coverage, Noted, RunResult, Stop, StopReason
+from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation
 
@@ -44,6 +45,7 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "duration_s": round(result.duration_s, 6),
         "errors": len(result.errors),
         "warnings": len(result.warnings),
+        "notes": len(result.notes),
         "checked_ops": result.checked_ops,
         "unchecked_ops": result.unchecked_ops,
         "findings": [_finding(finding) for finding in result.findings],
@@ -53,6 +55,12 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "lost": _notes(result.lost),
         "unchecked": _notes(result.unchecked),
         "not_followed": list(map(safe_str, result.not_followed)),
+        "held_back": [
+            {"by": one.by.value, "reason": safe_str(one.reason), "finding": _finding(one.finding)}
+            for one in result.held_back
+        ],
+        "gone": list(map(safe_str, result.gone)),
+        "ignores": [{"place": _location(one.location), "ran": one.ran} for one in result.ignores],
         "stopped": None
         if stop is None
         else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
@@ -91,6 +99,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "code": finding.code,
         "name": finding.name,
         "severity": finding.severity.value,
+        "configured": None if finding.configured is None else finding.configured.value,
         "message": safe_str(finding.message),
         "place": _location(finding.location),
         "op": finding.op,
@@ -189,7 +198,20 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         collectives=data.get("collectives", 0),
         coverage=Coverage(**data.get("coverage", {})),
         record=None if data.get("record") is None else _read_record(data["record"]),
+        ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),
+        held_back=tuple(
+            HeldBack(_read_finding(one["finding"]), HeldBackBy(one["by"]), one["reason"])
+            for one in data.get("held_back", ())
+        ),
+        gone=tuple(data.get("gone", ())),
     )
+
+
+def _read_ignore(data: Mapping[str, Any]) -> IgnoreSeen:
+    location = _read_location(data["place"])
+    if location is None:
+        raise ValueError("an ignore comment without a place")
+    return IgnoreSeen(location, data["ran"])
 
 
 def _read_notes(entries: Iterable[Mapping[str, Any]]) -> tuple[Noted, ...]:
@@ -209,6 +231,7 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         fixes=tuple(Fix(fix["help"], tuple(map(_read_wrap, fix["wraps"]))) for fix in data.get("fixes", ())),
         count=data["count"],
         ranks=tuple(data.get("ranks", ())),
+        configured=None if data.get("configured") is None else Severity(data["configured"]),
     )
 
 

@@ -20,6 +20,7 @@ class Limits:
     trusted: int | None = 5
     lost: int | None = 5
     unchecked: int | None = 0
+    held_back: int | None = 0
     no_rule_ops: int | None = 10
     facts: int | None = 8
     operand_notes: int | None = 4
@@ -27,13 +28,13 @@ class Limits:
 
     def without(self, lists: Iterable[str]) -> Limits:
         """The same, but the named lists are shown whole."""
-        whole: dict[str, Any] = dict.fromkeys(lists)
+        whole: dict[str, Any] = dict.fromkeys(name.replace("-", "_") for name in lists)
         return replace(self, **whole)
 
 
 DEFAULT = Limits()
-EVERYTHING = Limits(None, None, None, None, None, None, None)
-LISTS = ("trusted", "lost", "unchecked")
+EVERYTHING = Limits(None, None, None, None, None, None, None, None)
+LISTS = ("trusted", "lost", "unchecked", "held-back")
 """What ``--show`` lists without a limit."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .finding import Finding
 from .ranks import ranks_text
-from .result import Coverage, Noted, RunResult, Stop, StopReason
+from .result import Coverage, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import joined
 from .source_location import SourceLocation
 
@@ -38,7 +38,16 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         collectives=collectives,
         coverage=max((run.coverage for run in runs), key=lambda one: (one.parameters, one.inputs), default=Coverage()),
         record=joined(records) if (records := [run.record for run in runs if run.record is not None]) else None,
+        ignores=_ignores(runs),
     )
+
+
+def _ignores(runs: Iterable[RunResult]) -> tuple[IgnoreSeen, ...]:
+    """Every ignore comment that a rank has seen; reached if any of them has reached it."""
+    ran: dict[SourceLocation, bool] = {}
+    for one in (one for run in runs for one in run.ignores):
+        ran[one.location] = one.ran or ran.get(one.location, False)
+    return tuple(IgnoreSeen(location, reached) for location, reached in ran.items())
 
 
 def _findings(results: Mapping[int, RunResult]) -> Iterable[Finding]:

@@ -58,6 +58,36 @@ class Noted:
     count: int = 1
 
 
+class HeldBackBy(enum.Enum):
+    """Why a finding is not reported."""
+
+    COMMENT = "comment"
+    """``# shardwise: ignore[SW113]`` on its line."""
+    CODE = "ignore"
+    """Its code is ignored, or not among those that are selected."""
+    FILE = "per-file-ignores"
+    """Its code is ignored in its file."""
+    BASELINE = "baseline"
+    """It was known before."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A finding that is not reported: ``reason`` is what the comment gives for it."""
+
+    finding: Finding
+    by: HeldBackBy
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreSeen:
+    """An ignore comment in a file of the program; ``ran``: whether its statement was reached."""
+
+    location: SourceLocation
+    ran: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How many parameters of the modules that were called, and how many tensors that these were called with, have a
@@ -105,6 +135,9 @@ class RunResult:
     ``collectives``    how many collectives and messages they issued, all together.
     ``coverage``       how many parameters and inputs have a type.
     ``record``         types per line, modules and collectives; None unless they were asked for.
+    ``ignores``        the ignore comments in the files of the program.
+    ``held_back``      findings that are not reported, and why.
+    ``gone``           findings that the baseline knows and that were not found again, a line each.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -124,6 +157,9 @@ class RunResult:
     collectives: int = 0
     coverage: Coverage = Coverage()
     record: RunRecord | None = None
+    ignores: tuple[IgnoreSeen, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    gone: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -134,6 +170,10 @@ class RunResult:
         return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)
 
     @property
+    def notes(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.NOTE)
+
+    @property
     def ending(self) -> Finding | None:
         """Why there is no full verdict, in the form of a finding (SW910 to SW912); None if there is one."""
         if self.stopped is not None:
@@ -141,7 +181,7 @@ class RunResult:
             said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
             text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
             return Finding(code, f"{text} after {_operations(self.checked_ops)}", location=self.stopped.location)
-        if self.checked_ops == 0 and not self.errors and not self.coverage.is_empty:
+        if self.checked_ops == 0 and not (self.errors or self.held_back or self.coverage.is_empty):
             return Finding(
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",
@@ -159,7 +199,7 @@ class RunResult:
     @property
     def inconclusive(self) -> bool:
         """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
-        judged = self.errors or self.collectives or not self.coverage.is_empty
+        judged = self.errors or self.held_back or self.collectives or not self.coverage.is_empty
         return self.ending is None and not judged
 
     @property
@@ -221,6 +261,7 @@ class Collector:
     rank: int | None = None
     coverage: Coverage = Coverage()
     record: RunRecord | None = None
+    ignores: tuple[IgnoreSeen, ...] = ()
     notes_calls: bool = True
     """Whether calls are told apart by what they have to do with: with one rank no type says anything."""
     told: Callable[[Finding], object] = lambda finding: None
@@ -299,4 +340,5 @@ class Collector:
                 rank=self.rank,
                 coverage=self.coverage,
                 record=self.record,
+                ignores=self.ignores,
             )

@@ -14,7 +14,7 @@ from .codes import CODES, Severity
 from .excerpt import character_column, end_character_column
 from .finding import Finding, shown_path
 from .printable import safe_str
-from .result import RunResult
+from .result import HeldBack, HeldBackBy, RunResult
 from .source_location import Operand, SourceLocation
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -23,7 +23,8 @@ SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas
 def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -> str:
     """The run as a SARIF log; paths are relative to ``root`` (default: here)."""
     base = os.path.abspath(root if root is not None else os.getcwd())
-    used = [code for code in CODES if any(finding.code == code for finding in result.findings)]
+    told = [*((finding, None) for finding in result.findings), *((one.finding, one) for one in result.held_back)]
+    used = [code for code in CODES if any(finding.code == code for finding, _ in told)]
     run = {
         "tool": {"driver": {"name": "shardwise", **_version(version), "rules": [_rule(code) for code in used]}},
         "columnKind": "unicodeCodePoints",
@@ -34,7 +35,7 @@ def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -
                 "toolExecutionNotifications": [] if result.ending is None else [_notification(result.ending, base)],
             }
         ],
-        "results": [_result(finding, used.index(finding.code), base) for finding in result.findings],
+        "results": [_result(finding, used.index(finding.code), base) | _suppressed(held) for finding, held in told],
     }
     return json.dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
 
@@ -55,7 +56,15 @@ def _rule(code: str) -> dict[str, object]:
 
 
 def _level(severity: Severity) -> str:
-    return "error" if severity is Severity.ERROR else "warning"
+    return severity.value
+
+
+def _suppressed(held: HeldBack | None) -> dict[str, object]:
+    """Whoever takes the log keeps the finding closed."""
+    if held is None:
+        return {}
+    kind = "inSource" if held.by is HeldBackBy.COMMENT else "external"
+    return {"suppressions": [{"kind": kind, "justification": safe_str(held.reason) or held.by.value}]}
 
 
 def _result(finding: Finding, rule_index: int, base: str) -> dict[str, object]:

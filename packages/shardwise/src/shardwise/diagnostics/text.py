@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from .finding import WIDTH, absolute_root, finding_lines, location_text
@@ -9,13 +10,21 @@ from .limits import DEFAULT, Limits, counted, rest
 from .paint import Line, paint
 from .printable import safe_str
 from .ranks import ranks_text
-from .result import ExitCode, Noted, RunResult
+from .result import ExitCode, HeldBack, HeldBackBy, Noted, RunResult
 
 _VERDICTS = {
     ExitCode.CLEAN: "clean",
     ExitCode.FINDINGS: "",
     ExitCode.BROKEN: "no verdict",
     ExitCode.INCONCLUSIVE: "inconclusive",
+}
+
+
+_HELD_BACK_BY = {
+    HeldBackBy.COMMENT: "comments",
+    HeldBackBy.CODE: "the choice of codes",
+    HeldBackBy.FILE: "per-file-ignores",
+    HeldBackBy.BASELINE: "the baseline",
 }
 
 
@@ -42,6 +51,10 @@ def render_result(
         blocks.append(_places("not checked:", result.unchecked, None, root))
     if result.not_followed:
         blocks.append([[("strong", "not followed: "), ("", safe_str(part))] for part in result.not_followed])
+    if result.held_back:
+        blocks.append(_held_back(result, limits, root))
+    if result.gone:
+        blocks.append(_gone(result, limits))
     if result.coverage.untyped and not result.interrupted:
         blocks.append(_untyped(result))
     blocks.append([_summary(result)])
@@ -68,6 +81,34 @@ def _places(heading: str, entries: Sequence[Noted], more: str | None, root: str)
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
+def held_back_text(held_back: Sequence[HeldBack]) -> str:
+    """``held back: 3 findings by the baseline, 1 finding by a comment``."""
+    counts = Counter(one.by for one in held_back)
+    parts = [f"{counted(counts[by], 'finding')} by {_HELD_BACK_BY[by]}" for by in HeldBackBy if counts[by]]
+    return f"held back: {', '.join(parts)}"
+
+
+def _held_back(result: RunResult, limits: Limits, root: str) -> list[Line]:
+    heading, colon, said = held_back_text(result.held_back).partition(": ")
+    lines: list[Line] = [[("strong", heading + colon), ("", said)]]
+    if limits.held_back == 0:
+        return lines
+    for one in result.held_back:
+        where = "" if one.finding.location is None else f"{location_text(one.finding.location, root)} "
+        why = f": {safe_str(one.reason)}" if one.reason else ""
+        lines.append([("", f"  {where}{safe_str(one.finding.headline)} (by {_HELD_BACK_BY[one.by]}{why})")])
+    return lines
+
+
+def _gone(result: RunResult, limits: Limits) -> list[Line]:
+    lines: list[Line] = [
+        [("strong", "gone: "), ("", f"{counted(len(result.gone), 'finding')} of the baseline not found again")]
+    ]
+    lines += [[("", f"  {safe_str(line)}")] for line in result.gone[: limits.trusted]]
+    more = rest(len(result.gone), limits.trusted, "finding", "findings")
+    return [*lines, [("quiet", f"  {more}")]] if more else lines
+
+
 def _untyped(result: RunResult) -> list[Line]:
     return [
         [("strong", "without a type: "), ("", f"{result.coverage.untyped}; what follows from them is unknown")],
@@ -76,8 +117,8 @@ def _untyped(result: RunResult) -> list[Line]:
 
 
 def _summary(result: RunResult) -> Line:
-    errors, warnings = len(result.errors), len(result.warnings)
-    said = [counted(count, noun) for count, noun in ((errors, "error"), (warnings, "warning")) if count]
+    kinds = {"error": result.errors, "warning": result.warnings, "note": result.notes}
+    said = [counted(len(found), noun) for noun, found in kinds.items() if found]
     lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
     checked = f"{counted(result.checked_ops, 'operation')} checked"
@@ -85,6 +126,10 @@ def _summary(result: RunResult) -> Line:
         checked += f", {result.unchecked_ops} unchecked"
     if result.lost:
         checked += f", {counted(sum(lost.count for lost in result.lost), 'type')} lost"
+    if result.held_back:
+        checked += f", {counted(len(result.held_back), 'finding')} held back"
+    if any(finding.configured is not None for finding in result.findings):
+        checked += ", severity as configured"
     verdict = _VERDICTS[result.exit_code]
     style = "good" if result.exit_code is ExitCode.CLEAN else "error"
     head = ", ".join(part for part in (verdict, found) if part)

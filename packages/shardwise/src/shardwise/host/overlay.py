@@ -11,14 +11,18 @@ import functools
 import json
 import linecache
 import os
+import sysconfig
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
 from .attribute_patch import patched
+from .reached_comments import active
 
 VARIABLE = "SHARDWISE_OVERLAY"
+_LIBRARIES = tuple({path + os.sep for kind in ("stdlib", "purelib", "platlib") if (path := sysconfig.get_path(kind))})
+"""Folders of files that are nobody's program."""
 
 
 def read_bytes(file: str) -> bytes:
@@ -33,9 +37,9 @@ def read_bytes(file: str) -> bytes:
 
 @contextlib.contextmanager
 def imports_overlaid() -> Iterator[None]:
-    """Inside the block modules are imported with the texts that replace theirs."""
-    texts = _texts()
-    if not texts:
+    """Inside the block modules are imported with the texts that replace theirs, and their ignore comments are noted."""
+    texts, comments = _texts(), active()
+    if not texts and comments is None:
         yield
         return
     original = SourceFileLoader.get_code
@@ -44,10 +48,15 @@ def imports_overlaid() -> Iterator[None]:
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         file = self.get_filename(fullname)
         text = texts.get(os.path.realpath(file))
-        if text is None:
+        if text is not None:
+            _show(file, text)
+        elif comments is None or file.startswith(_LIBRARIES):
             return original(self, fullname)
-        _show(file, text)
-        return compile(text, file, "exec", dont_inherit=True)
+        source = text.encode() if text is not None else self.get_data(file)
+        marked = None if comments is None else comments.compiled(source, file)
+        if marked is None and text is None:
+            return original(self, fullname)
+        return marked or compile(source, file, "exec", dont_inherit=True)
 
     with patched(SourceFileLoader, "get_code", get_code):
         yield

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from .attribute_patch import patched
 from .overlay import imports_overlaid, read_bytes
+from .reached_comments import active
 
 
 class NoProgram(Exception):
@@ -41,11 +42,15 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Program:
-    """A script (``path``) or a module (``module``, as with ``python -m``) and its arguments."""
+    """A script (``path``) or a module (``module``, as with ``python -m``) and its arguments.
+
+    ``before``  what is called first, where the program's own imports work.
+    """
 
     path: str = ""
     module: str = ""
     arguments: Sequence[str] = field(default=())
+    before: Callable[[], object] | None = None
 
     def __str__(self) -> str:
         return f"-m {self.module}" if self.module else self.path
@@ -62,13 +67,15 @@ class Program:
             return _load_module(self.module, self.arguments)
         file = os.path.abspath(self.path)
         try:
-            code = compile(read_bytes(file), file, "exec", dont_inherit=True)
+            source = read_bytes(file)
         except OSError as error:
             raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
         # Read now, for excerpts: the program may write over its own file.
         linecache.checkcache(file)
         linecache.getlines(file)
-        return Loaded(code, file)
+        comments = active()
+        marked = None if comments is None else comments.compiled(source, file)
+        return Loaded(marked or compile(source, file, "exec", dont_inherit=True), file)
 
     def run(self, loaded: Loaded) -> None:
         """Run to the end, with the handlers that it registered for its end."""
@@ -91,6 +98,8 @@ class Program:
             imports_overlaid(),
         ):
             try:
+                if self.before is not None:
+                    self.before()
                 exec(loaded.code, main.__dict__)
             finally:
                 while handlers:

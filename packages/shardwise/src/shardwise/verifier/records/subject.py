@@ -30,6 +30,9 @@ class Subject(Protocol):
     @property
     def joined(self) -> bool: ...
 
+    def declared(self, before: Callable[[], object]) -> Subject:
+        """The same, with ``before`` called first on every rank."""
+
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes, given the device mesh; its result is compared too.
 
@@ -57,6 +60,9 @@ class Script:
     def __str__(self) -> str:
         return str(self.program)
 
+    def declared(self, before: Callable[[], object]) -> Script:
+        return Script(replace(self.program, before=before))
+
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes. NoProgram, or SyntaxError, if it cannot be read."""
         program = replace(self.program, arguments=tuple(filled(word, sizes) for word in self.program.arguments))
@@ -78,6 +84,14 @@ class Function:
     def __str__(self) -> str:
         return self.name or getattr(self.function, "__qualname__", repr(self.function))
 
+    def declared(self, before: Callable[[], object]) -> Function:
+        @functools.wraps(self.function)
+        def function(*arguments: object) -> object:
+            before()
+            return self.function(*arguments)
+
+        return Function(function, str(self))
+
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         if _takes_mesh(self.function):
             return lambda mesh: self.function(mesh)
@@ -90,10 +104,14 @@ class Named:
 
     home: str
     function: str
+    before: Callable[[], object] | None = None
     joined: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"{self.home}:{self.function}"
+
+    def declared(self, before: Callable[[], object]) -> Named:
+        return replace(self, before=before)
 
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         return lambda mesh: self._function().prepare(sizes)(mesh)
@@ -105,7 +123,8 @@ class Named:
             found = getattr(found, part, None)
         if not callable(found):
             raise NoProgram(f"there is no function {self.function} in {self.home}")
-        return Function(found, str(self))
+        function = Function(found, str(self))
+        return function if self.before is None else function.declared(self.before)
 
     def require(self) -> None:
         """NoProgram if there is no such file."""

@@ -1,0 +1,87 @@
+"""Which ignore comments of a program are reached? Files that have any are run with a mark before their statements.
+
+A comment that nothing needs is told only where its statement ran; Python 3.11 has no cheaper way of knowing. Files
+without such comments are run as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import linecache
+from collections.abc import Iterator
+from types import CodeType
+
+from shardwise.configuration.ignore_comments import MARK, IgnoreComment, comments_in, span
+from shardwise.diagnostics.result import IgnoreSeen
+
+from .attribute_patch import patched
+
+_NAME = "__shardwise_reached__"
+
+
+class ReachedComments:
+    """The comments of the files that have been loaded, and whether their statements have been reached."""
+
+    def __init__(self) -> None:
+        self._seen: list[IgnoreComment] = []
+        self._ran: set[int] = set()
+
+    def result(self) -> tuple[IgnoreSeen, ...]:
+        return tuple(IgnoreSeen(one.location, number in self._ran) for number, one in enumerate(self._seen))
+
+    def reach(self, number: int) -> None:
+        """Statement ``number`` is about to run."""
+        self._ran.add(number)
+
+    def compiled(self, source: bytes, file: str) -> CodeType | None:
+        """The code of a file with marks in it; None if it has no ignore comment, or is no Python."""
+        if MARK.encode() not in source:
+            return None
+        if file not in linecache.cache or len(linecache.cache[file]) == 1:
+            linecache.checkcache(file)
+        comments = comments_in(file)
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return None
+        known = {one.location for one in self._seen}
+        self._seen += [one for one in comments if one.location not in known]
+        numbers: dict[tuple[int, int], list[int]] = {}
+        for number, one in enumerate(self._seen):
+            if one.location.file == file and one.lines is not None:
+                numbers.setdefault(one.lines, []).append(number)
+        for node in ast.walk(tree):
+            for part in ("body", "orelse", "finalbody"):
+                body = getattr(node, part, None)
+                if isinstance(body, list):
+                    setattr(node, part, [one for statement in body for one in _marked(statement, body, numbers)])
+        return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+
+
+class _Active:
+    comments: ReachedComments | None = None
+
+
+def active() -> ReachedComments | None:
+    """What gathers comments now, if anything does."""
+    return _Active.comments
+
+
+@contextlib.contextmanager
+def noting_comments() -> Iterator[ReachedComments]:
+    """Inside the block the comments of every file that is loaded are gathered."""
+    gathered = ReachedComments()
+    with patched(_Active, "comments", gathered), patched(builtins, _NAME, gathered.reach):
+        yield gathered
+
+
+def _marked(statement: ast.stmt, body: list[ast.stmt], numbers: dict[tuple[int, int], list[int]]) -> Iterator[ast.stmt]:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    if not is_future and not (is_text and statement is body[0]):
+        for number in numbers.get(span(statement), ()):
+            call = ast.Call(ast.Name(_NAME, ast.Load()), [ast.Constant(number)], [])
+            yield ast.copy_location(ast.Expr(call), statement)
+    yield statement
