@@ -53,6 +53,7 @@ from ..operators.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .differentiable import check_operand, check_passed_on
 from .divergence import check_arrival
 from .gathered_lists import note_gathered
 from .handles import started
@@ -124,12 +125,15 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             check_collective(session, usual, sent, _tensors(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
         types = [_check(session, exchange, tensor) for tensor in sent]
+        if row.functional and torch.is_grad_enabled():
+            look = check_passed_on if usual == "broadcast" else check_operand
+            for tensor, type in zip(sent, types, strict=True):
+                look(session, usual, axis, tensor, type)
         if row.sent != row.received and alias.is_installed():
             check_buffers(session, exchange, _tensors(given.get(row.received)), types)
         check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
-        in_place = row.name == "all_reduce" and not row.functional
-        left_out = passages(usual, axis, sent, types) if in_place else []
+        left_out = passages(usual, axis, sent, types, reducer) if row.sent == row.received else []
         result = func(*args, **kwargs)
         for tensor, passage in zip(sent, left_out, strict=False):
             leave_node(tensor, passage)
@@ -341,7 +345,9 @@ def _arrived(
     if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
         return UNTYPED  # a message has its sender's type, which the program may give it
     place = PerMeshAxisLocalSpmdType(row.gives)
-    placements = {**{a: base.get(a) for a in base.axes}, **dict.fromkeys(axes, place)}
+    handed_back = row.sent == row.received and bool(row.sent)
+    after = {one: base.get(one) if handed_back and base.is_equal(one) else place for one in axes}
+    placements = {**{a: base.get(a) for a in base.axes}, **after}
     if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
         placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
     if session.local or (base.spec is not None and len(base.spec) != sent_ndim):

@@ -1,9 +1,9 @@
-"""Sums that ``torch.distributed`` makes in place, of which autograd knows nothing: what a backward pass does with them.
+"""Collectives of ``torch.distributed`` in place, of which autograd knows nothing: what a backward pass does with them.
 
 ``dist.all_reduce(y)`` leaves no node in the graph: backward passes the gradient of the sum on to the addends as it is.
 The sum is replicate, so its gradient is a pending sum, and an addend's gradient should be the whole of it. A node of
 our own, which changes nothing, stands where the collective stood; if a backward pass comes through, it is told. A sum
-for a log, or one whose gradient is the same on all ranks, is left alone.
+for a log, one whose gradient is the same on all ranks, and what hands equal values back are left alone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.transitions import Reducer
 from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.gradient_findings import passed_on_unsummed
 from ..gradients.gradient_hooks import running_pass, telling
+from ..gradients.loss import is_loss
 
 
 class Passage:
-    """One sum in place, as a later backward pass will see it; it is told once."""
+    """One collective in place, as a later backward pass will see it; it is told once."""
 
-    def __init__(self, name: str, tensor: torch.Tensor, axis: MeshAxis, src: Placement) -> None:
-        self.name, self.axis, self.src = name, axis, src
+    def __init__(self, name: str, tensor: torch.Tensor, axis: MeshAxis, src: Placement, reducer: Reducer | None):
+        self.name, self.axis, self.src, self.reducer = name, axis, src, reducer
         self.call = LocatedCall(name, [("tensor", tensor)])
         self.label, self.operand = self.call.name(0), self.call.operand(0, axis)
         self.call.forget_values()
@@ -37,16 +39,20 @@ class Passage:
         self.told = False
 
     def tell(self) -> None:
-        """Report that the gradient of the sum was passed on. Errors: SW606."""
+        """Report that the gradient of the result was passed on. Errors: SW606."""
         running, tensor = running_pass(), self.tensor()
-        if self.told or running is None or (tensor is not None and type_of(tensor).get(self.axis) is not R):
+        if self.told or running is None:
             return
+        place = R if tensor is None else type_of(tensor).get(self.axis)
+        if place is None or place.is_unknown or (place.is_equal and place is not R):
+            return  # every rank goes on with the same, and has the whole gradient
         session, this = running
-        if any(type_of(root).get(self.axis) is R for root in this.roots):
+        if any(is_loss(root) and type_of(root).get(self.axis) is R for root in this.roots):
             return  # a replicate loss, which has been told
         self.told = True
         with telling(session):
-            said = passed_on_unsummed(self.name, self.label, self.axis, self.src)
+            addends = self.reducer is not None and self.reducer.name in ("sum", "avg") and place is R
+            said = passed_on_unsummed(self.name, self.label, self.axis, self.src, addends=addends)
             report(session, self.call, said, self.axis, operands=(self.operand,))
 
 
@@ -76,18 +82,23 @@ class Unchanged(torch.autograd.Function):
 
 
 def passages(
-    name: str, axis: MeshAxis, tensors: Sequence[torch.Tensor], types: Sequence[TensorType]
+    name: str, axis: MeshAxis, tensors: Sequence[torch.Tensor], types: Sequence[TensorType], reducer: Reducer | None
 ) -> list[Passage | None]:
-    """For each tensor that is about to be summed in place, what to tell if a gradient comes back; None: nothing."""
+    """For each tensor that is about to be written in place, what to tell if a gradient comes back; None: nothing.
+
+    ``reducer``  the reduction that the collective makes, if any: a sum of equal values is n times the value.
+    """
+    multiplies = reducer is not None and reducer.name == "sum"
     left_out: list[Passage | None] = []
     for tensor, type in zip(tensors, types, strict=False):
-        told = _is_recorded(tensor) and (type.is_partial(axis) or type.is_varying(axis))
-        left_out.append(Passage(name, tensor, axis, type.get(axis)) if told else None)
+        changed = type.is_partial(axis) or type.is_varying(axis) or (multiplies and type.is_equal(axis))
+        told = changed and _is_recorded(tensor)
+        left_out.append(Passage(name, tensor, axis, type.get(axis), reducer) if told else None)
     return left_out
 
 
 def leave_node(tensor: torch.Tensor, passage: Passage | None) -> None:
-    """Put the node of a sum that has been made into the graph."""
+    """Put the node of a collective that has been made into the graph."""
     if passage is None:
         return
     with no_torch_function(), keeping_version(tensor):

@@ -105,8 +105,16 @@ def elements_apart(name: str, axis: MeshAxis) -> Diagnosis:
     )
 
 
-def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement) -> Diagnosis:
-    """SW606 of a sum in place, which is nothing to autograd."""
+def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement, *, addends: bool) -> Diagnosis:
+    """SW606 of a collective in place, which is nothing to autograd. ``addends``: it sums, on every rank."""
+    detached = f"{name}.detach() before it, if no gradient is meant"
+    if not addends or src.is_equal:
+        return Diagnosis(
+            "SW606",
+            f"backward passes the gradient of {name} through {op} over {axis_text(axis)} as it is",
+            (f"torch.distributed.{op} is nothing to autograd, which takes its result to be {name} unchanged",),
+            (detached,),
+        )
     result = f"{name} = " if name.replace(".", "").isidentifier() else ""
     typed = f"{result}all_reduce({name}, {axis_argument(axis)}, src={src!r}"
     return Diagnosis(
@@ -120,7 +128,7 @@ def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement) -> Di
         (
             f"{typed}, dst=R) in its place, which sums in backward too",
             f"{typed}, dst=I) in its place, if every rank computes the same from here on",
-            f"{name}.detach() before it, if no gradient is meant",
+            detached,
         ),
     )
 

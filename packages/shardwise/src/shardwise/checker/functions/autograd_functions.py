@@ -29,6 +29,7 @@ from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
+from ..collectives.differentiable import check_function
 from ..diagnosis.reporter import refuse
 from ..operators.random_ops import drawn, draws_of
 from ..operators.write_destination import settle, write
@@ -90,6 +91,7 @@ def _checked_forward(
             with paused(session):
                 return pass_types_on(tensors, run())
         if treatment is Treatment.SEEN:
+            check_function(session, cls, args)
             return run()
         if treatment is Treatment.LOCAL:
             return _as_local(session, cls, args, kwargs, run)

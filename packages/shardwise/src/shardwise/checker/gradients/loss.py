@@ -10,13 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.torch_compat import is_transformed
+from shardwise.interop.torch_compat import is_transformed, no_torch_function
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Exponent, Ground
@@ -25,6 +26,15 @@ from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untype
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
+
+_losses: Any = WeakIdKeyDictionary()
+"""Roots of which backward has started with a gradient of 1."""
+
+
+def is_loss(root: object) -> bool:
+    """True if backward has started from ``root`` without a gradient given, and what there is to say has been said."""
+    with no_torch_function():
+        return root in _losses
 
 
 def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
@@ -92,6 +102,8 @@ def check_roots(
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object]) -> None:
     type = type_of(loss)
     mesh = current_entry()
+    with no_torch_function():
+        _losses[loss] = None
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
         return
     session.checked += bool(type.axes)
