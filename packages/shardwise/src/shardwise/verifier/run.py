@@ -30,8 +30,10 @@ from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
 from .comparison.compare import compare
-from .comparison.numbers import ValueDisagreement
+from .comparison.numbers import Numbers
+from .comparison.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
 from .records.failure import Failure
+from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions
 from .records.record import RankRun
 from .records.references import DECIDE, References, load, save
@@ -40,6 +42,13 @@ from .runs.crash import crash_among, lost, unreadable
 from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
 from .runs.warming import warm_up
 from .text import Verdict
+
+MOVED = 3
+"""How often the run on one rank is repeated with roundings."""
+FED = (
+    "the roundings of the modules before hid this: it was found in a run in which every module was given what those "
+    "before it give on one rank"
+)
 
 
 def verify(
@@ -109,11 +118,39 @@ def verify_subject(
     stage("comparing")
     *ranks, alone = runs
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
-    numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
-    if numbers.disagreements and options.narrow and not references:
-        origin, module = _closer(subject, mesh, options, stage)
-        numbers = replace(numbers, origin=origin, module=module)
+    numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=None if references else NoneMoved())
+    if numbers.disagreements and not references:
+        rounding = rounding_to_measure(runs, numbers, options)
+        if rounding is not None:
+            spread = _spread(subject, mesh, options, alone, rounding, stage)
+            numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
+        if options.narrow:
+            numbers = _closer(subject, mesh, options, rounding, numbers, stage)
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
+
+
+def _spread(
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    alone: RankRun,
+    rounding: torch.dtype,
+    stage: Callable[[str], None],
+) -> Spread | None:
+    """How far rounding moves what ``alone`` has recorded; None where such a run does not come to its end."""
+    moved = []
+    for seed in range(1, MOVED + 1):
+        stage(f"measuring rounding, {seed} of {MOVED}")
+        fed = {} if options.changed is None else options.changed.fed
+        changed = replace(options, changed=Intervention(rounding, seed, fed), show=False)
+        try:
+            (run,) = run_ranks(subject, dict.fromkeys(mesh, 1), changed)
+        except (RankFailure, RankTimeout):
+            return None
+        if run.crash is not None:
+            return None
+        moved.append(run)
+    return spread_of(alone, moved)
 
 
 def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions) -> list[RankRun]:
@@ -150,8 +187,12 @@ def run_both(
     options: VerifyOptions,
     stage: Callable[[str], None],
     references: str = "",
+    *,
+    fed: bool = False,
 ) -> tuple[list[RankRun], Failure | None]:
     """What the ranks of the mesh recorded, and behind them the one rank; or what there is of it, and why not.
+
+    ``fed``  the modules of the mesh give what they give on one rank, once it is recorded what they would have given.
 
     Errors: SW903 for what is no mesh; SW905 for a file that holds no references of such a run.
     """
@@ -163,6 +204,8 @@ def run_both(
     parts = [("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))]
     for where, sizes in parts[len(runs) :]:
         stage(f"running {where}")
+        if fed and runs:
+            options = replace(options, changed=Intervention(fed=outputs_of(runs[0])))
         try:
             ranks = run_ranks(subject, sizes, options)
         except SyntaxError as error:
@@ -198,18 +241,42 @@ def record_references(
 
 
 def _closer(
-    subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None]
-) -> tuple[ValueDisagreement | None, ValueDisagreement | None]:
-    """The first result that disagrees when all are looked at, with all that global types know of them; if it comes
-    before everything else. And the first module whose output no layout explains.
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    rounding: torch.dtype | None,
+    numbers: Numbers,
+    stage: Callable[[str], None],
+) -> Numbers:
+    """``numbers`` with the first result that disagrees when all are looked at, with all that global types know of them;
+    if it comes before everything else. And the first module whose output no layout explains.
+
+    ``rounding``  of the dtype that has been measured. Where that is coarse, modules get what those before them give on
+                  one rank, so that roundings do not pile up; what is wrong then is wrong, though it was lost in them.
     """
-    runs, failure = run_both(subject, mesh, replace(options, every=True, local=False, show=False), stage)
+    low = rounding is not None and is_low(rounding)
+    if not numbers.disagreements and not low:
+        return numbers
+    wrong = bool(numbers.disagreements)
+    options = replace(options, every=wrong, local=options.local and not wrong, modules=True, show=False)
+    runs, failure = run_both(subject, mesh, options, stage, fed=low)
     if failure is not None:
-        return None, None
+        return numbers
     *ranks, alone = runs
-    closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh)
+    spread: Spread | None = NoneMoved()
+    if rounding is not None:
+        fed = replace(options, changed=Intervention(fed=outputs_of(alone) if low else {}))
+        spread = _spread(subject, mesh, fed, alone, rounding, stage)
+    closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
+    if not wrong:
+        near = closer.module is not None and closer.module.near
+        if spread is None or not (closer.disagreements or near):
+            return numbers
+        found = ((closer.module,) if closer.module is not None and near else ()) + closer.disagreements
+        return replace(numbers, disagreements=found, module=closer.module, notes=(*numbers.notes, FED))
     first = next(iter(closer.disagreements), None)
-    return (first if first is not None and first.key.kind == "result" else None), closer.module
+    origin = first if first is not None and first.key.kind == "result" else None
+    return replace(numbers, origin=origin, module=closer.module)
 
 
 def _run_rank(

@@ -94,11 +94,13 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
     first, *others = (*([numbers.origin] if numbers.origin is not None else []), *numbers.disagreements) or (None,)
     if first is not None:
         yield _first(first, verdict.mesh, width, root)
-    if numbers.module is not None:
+    if numbers.module is not None and numbers.module is not first:
         yield _module(numbers.module, verdict.mesh)
     further = _further(others, root, limits)
     if further:
         yield further
+    for note in numbers.notes:
+        yield [[("strong", "note: "), ("", safe_str(note))]]
     if numbers.parting is not None:
         where = _where(numbers.parting.key, root)
         yield [

@@ -25,6 +25,7 @@ from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
+from .spread import Spread
 from .tolerance import GRADIENTS, Tolerance
 
 PARAMETERS = ("parameter", "gradient", "left", "trained")
@@ -33,20 +34,31 @@ GROWS = "its size does not shrink as the mesh grows"
 
 
 def compare(
-    ranks: Sequence[RankRun], alone: RankRun, *, rtol: float | None = None, mesh: Mapping[str, int] | None = None
+    ranks: Sequence[RankRun],
+    alone: RankRun,
+    *,
+    rtol: float | None = None,
+    mesh: Mapping[str, int] | None = None,
+    spread: Spread | None = None,
 ) -> Numbers:
     """The verdict on the ranks of a mesh, in rank order, against the run on one rank.
 
     ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
     ``mesh``  sizes of the axes, outermost first: tensors that nobody has typed are then compared by the layouts that
               are true of their values.
+    ``spread``  how far rounding moves the records of the run on one rank, where that has been measured.
     """
-    return _Comparison(ranks, alone, rtol, mesh).numbers()
+    return _Comparison(ranks, alone, rtol, mesh, spread).numbers()
 
 
 class _Comparison:
     def __init__(
-        self, ranks: Sequence[RankRun], alone: RankRun, rtol: float | None, mesh: Mapping[str, int] | None
+        self,
+        ranks: Sequence[RankRun],
+        alone: RankRun,
+        rtol: float | None,
+        mesh: Mapping[str, int] | None,
+        spread: Spread | None,
     ) -> None:
         self.ranks = [_by_key(run) for run in ranks]
         self.alone = _by_key(alone)
@@ -54,7 +66,7 @@ class _Comparison:
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
         self.axes |= {axis: name for name, axis in Grid.of(mesh or {}).axes.items() if axis.size() > 1}
         dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
-        self.tolerance = Tolerance(alone, dtypes, rtol)
+        self.tolerance = Tolerance(alone, dtypes, rtol, spread)
         self.layouts = KnownLayouts()
         steps = [run.steps for run in (*ranks, alone)]
         self.observed = (
@@ -277,7 +289,8 @@ class _Comparison:
         if whole.shape != expected.shape:
             return self._shapes(first, pieces, whole, expected)
         apart = self._apart(key, (whole, expected, *pieces.values()))
-        found = difference(self.tolerance.settled(key, key.name, whole, expected), expected, apart)
+        settled = self.tolerance.settled(key, key.name, whole, expected)
+        found = difference(settled, expected, apart, self.tolerance.typical(key, expected))
         if found is None:
             self.layouts.learn(key, first.type, layout, expected)
             return "equal"
@@ -292,10 +305,11 @@ class _Comparison:
         said = "differs from the run on one rank"
         return ValueDisagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
 
-    def _apart(self, key: Key, tensors: Sequence[torch.Tensor]) -> float:
-        """How far the values of record ``key`` may be apart."""
+    def _apart(self, key: Key, tensors: Sequence[torch.Tensor], there: Key | None = None) -> float:
+        """How far the values of record ``key`` may be apart; ``there`` is its key in the run on one rank."""
         records = [run.get(key) for run in (*self.ranks, self.alone)]
-        return self.tolerance.apart(key, tensors, max(one.size for one in records if isinstance(one, Record)))
+        size = max(one.size for one in records if isinstance(one, Record))
+        return self.tolerance.apart(there or key, tensors, size)
 
     def _shapes(
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor

@@ -65,12 +65,25 @@ def _largest(tensor: torch.Tensor) -> float:
     return float(wide.abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
-def difference(actual: torch.Tensor, expected: torch.Tensor, apart: float) -> Difference | None:
-    """How two tensors of one shape differ by more than ``apart`` in some element; None if they do not."""
+def rms_of(x: torch.Tensor) -> float:
+    """The root mean square of the finite elements; 0 if there is none."""
+    wide = x.detach().to(torch.complex128 if x.is_complex() else torch.float64).abs().nan_to_num(0.0, 0.0, 0.0)
+    return float(wide.square().mean().sqrt()) if x.numel() else 0.0
+
+
+def difference(
+    actual: torch.Tensor, expected: torch.Tensor, apart: float, typical: float | None = None
+) -> Difference | None:
+    """How two tensors of one shape differ by more than ``apart`` in some element; None if they do not.
+
+    ``typical``  how far all elements together may be, by their root mean square.
+    """
     if torch.equal(actual, expected) or not actual.numel():
         return None
     off = differences(actual, expected)
     wrong = off > apart
+    if not bool(wrong.any()) and typical is not None and rms_of(off) > typical:
+        wrong = off > typical
     if not bool(wrong.any()):
         return None
     first = int(wrong.flatten().to(torch.uint8).argmax())

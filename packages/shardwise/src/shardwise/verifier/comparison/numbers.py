@@ -33,6 +33,7 @@ class ValueDisagreement:
     ``difference``  the numbers; None where shapes disagree.
     ``said``        the disagreement in a sentence, without the numbers.
     ``hint``        what a clean factor suggests; empty if there is none.
+    ``near``        it is known how the tensor lies, and its values are nearly right.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class ValueDisagreement:
     difference: Difference | None
     said: str
     hint: str = ""
+    near: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Numbers:
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     ``module``        the first module whose output no layout explains, in the order in which modules end.
     ``gradients``     how many of ``equal`` are gradients.
+    ``notes``         what else there is to say, in sentences.
     """
 
     equal: int = 0
@@ -86,6 +89,7 @@ class Numbers:
     origin: ValueDisagreement | None = None
     module: ValueDisagreement | None = None
     gradients: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def open_questions(self) -> tuple[str, ...]:

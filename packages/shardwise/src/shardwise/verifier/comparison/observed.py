@@ -23,7 +23,7 @@ from shardwise.types.tensor_type import TensorType
 
 from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
-from .difference import Difference, difference
+from .difference import Difference, difference, scale_of
 from .hints import hint_for
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
@@ -33,6 +33,8 @@ OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation")
 """Kinds of records whose layout is observed where nobody has said it."""
 
+NEAR = 0.25
+"""What is so near to a module's output on one rank, relative to its largest element, is that output, or is wrong."""
 Entries = Mapping[Key, Record | Draw]
 Verdict = ValueDisagreement | NotCompared | str
 
@@ -40,7 +42,7 @@ Verdict = ValueDisagreement | NotCompared | str
 class ObservedComparison:
     """Judges untyped records of the ranks of ``grid`` against those of the run on one rank.
 
-    ``apart``      how far the elements of a record may be apart, given its key and the tensors.
+    ``apart``      how far the elements of a record may be apart, given its key, the tensors, and its key on one rank.
     ``tolerance``  knows which elements of trained parameters are made of noise.
     ``steps``      of every run, ranks first: before how many records each optimizer step was taken.
     """
@@ -51,7 +53,7 @@ class ObservedComparison:
         ranks: Sequence[Entries],
         alone: Entries,
         names: Mapping[MeshAxis, str],
-        apart: Callable[[Key, Sequence[torch.Tensor]], float],
+        apart: Callable[[Key, Sequence[torch.Tensor], Key], float],
         tolerance: Tolerance,
         steps: Sequence[Sequence[int]],
     ) -> None:
@@ -200,15 +202,18 @@ class ObservedComparison:
             return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
         assert there.value is not None, "what is compared has a value"
         value = self._tolerance.settled(key, there.key.name, value, there.value)
-        return self._against(key, first, pieces, value, there.value)
+        return self._against(key, first, pieces, value, there)
 
     def _against(
-        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], value: torch.Tensor, expected: torch.Tensor
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], value: torch.Tensor, there: Record
     ) -> ValueDisagreement | None:
+        expected = there.value
+        assert expected is not None, "what is compared has a value"
         if value.shape != expected.shape:
             said = f"is {list(value.shape)} together, and {list(expected.shape)} on one rank"
             return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
-        found = difference(value, expected, self._apart(key, (value, expected, *pieces.values())))
+        apart = self._apart(key, (value, expected, *pieces.values()), there.key)
+        found = difference(value, expected, apart, self._tolerance.typical(there.key, expected))
         if found is None:
             return None
         return self._differs(key, first, pieces, found)
@@ -289,9 +294,8 @@ class ObservedComparison:
         if not isinstance(there, Record) or there.value is None:
             return NotCompared(key, first.claim, "the run on one rank does not have it")
         expected = there.value
-        apart = self._apart(key, (expected, *pieces.values()))
         axes = self._axes_of(pieces)
-        if next(observed_layouts(pieces, axes, expected, apart), None) is not None:
+        if self._lies(key, pieces, there):
             return "equal"
         if key.kind in ("input", "loss") and self._micro_batches.explain(key):
             return self._mispaired(key, first, pieces) or "equal"
@@ -309,12 +313,23 @@ class ObservedComparison:
         if key.kind == "evaluation" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "the ranks see other samples together than one rank")
         if key.kind == "evaluation" and fits(pieces, axes, expected):
-            return self._in_no_layout(key, first, pieces, expected)
+            return self._in_no_layout(key, first, pieces, there)
         if any(piece.shape != expected.shape for piece in pieces.values()):
             return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
         first = replace(first, claim=f"{_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
         mean = torch.stack([piece.double() for piece in pieces.values()]).mean(0)
-        return self._against(key, first, pieces, mean, expected) or "equal"
+        return self._against(key, first, pieces, mean, there) or "equal"
+
+    def _lies(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
+        """Are the pieces in some layout what one rank has?"""
+        expected = there.value
+        assert expected is not None, "what is compared has a value"
+        apart = self._apart(key, (expected, *pieces.values()), there.key)
+        typical = self._tolerance.typical(there.key, expected)
+        found = observed_layouts(pieces, self._axes_of(pieces), expected, apart)
+        if typical is None:
+            return next(found, None) is not None
+        return any(difference(layout.combined(pieces), expected, apart, typical) is None for layout in found)
 
     def _of_module(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
         """Is there a layout in which the ranks' outputs are that of the module on one rank?"""
@@ -329,20 +344,39 @@ class ObservedComparison:
             if not fits(own, self._axes_of(own), there.value):
                 continue  # tokens may be dealt out otherwise, which is nothing wrong
             compared = True
-            apart = self._apart(key, (there.value, *own.values()))
-            if next(observed_layouts(own, self._axes_of(own), there.value, apart), None) is not None:
-                continue
-            return self._in_no_layout(key, first, own, there.value)
+            if not self._lies(key, own, there):
+                return self._near(key, first, own, there) or self._in_no_layout(key, first, own, there)
         return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
 
+    def _near(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record
+    ) -> ValueDisagreement | None:
+        """What is wrong in the layout in which the pieces nearly are what one rank has, if there is one.
+
+        Only where rounding has been measured: else what is near may be right.
+        """
+        expected = there.value
+        if expected is None or self._tolerance.typical(there.key, expected) is None:
+            return None
+        layouts = observed_layouts(pieces, self._axes_of(pieces), expected, NEAR * scale_of(expected))
+        found = ((layout, self._against(key, first, pieces, layout.combined(pieces), there)) for layout in layouts)
+        layout, wrong = min(
+            ((layout, wrong) for layout, wrong in found if wrong is not None and wrong.difference is not None),
+            key=lambda one: one[1].difference.largest if one[1].difference is not None else 0.0,
+            default=(None, None),
+        )
+        if layout is None or wrong is None:
+            return None
+        return replace(wrong, claim=f"{_shape(first)}, {layout.described(self._names)}", near=True)
+
     def _in_no_layout(
-        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], expected: torch.Tensor
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record
     ) -> ValueDisagreement:
-        whole = pieces[min(pieces)]
-        if whole.shape == expected.shape:
+        whole, expected = pieces[min(pieces)], there.value
+        if expected is not None and whole.shape == expected.shape:
             whole = torch.stack([piece.double() for piece in pieces.values()]).mean(0).to(whole.dtype)
         return replace(
-            self._against(key, first, pieces, whole, expected)
+            self._against(key, first, pieces, whole, there)
             or ValueDisagreement(key, first.claim, Against.RANKS, min(pieces), tuple(pieces), (), (), None, ""),
             said="is not that of the run on one rank, in any layout",
         )

@@ -22,6 +22,8 @@ Place = tuple[tuple[Stretch, ...], ...]
 """The stretches of each dim."""
 TRIED = 20_000
 """Places that are looked at before a tensor counts as having none."""
+SEARCHED = 500
+"""Places of which the nearest is looked for."""
 
 
 def taken(whole: torch.Tensor, place: Place) -> torch.Tensor:
@@ -73,6 +75,26 @@ def place_of(piece: torch.Tensor, whole: torch.Tensor, apart: float, first: Plac
         ):
             return place
     return None
+
+
+def nearest_place(piece: torch.Tensor, whole: torch.Tensor, near: float, first: Place | None = None) -> Place | None:
+    """Where ``whole`` is nearest to ``piece``, if that is within ``near`` of its size, both as root mean squares.
+
+    ``first``  is taken without a search if it is near enough.
+    """
+    if piece.ndim != whole.ndim or not piece.numel() or piece.dtype != whole.dtype:
+        return None
+    size = float(piece.double().square().mean().sqrt())
+
+    def distance(place: Place) -> float:
+        return float((taken(whole, place).double() - piece.double()).square().mean().sqrt())
+
+    if first is not None and fits(piece, whole, first) and distance(first) <= near * size:
+        return first
+    dims = [tuple(_stretches(here, there)) for here, there in zip(piece.shape, whole.shape, strict=True)]
+    places = list(itertools.islice(itertools.product(*dims), SEARCHED))
+    best = min(places, key=distance, default=None)
+    return best if best is not None and distance(best) <= near * size else None
 
 
 def _lies(piece: torch.Tensor, whole: torch.Tensor, place: Place, apart: float) -> bool:

@@ -14,13 +14,21 @@ import torch
 from shardwise.interop.running.recording import Key, Record
 
 from ..records.record import RankRun
-from .difference import scale_of, tolerance_of
+from .difference import rms_of, scale_of, tolerance_of
+from .spread import Moved, Spread, is_low
 
 GRADIENTS = ("gradient", "left")
 _FLOOR = 1e-2
 """A gradient is at least this part of the largest of its step, for what its tolerance is relative to."""
 TRAINED = 100.0
 """How much an adaptive optimizer may magnify rounding."""
+_FARTHEST = 2.0
+"""The farthest element of a mesh may have moved so much farther than that of the runs moved by roundings, which move
+every result: right programs of 96 layers are at 0.3 to 1.0."""
+_ALL = 1.5
+"""Likewise for the root mean square of all elements, which varies less."""
+_ROUNDINGS = 2.0
+"""Roundings of a tensor itself: where its addends are summed, and where it is sent."""
 
 
 class Tolerance:
@@ -28,12 +36,16 @@ class Tolerance:
 
     ``dtypes``  what gradients were computed with, in any run.
     ``rtol``    relative to the largest element; None takes it from the dtypes.
+    ``spread``  how far rounding moves the records of the run on one rank; None where that was not measured.
     ``noise``   by name of a parameter, which elements of its gradients are nothing but rounding in every step.
     """
 
-    def __init__(self, alone: RankRun, dtypes: Iterable[torch.dtype], rtol: float | None) -> None:
+    def __init__(
+        self, alone: RankRun, dtypes: Iterable[torch.dtype], rtol: float | None, spread: Spread | None = None
+    ) -> None:
         self.rtol = rtol
         self.dtypes = tuple(dtypes)
+        self._spread = spread if rtol is None else None
         self._largest: defaultdict[int, float] = defaultdict(float)
         for key, gradient in _gradients(alone):
             step = _step_of(key)
@@ -48,10 +60,33 @@ class Tolerance:
         size = max(scale_of(*tensors), size)
         if key.kind in GRADIENTS:
             size = max(size, _FLOOR * self._largest[_step_of(key)])
-        rtol = self._relative({tensor.dtype for tensor in tensors})
+        dtypes = {tensor.dtype for tensor in tensors}
+        rtol = self._relative(dtypes)
+        moved = self._moved(key, dtypes)
+        if moved is not None:
+            measured = _FARTHEST * moved.largest + _ROUNDINGS * self._eps * size
+            return measured if any(map(is_low, self.dtypes)) else max(measured, rtol * size)
         if key.kind == "trained" and self.rtol is None and self._stepped:
             rtol = min(rtol * TRAINED, 1.0)
         return rtol * size
+
+    def typical(self, key: Key, expected: torch.Tensor) -> float | None:
+        """How far all elements may be from ``expected``, by root mean square; None where nobody has measured it."""
+        moved = self._moved(key, {expected.dtype})
+        if moved is None or not any(map(is_low, self.dtypes)) or expected.numel() == 1:
+            return None
+        floor = _FLOOR * self._largest[_step_of(key)] if key.kind in GRADIENTS else 0.0
+        return _ALL * moved.rms + _ROUNDINGS / 4 * self._eps * max(rms_of(expected), floor)
+
+    @property
+    def _eps(self) -> float:
+        return max((torch.finfo(dtype).eps for dtype in self.dtypes if dtype.is_floating_point), default=0.0)
+
+    def _moved(self, key: Key, own: Iterable[torch.dtype]) -> Moved | None:
+        """How far rounding moves the record ``key``; None for what no rounding moves, and where nobody has measured."""
+        if self._spread is None or key.kind == "parameter" or not any(dtype.is_floating_point for dtype in own):
+            return None
+        return self._spread.get(key)
 
     def _relative(self, own: Iterable[torch.dtype]) -> float:
         if self.rtol is not None:

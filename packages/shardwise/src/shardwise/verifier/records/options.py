@@ -7,6 +7,8 @@ from pathlib import Path
 
 from shardwise.interop.running.session import Partials
 
+from .intervention import Intervention
+
 TIMEOUT_S = 300.0
 
 
@@ -18,8 +20,10 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
+    ``modules``    record what every module gives.
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
+    ``changed``    what is done to the run from outside.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
     """
 
@@ -32,5 +36,7 @@ class VerifyOptions:
     every: bool = False
     narrow: bool = True
     show: bool = False
+    modules: bool = False
     layouts: bool = False
     project: Path | None = None
+    changed: Intervention | None = None

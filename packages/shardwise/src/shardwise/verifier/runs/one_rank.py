@@ -63,7 +63,15 @@ def record_run(
         session.derivatives = size == 1 and not options.every and not options.layouts
         with (
             crash_caught(came, printed),
-            watching(recorder, every=options.every, alone=size == 1, layouts=options.layouts, sites=sites),
+            watching(
+                recorder,
+                every=options.every,
+                alone=size == 1,
+                modules=options.modules,
+                layouts=options.layouts,
+                sites=sites,
+                changed=options.changed,
+            ),
         ):
             outputs = run(made)
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]

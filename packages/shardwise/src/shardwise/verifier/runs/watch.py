@@ -34,7 +34,10 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..comparison.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_untyped
+from ..records.intervention import Intervention
 from ..records.naming import Names
+from .feeding import Feeding
+from .perturbation import Perturbation
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
@@ -48,18 +51,24 @@ def watching(
     *,
     every: bool = False,
     alone: bool = False,
+    modules: bool = False,
     layouts: bool = False,
     sites: SiteRecorder | None = None,
+    changed: Intervention | None = None,
 ) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
     ``every``  the result of every operation that the checker gives a type is worth it.
+    ``modules``  so is what every module gives.
     ``alone``  this is the run on one rank, where there are no types to be had.
     ``layouts``  so are buffers, targets of losses, and gradients as backward computes them, before they are summed.
     ``sites``    is told from where the source reaches parameters and inputs.
+    ``changed``  what is done to the run.
     """
     names = Names()
-    steps = _Steps(recorder, names, layouts, sites)
+    perturbation = Perturbation.of(changed)
+    feeding = Feeding(changed) if changed is not None and changed.fed else None
+    steps = _Steps(recorder, names, layouts, sites, perturbation)
     with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps)):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
@@ -67,12 +76,12 @@ def watching(
             register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
         )
         try:
-            if every or layouts:
-                told: set[str] | None = None if every else set()
-                handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told)),)
+            if every or modules or layouts:
+                told: set[str] | None = None if every or modules else set()
+                handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told, feeding)),)
             if sites is not None:
                 handles += sites.watch()
-            with _Watch(recorder, every, alone, steps):
+            with _Watch(recorder, every, alone, steps, perturbation):
                 yield
         finally:
             for handle in handles:
@@ -129,6 +138,7 @@ def _outputs(
     recorder: Recorder,
     names: Names,
     told: set[str] | None,
+    feeding: Feeding | None,
     module: torch.nn.Module,
     args: tuple[object, ...],
     output: object,
@@ -145,13 +155,18 @@ def _outputs(
                 local = local_tensor(leaf)
                 if has_values(local):
                     recorder.add("module", name, local, UNTYPED, None)
+                    if feeding is not None:
+                        feeding.correct(recorder.entries[-1].key, local)
 
 
 class _Watch(TorchFunctionMode):
     """Records roots of backward, random draws, and which dtypes have gradients."""
 
-    def __init__(self, recorder: Recorder, every: bool, alone: bool, steps: _Steps) -> None:
+    def __init__(
+        self, recorder: Recorder, every: bool, alone: bool, steps: _Steps, perturbation: Perturbation | None
+    ) -> None:
         super().__init__()
+        self.perturbation = perturbation
         self.steps = steps
         self.recorder = recorder
         self.every = every
@@ -176,6 +191,9 @@ class _Watch(TorchFunctionMode):
             with no_torch_function():
                 if result.requires_grad:
                     self.recorder.dtypes.add(result.dtype)
+        if self.perturbation is not None and not torch.compiler.is_compiling() and not _is_attribute(func):
+            with no_torch_function():
+                self.perturbation.result((*args, *kwargs.values()), result)
         if self.every:
             self._result(func, args, result)
         return result
@@ -250,8 +268,16 @@ def _state(generator: torch.Generator) -> bytes:
 class _Steps:
     """Parameters and gradients as they enter the optimizer; without one, gradients as the program leaves them."""
 
-    def __init__(self, recorder: Recorder, names: Names, layouts: bool, sites: SiteRecorder | None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        names: Names,
+        layouts: bool,
+        sites: SiteRecorder | None,
+        perturbation: Perturbation | None,
+    ) -> None:
         self.sites = sites
+        self.perturbation = perturbation
         self.recorder = recorder
         self.names = names
         self.layouts = layouts
@@ -311,6 +337,7 @@ class _Steps:
                 type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone
                 self._add("parameter", name, parameter, UNTYPED, None)
                 self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
+                self._move(parameter)
                 if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
                     with no_torch_function():
                         parameter.register_hook(functools.partial(self._computed, name))  # type: ignore[no-untyped-call]
@@ -318,6 +345,11 @@ class _Steps:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
                     self._add("buffer", plain_name(name), buffer, UNTYPED, None)
+
+    def _move(self, x: torch.Tensor) -> None:
+        if self.perturbation is not None and has_values(local_tensor(x)):
+            with no_torch_function():
+                self.perturbation.parameter(x)
 
     def _computed(self, name: str, gradient: torch.Tensor) -> None:
         """Backward has computed the gradient of a parameter on this rank."""
@@ -353,6 +385,7 @@ class _Steps:
             self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
             gradient = _gradient(parameter)
             if gradient is not None:
+                self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
                 self._add("gradient", name, gradient, type_of(parameter), location)
 

@@ -1,0 +1,88 @@
+"""How far do a run's tensors move if every result is off by one rounding? Measured, by runs with such errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from shardwise.interop.running.recording import Key, Record
+
+from ..records.options import VerifyOptions
+from ..records.record import RankRun
+from .difference import rms_of
+from .numbers import Numbers
+
+_NEAR = 1e-2
+"""A disagreement of so little, relative to the largest element, may be rounding that a long computation magnifies."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far a tensor has moved: its farthest element, and all elements by their root mean square."""
+
+    largest: float
+    rms: float
+
+
+Spread = Mapping[Key, Moved]
+
+
+class NoneMoved(dict[Key, Moved]):
+    """A spread that allows for no rounding but that of the tensors themselves: what agrees by it needs no measuring."""
+
+    def __missing__(self, key: Key) -> Moved:
+        return Moved(0.0, 0.0)
+
+    def get(self, key: Key, default: object = None) -> Moved:
+        return self[key]
+
+
+def is_low(dtype: torch.dtype) -> bool:
+    """Is it coarser than single precision?"""
+    return dtype.is_floating_point and torch.finfo(dtype).eps > torch.finfo(torch.float32).eps
+
+
+def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: VerifyOptions) -> torch.dtype | None:
+    """The coarsest dtype of the runs, if its rounding may be what makes them disagree; None if there is no need to ask.
+
+    In single precision that may be so where everything that disagrees does so by little.
+    """
+    if options.rtol is not None or not numbers.disagreements:
+        return None
+    dtypes = {dtype for run in runs for dtype in run.dtypes if dtype.is_floating_point}
+    coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+    if coarsest is None or is_low(coarsest):
+        return coarsest
+    near = all(
+        wrong.difference is not None and wrong.difference.largest <= _NEAR * wrong.difference.scale
+        for wrong in numbers.disagreements
+    )
+    return coarsest if near else None
+
+
+def outputs_of(run: RankRun) -> dict[Key, torch.Tensor]:
+    """What the modules of a run have given."""
+    records = (entry for entry in run.entries if isinstance(entry, Record) and entry.key.kind == "module")
+    return {record.key: record.value for record in records if record.value is not None}
+
+
+def spread_of(alone: RankRun, moved: Sequence[RankRun]) -> dict[Key, Moved]:
+    """By the key of a record of ``alone`` the farthest that it is in the runs ``moved``."""
+    found: dict[Key, Moved] = {}
+    runs = [{entry.key: entry for entry in run.entries if isinstance(entry, Record)} for run in moved]
+    for entry in alone.entries:
+        value = entry.value if isinstance(entry, Record) else None
+        if value is None or not value.is_floating_point() or not value.numel():
+            continue
+        others = [run[entry.key].value for run in runs if entry.key in run]
+        distances = [_distance(value, other) for other in others if other is not None and other.shape == value.shape]
+        if distances:
+            found[entry.key] = Moved(max(one.largest for one in distances), max(one.rms for one in distances))
+    return found
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> Moved:
+    off = (one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+    return Moved(float(off.max()), rms_of(off))

@@ -1,0 +1,25 @@
+"""What is done to a run from outside: results moved by one rounding, and outputs of modules put right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from shardwise.interop.running.recording import Key
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """How a run differs from that of the program as it is.
+
+    ``rounding``  the dtype by whose rounding results, parameters and gradients are moved at random; None: they are not.
+    ``seed``      of these moves.
+    ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
+                  soon as that is recorded, so that no module inherits the errors of those before it.
+    """
+
+    rounding: torch.dtype | None = None
+    seed: int = 0
+    fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)

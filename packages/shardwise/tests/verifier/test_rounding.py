@@ -1,0 +1,137 @@
+"""Is a right program in low precision clean however deep it is, and a bug of a few roundings found where it is?"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+from shardwise.interop.running.recording import Key, Record
+from shardwise.types.tensor_type import UNTYPED
+from shardwise.verifier.comparison.places import nearest_place, taken
+from shardwise.verifier.comparison.spread import spread_of
+from shardwise.verifier.records.intervention import Intervention
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.record import RankRun
+from shardwise.verifier.records.subject import Script
+from shardwise.verifier.run import verify_subject
+from shardwise.verifier.runs.perturbation import Perturbation
+from shardwise.verifier.text import Verdict
+
+LAYERS = 20
+TENSOR_PARALLEL = """
+    import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+    dist.init_process_group("gloo")
+    n, r = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    D, LAYERS = 16, {layers}
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            g = g.clone()
+            dist.all_reduce(g)
+            return g
+
+    class Reduce(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.clone()
+            dist.all_reduce(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Block(nn.Module):
+        def __init__(self, number):
+            super().__init__()
+            self.number = number
+            self.norm = nn.LayerNorm(D)
+            self.up = nn.Parameter((torch.randn(4 * D, D) / D**0.5).chunk(n, 0)[r].clone())
+            self.down = nn.Parameter((torch.randn(D, 4 * D) / D**0.5).chunk(n, 1)[r].clone())
+
+        def forward(self, x):
+            y = Reduce.apply(F.gelu(Copy.apply(self.norm(x)) @ self.up.T) @ self.down.T)
+            last = self.number == LAYERS - 1 and n > 1
+            return {returned}
+
+    layers = nn.Sequential(*(Block(number) for number in range(LAYERS)), nn.Linear(D, 4)).to(torch.{dtype})
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=1e-3)
+    for step in range(2):
+        x, t = torch.randn(8, D).to(torch.{dtype}), torch.randint(0, 4, (8,))
+        optimizer.zero_grad()
+        F.cross_entropy(layers(x).float(), t).backward()
+        optimizer.step()
+"""
+
+
+def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
+    script = folder / "script.py"
+    text = TENSOR_PARALLEL.replace("{returned}", returned).replace("{layers}", str(LAYERS))
+    script.write_text(textwrap.dedent(text.replace("{dtype}", dtype)))
+    return verify_subject(Script(Program(path=str(script))), {"tp": 2}, VerifyOptions(strict=False, timeout_s=200.0))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_deep_model_is_clean(tmp_path, dtype):
+    verdict = verdict_on(tmp_path, "x + y", dtype)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+
+
+@pytest.mark.processes
+def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
+    verdict = verdict_on(tmp_path, "(x + y) * (1 + 10 * 2**-8 * last)")
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    named = verdict.numbers.module or verdict.numbers.disagreements[0]
+    assert named.key.name.startswith(f"{LAYERS - 1}"), str(verdict)
+
+
+def test_every_result_moves_by_its_rounding_and_so_does_what_comes_back():
+    moving = Perturbation.of(Intervention(torch.bfloat16, 1))
+    assert moving is not None
+    x = torch.randn(64, 64, dtype=torch.bfloat16, requires_grad=True)
+    y = x * 2
+    before = y.detach().clone()
+    moving.result((x,), y)
+    off = ((y.detach() - before).abs() / before.abs()).float()
+    assert 0.0 < off.max() <= 2**-6
+    y.backward(torch.ones_like(y))
+    assert not bool((x.grad == 2).all())
+    assert bool(((x.grad - 2).abs() <= 2**-5).all())
+
+
+def test_what_is_finer_a_view_or_a_constant_does_not_move():
+    moving = Perturbation(torch.bfloat16, 1)
+    x = torch.randn(8, dtype=torch.bfloat16)
+    for args, result in (((x,), x.view(2, 4)), ((), torch.ones(3, dtype=torch.bfloat16)), ((x,), x.float() * 2)):
+        before = result.clone()
+        moving.result(args, result)
+        assert torch.equal(result, before)
+
+
+def test_the_spread_is_that_of_the_farthest_run():
+    def run(value: float) -> RankRun:
+        return RankRun([Record(Key("loss", "", None), UNTYPED, "", torch.tensor([1.0, value]))])
+
+    moved = spread_of(run(1.0), [run(1.25), run(0.5)])[Key("loss", "", None)]
+    assert (moved.largest, round(moved.rms, 6)) == (0.5, round(0.5 / 2**0.5, 6))
+
+
+def test_the_nearest_place_is_taken_and_none_where_nothing_is_near():
+    whole = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    piece = whole[4:] * 1.01
+    place = nearest_place(piece, whole, 0.25)
+    assert place is not None
+    assert torch.equal(taken(whole, place), whole[4:])
+    assert nearest_place(-piece, whole, 0.25) is None
