@@ -46,6 +46,7 @@ matrix:         ## run the fast tests on every torch of the range; make matrix T
 nightly: $(READY) ## many more random programs, all operators of PyTorch's database and all mutants
 	$(PYTEST) --hypothesis-profile nightly
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
+	$(BIN)/shardwise-devtools crashes --tries 200 --jobs $(JOBS)
 	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
 	$(MAKE) tracewise-fuzz
 

@@ -10,6 +10,7 @@ from .ecosystem.command import ecosystem
 from .mutate.command import mutate
 from .rules.command import rules
 from .sweep.command import sweep
+from .sweep.crash_command import crashes
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,6 +24,7 @@ def _exit(code: ExitCode) -> None:
     click.get_current_context().exit(code)
 
 
+main.add_command(crashes)
 main.add_command(ecosystem)
 main.add_command(mutate)
 main.add_command(rules)

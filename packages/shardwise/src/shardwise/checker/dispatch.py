@@ -185,10 +185,27 @@ def no_rule(name: OpName) -> Handler:
                 "wrap the call in a torch.autograd.Function with spmd_typecheck, or in local_map(out_types=...)",
             )
             report(session, located, Diagnosis("SW301", message, help=help_lines), operands=located.shown())
-        result = func(*args, **kwargs)
-        for item in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(item, torch.Tensor):
-                set_tag(item, Tag(UNKNOWN_TYPE))
-        return result
+        return _run_untyped(func, args, kwargs)
 
     return handle
+
+
+def run_unread(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, op: str) -> object:
+    """Run a call whose arguments its op rule cannot read: mostly torch cannot either, and says why."""
+    result = _run_untyped(func, args, kwargs)
+    if session.strict:
+        named = [(f"args[{at}]", value) for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
+        located = LocatedCall(op, named)
+        message = f"the op rule of {op} cannot read the arguments of this call, so its result has no type"
+        report(session, located, Diagnosis("SW301", message), operands=located.shown())
+    else:
+        session.lose(f"the result of {op}, whose op rule cannot read these arguments", user_location())
+    return result
+
+
+def _run_untyped(func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+    result = func(*args, **kwargs)
+    for item in result if isinstance(result, (list, tuple)) else (result,):
+        if isinstance(item, torch.Tensor):
+            set_tag(item, Tag(UNKNOWN_TYPE))
+    return result

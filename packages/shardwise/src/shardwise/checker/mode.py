@@ -19,9 +19,10 @@ from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.silence import is_silenced, silent_code
 from shardwise.interop.torch_call import Arguments, TorchFunction
 
-from .dispatch import handler_for
+from .dispatch import handler_for, run_unread
 from .observation.own_calls import has_tensor, has_typed, own_site
 from .operators.in_flight import check_call
+from .operators.judging import UnreadableArguments
 from .operators.ordinary import Handler
 from .state.session import CheckSession
 
@@ -64,6 +65,8 @@ class CheckMode(TorchFunctionMode):
         except SpmdTypeError as error:
             finish(error, getattr(func, "__name__", ""))
             raise
+        except UnreadableArguments as error:
+            return run_unread(self.session, func, args, kwargs or _NO_KWARGS, error.op)
 
 
 class NotingMode(CheckMode):

@@ -24,7 +24,7 @@ from shardwise.interop.calls.dispatch import typed_call
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.types.aliases import DeviceMeshAxes
-from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard
 
 Dims = int | tuple[int, ...] | list[int]
 """One tensor dim, or several."""
@@ -170,6 +170,8 @@ def mean(
         raise SpmdArgumentError(
             f"count of mean is a number or a tensor, got {shown(count)} of type {type(count).__name__}", code="SW905"
         )
+    if isinstance(count, int) and count.bit_length() > 63:
+        raise SpmdValueError(f"count of mean is a number of elements below 2**63, got {count}", code="SW905")
     return _mean(x, dim, keepdim, dtype, count, even, claims)
 
 
@@ -244,7 +246,7 @@ def _claims(op: str, axis: object, src: Any, dst: object, out_partial_axes: obje
         raise SpmdArgumentError(f"{op} takes out_partial_axes, or axis with src and dst, not both", code="SW905")
     axes = _as_tuple(axis)
     several = isinstance(axis, (tuple, list))
-    sources = tuple(src) if several and src is not None else (src,) * len(axes)
+    sources = tuple(src) if several and isinstance(src, (tuple, list)) else (src,) * len(axes)
     results = _as_tuple(dst if dst is not None else P)
     if len(sources) != len(axes) or len(results) not in (1, len(axes)):
         raise SpmdValueError(
@@ -257,6 +259,11 @@ def _claims(op: str, axis: object, src: Any, dst: object, out_partial_axes: obje
             code="SW202",
             help=(f"all_reduce({op}(..., dst=P), axis, src=P, dst=R) to finish the sum",),
         )
+    sources = tuple(tuple(source) if isinstance(source, list) else source for source in sources)
+    for source in sources:
+        for said in source if isinstance(source, tuple) else (source,):
+            if not (said is None or isinstance(said, PerMeshAxisLocalSpmdType | Shard)):
+                raise SpmdArgumentError(f"src of {op} is R, I, V, P or S(i), got {shown(said)}", code="SW905")
     return tuple(PartialClaim(each, source) for each, source in zip(axes, sources, strict=True))
 
 

@@ -5,7 +5,8 @@ Names become axes, axes of one rank disappear (nothing can differ along them), a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from typing import Any
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.types import spec as spec_module
@@ -19,6 +20,9 @@ from .axis import MeshAxis
 from .entry import current_entry
 from .orthogonal import check_orthogonal
 from .program import group_expression, mesh_at_hand
+
+MOST_DIMS = 64
+"""As many as a tensor of PyTorch can have."""
 
 
 def normalize_axis(axis: DeviceMeshAxis) -> MeshAxis:
@@ -90,6 +94,14 @@ def normalize_mesh(axes: Iterable[MeshAxis]) -> frozenset[MeshAxis]:
     return kept
 
 
+def _by_axis(types: PerMeshAxisSpmdTypesArg) -> ItemsView[Any, Any]:
+    if not isinstance(types, Mapping):
+        raise SpmdArgumentError(
+            f"a type is given as a dict from mesh axis to placement, got {shown(types)}", code="SW132"
+        )
+    return types.items()
+
+
 def normalize_local_type(types: PerMeshAxisSpmdTypesArg) -> dict[MeshAxis, PerMeshAxisLocalSpmdType]:
     """R, I, V or P per axis of more than one rank.
 
@@ -99,7 +111,7 @@ def normalize_local_type(types: PerMeshAxisSpmdTypesArg) -> dict[MeshAxis, PerMe
         {dp: R, tp: P}
     """
     result: dict[MeshAxis, PerMeshAxisLocalSpmdType] = {}
-    for key, placement in types.items():
+    for key, placement in _by_axis(types):
         if not isinstance(placement, PerMeshAxisLocalSpmdType):
             raise SpmdArgumentError(
                 f"the local type on axis {format_axis(key)} must be R, I, V or P, got {shown(placement)}", code="SW132"
@@ -162,8 +174,10 @@ def shard_types_to_partition_spec(
         >>> shard_types_to_partition_spec({"dp": S(1), "tp": S(1)}, 2, axis_order=("dp", "tp"))
         PartitionSpec(None, (dp, tp))
     """
+    if not isinstance(ndim, int) or not 0 <= ndim <= MOST_DIMS:
+        raise SpmdArgumentError(f"ndim is a number of dims from 0 to {MOST_DIMS}, got {shown(ndim)}", code="SW132")
     shards: dict[MeshAxis, int] = {}
-    for key, placement in types.items():
+    for key, placement in _by_axis(types):
         check_placement(key, placement)
         if isinstance(placement, Shard):
             axis = normalize_axis(key)

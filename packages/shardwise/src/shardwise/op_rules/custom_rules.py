@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from . import registry as table
 from .schema import OpRule
@@ -24,6 +24,9 @@ def register_rule(op: str, params: str, linear: str = "", law: str = "declared b
     Example:
         >>> register_rule("mylib.scaled_product", "x weight", linear="x weight")
     """
+    for name, value in (("op", op), ("params", params), ("linear", linear), ("law", law)):
+        if not isinstance(value, str):
+            raise SpmdArgumentError(f"register_rule takes {name} as text, got {shown(value)}", code="SW304")
     try:
         rule = OpRule(op, params, linear=linear, law=law if linear else "", source="program")
     except ValueError as error:

@@ -136,6 +136,8 @@ def _norm(
     error_if_nonfinite: bool,
 ) -> tuple[Tensor, _Subject]:
     power = _power(norm_type)
+    if not isinstance(over, Iterable):
+        raise SpmdArgumentError(f"over takes a list of mesh axes, got {shown(over)}", code="SW905")
     own = frozenset(axis for axis in map(normalize_axis, over) if axis.size() > 1)
     subject = _subject(parameters, contract)
     running = session.current()
@@ -166,7 +168,11 @@ def _power(norm_type: float) -> float:
 
 
 def _subject(parameters: Tensor | Iterable[Tensor], contract: Declares | None) -> _Subject:
+    if not isinstance(parameters, Iterable):
+        raise SpmdArgumentError(f"parameters are tensors, got {shown(parameters)}", code="SW905")
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if contract is not None and not hasattr(contract, "pieces"):
+        raise SpmdArgumentError(f"contract is a TrainingContract, got {shown(contract)}", code="SW905")
     for one in given:
         if not isinstance(one, Tensor):
             raise SpmdArgumentError(f"parameters are tensors, got one of type {type(one).__name__}", code="SW905")

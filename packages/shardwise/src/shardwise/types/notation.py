@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from .spec import entry_axes, make_entry, spec_of
@@ -79,6 +79,7 @@ def format_typed_shape(dtype: str, shape: tuple[int, ...], type: TensorType) -> 
         >>> format_typed_shape("float32", (8, 16), TensorType.of({normalize_axis("tp"): R}))
         'f32[8, 16] {tp: R}'
     """
+    _require(type, TensorType, "a type to print is a TensorType")
     # A spec of the wrong length is somebody's mistake; the message about it must still print.
     in_shape = type.spec is not None and len(type.spec) == len(shape)
     entries = tuple(type.spec or ()) if in_shape else (None,) * len(shape)
@@ -103,6 +104,7 @@ def format_type(type: TensorType) -> str:
         >>> format_type(TensorType.of({normalize_axis("tp"): P, normalize_axis("dp"): V}))
         '{dp: V, tp: P}'
     """
+    _require(type, TensorType, "a type to print is a TensorType")
     return _braces(type, set())
 
 
@@ -113,6 +115,7 @@ def abbreviate(dtype: str) -> str:
         >>> abbreviate("bfloat16"), abbreviate("torch.int64")
         ('bf16', 'i64')
     """
+    _require(dtype, str, "a dtype to abbreviate is given by its name")
     name = dtype.removeprefix("torch.")
     return _ABBREVIATIONS.get(name, name)
 
@@ -152,7 +155,14 @@ def parse(text: str, axes: Mapping[str, object]) -> TypedShape:
         >>> parse("f32[8, 16@tp] {dp: R}", current_mesh_names())
         TypedShape(dtype='float32', shape=(8, 16), type={dp: R, tp: V} PartitionSpec(None, tp))
     """
+    _require(text, str, "a typed shape to read is text")
+    _require(axes, Mapping, "axes is a dict from name to mesh axis")
     return _Reader(text, axes).typed_shape()
+
+
+def _require(value: object, wanted: type, rule: str) -> None:
+    if not isinstance(value, wanted):
+        raise SpmdArgumentError(f"{rule}, got {shown(value)} of type {type(value).__name__}", code="SW905")
 
 
 class _Reader:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Number
+from numbers import Integral, Number
 from typing import Any
 
 import torch
@@ -132,7 +133,10 @@ def _shapes(value: object, param: str) -> object:
         return tuple(shapes) if isinstance(value, tuple) else list(shapes)
     if isinstance(value, torch.Size):
         return torch.Size(map(plain, value))
-    return value.value if isinstance(value, Scalar) else plain(value)
+    if isinstance(value, Scalar):
+        return value.value
+    # Torch takes the whole numbers of any library, and a labelling looks for Python's.
+    return operator.index(value) if isinstance(value, Integral) and not isinstance(value, bool) else plain(value)
 
 
 def _is_zero(value: object) -> bool:

@@ -35,6 +35,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 from ..call.arguments import Op
 from ..diagnosis.collective_findings import not_a_partial_sum
 from ..diagnosis.reporter import refuse
+from ..operators.judging import READING, UnreadableArguments
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
 from .mean_count import check_count, check_given
@@ -51,13 +52,18 @@ def partial_contraction(kind: str) -> Handler:
 
     def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
         operands_args, other, claims = _parts(kind, args)
+        if not all(isinstance(value, torch.Tensor) for value in _tensors(kind, operands_args)):
+            return func(*args, **kwargs)  # torch says what it does not take
         bound, values = op.bind(operands_args, {})
         lies = check_sources(session, kind, claims, bound, values)
         axes = [axis for claim in claims if (axis := normalize_axis(claim.axis)).size() > 1]
         mesh = current_entry()
         scope = None if session.local else replace(session.scope(mesh), claimed=frozenset(axes))
         call = op.labelled(operands_args, {}, bound)
-        outcome = propagate(rule, bound, mesh, session.strict, scope=scope, call=call)
+        try:
+            outcome = propagate(rule, bound, mesh, session.strict, scope=scope, call=call)
+        except READING as error:
+            raise UnreadableArguments(op.name) from error
         if outcome.refusals:
             refuse(session, op.name, rule, bound, values, outcome)
         type = outcome.type
@@ -97,6 +103,13 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
     return ((x,) if dim is None else (x, dim, keepdim)), args[4] if kind == "mean" else None, args[-1]
 
 
+def _tensors(kind: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """Those of the plain operator's arguments that have to be tensors."""
+    if kind == "einsum":
+        return operands[1:]
+    return operands[:1] if kind in ("sum", "mean") else operands
+
+
 def _claim(
     session: CheckSession,
     op: Op,
@@ -116,7 +129,7 @@ def _claim(
     still = [at for at, place in enumerate(places) if place not in (V, None) and not constant[at]]
     globally = scope is not None and axis not in scope.local_axes
     if not still and (globally or _keeps_shards(op, axis, bound, call)):
-        still = [0]
+        still = [at for at, place in enumerate(places) if place is not None][:1]
     if not still:
         return P
     located = LocatedCall(op.name, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])

@@ -58,8 +58,8 @@ def collective(op: str) -> Handler:
     """The handler for the public function that is ``op``."""
 
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
-        if is_dtensor_call(args, kwargs):
-            return func(*args, **kwargs)
+        if is_dtensor_call(args, kwargs) or (len(args) < 2 and "axis" not in kwargs):
+            return func(*args, **kwargs)  # without an axis the call refuses itself
         call = TypedCall(op, args, kwargs, session.local)
         row = call.row
         if row is None or not isinstance(call.x, torch.Tensor):
@@ -109,7 +109,7 @@ class TypedCall:
             self.src, self.dst = Shard(kwargs.get("concat_dim") or 0), Shard(kwargs.get("split_dim") or 0)
         routed = op == "redistribute"
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if routed else op
-        found = transition(route, self.src, self.dst, expert_mode=routed or bool(kwargs.get("expert_mode")))
+        found = transition(route, self.src, self.dst, expert_mode=routed or kwargs.get("expert_mode") is True)
         known = isinstance(found, Transition) and isinstance(getattr(self, _SHARD_SIDE.get(op, ""), Shard(0)), Shard)
         self.row: Transition | None = found if known else None  # type: ignore[assignment]
         """None: the call itself refuses, and says what was probably meant."""

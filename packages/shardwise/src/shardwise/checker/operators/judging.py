@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.mesh.entry import current_entry
@@ -22,6 +23,17 @@ from ..call.arguments import Op
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..state.session import CheckSession
 
+READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
+"""What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""
+
+
+class UnreadableArguments(Exception):
+    """The rule of the operator ``op`` cannot read the arguments of a call, which has not run yet."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(f"the op rule of {op} cannot read these arguments")
+        self.op = op
+
 
 def judge(
     session: CheckSession,
@@ -33,7 +45,23 @@ def judge(
     """The operands, their values, the outcome, and why the linear law is blocked (None: it is not).
 
     ``types``  of the values with these ids, where only a part of them is meant.
+    Errors: UnreadableArguments.
     """
+    try:
+        return _judge(session, op, args, kwargs, types)
+    except SpmdTypeError:
+        raise
+    except READING as error:
+        raise UnreadableArguments(op.name) from error
+
+
+def _judge(
+    session: CheckSession,
+    op: Op,
+    args: Arguments,
+    kwargs: Keywords,
+    types: Mapping[int, TensorType] | None,
+) -> tuple[list[Bound], list[Any], Outcome, str | None]:
     operands, values = op.bind(args, kwargs)
     if types:
         operands = [replace(o, type=types.get(id(value), o.type)) for o, value in zip(operands, values, strict=True)]

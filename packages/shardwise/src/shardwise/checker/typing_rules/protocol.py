@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import METHOD
 from shardwise.interop.running.session import current
@@ -195,6 +195,8 @@ def hook_kwargs(cls: type, args: Sequence[object]) -> dict[str, object]:
 
 
 def _typing_rule(cls: type) -> Callable[..., object]:
+    if not isinstance(cls, type):
+        raise SpmdArgumentError(f"expected an autograd.Function class, got {shown(cls)}", code="SW304")
     rule = getattr(cls, METHOD, None)
     if not callable(rule):
         raise SpmdArgumentError(f"{cls.__qualname__}.{METHOD} must be a static method, got {rule!r}", code="SW304")

@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.errors import SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdArgumentError, shown
 
 from ..torch_compat import tree_leaves
 
 
 def forward_parameters(cls: type) -> list[inspect.Parameter]:
     """The parameters of forward, ctx left out."""
+    if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
+        raise SpmdArgumentError(f"expected an autograd.Function class, got {shown(cls)}", code="SW304")
     parameters = list(inspect.signature(cls.forward).parameters.values())  # type: ignore[attr-defined]
     # With setup_context, forward takes no ctx.
-    has_ctx = cls.setup_context is torch.autograd.Function.setup_context  # type: ignore[attr-defined]
+    has_ctx = cls.setup_context is torch.autograd.Function.setup_context
     return parameters[1:] if has_ctx else parameters
 
 
@@ -36,8 +38,9 @@ def bind_forward_args(
         >>> bind_forward_args(Scaled, (3,))
         {'x': 3, 'factor': 2}
     """
+    parameters = forward_parameters(cls)
     try:
-        bound = inspect.Signature(forward_parameters(cls)).bind(*args, **kwargs or {})
+        bound = inspect.Signature(parameters).bind(*args, **kwargs or {})
     except TypeError as error:
         raise SpmdArgumentError(f"{cls.__qualname__}.apply: {error}", code="SW304") from None
     bound.apply_defaults()

@@ -56,7 +56,7 @@ def _split(call: Call) -> Labelling:
 
 
 def _chunked(call: Call) -> Labelling:
-    return _parts(call, [0] * call.get("chunks", 0), call.get("dim", 0))
+    return _parts(call, [0] * min(call.get("chunks", 0), 2), call.get("dim", 0))
 
 
 def _divided(call: Call) -> Labelling:
@@ -67,7 +67,7 @@ def _sections(call: Call, dim: int) -> Labelling:
     """``tensor_split``: how many parts, or the positions between them."""
     cuts = argument(call, "indices_or_sections", "sections", "indices")
     if isinstance(cuts, int):
-        return _parts(call, [0] * cuts, dim)
+        return _parts(call, [0] * min(cuts, 2), dim)
     return _parts(call, [0] * (len(cuts) + 1) if isinstance(cuts, Sequence) else None, dim)
 
 

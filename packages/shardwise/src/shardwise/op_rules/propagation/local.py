@@ -180,7 +180,7 @@ def _extremum(rule: OpRule, operands: Sequence[Given]) -> Placement | Refusal:
     if len(pending) > 1:
         both = rule.op in MOVES and same
         return place if both else Refusal("SW112", "two pending reductions do not combine", tuple(pending))
-    leads = first.param == rule.parameters[0].lstrip("*~")
+    leads = first.param == "".join(rule.parameters[:1]).lstrip("*~")
     if (rule.view or rule.op in NON_DECREASING) and leads:
         return place
     by = [operands[at].number for at in others]

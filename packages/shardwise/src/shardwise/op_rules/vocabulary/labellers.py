@@ -132,8 +132,11 @@ def argument(call: Call, *names: str, default: object = None) -> Any:
 
 
 def wrapped(dim: int, ndim: int) -> int:
-    """A tensor dim counted from the front; a scalar has the dims 0 and -1."""
-    return dim % max(ndim, 1)
+    """A tensor dim counted from the front; a scalar has the dims 0 and -1. Errors: IndexError where there is none."""
+    count = max(ndim, 1)
+    if not -count <= dim < count:
+        raise IndexError(f"dim {dim} of {ndim}")
+    return dim % count
 
 
 def dims_of(value: int | Sequence[int], ndim: int) -> list[int]:
