@@ -42,6 +42,7 @@ PAGES = {
         ("rules", "checker.typing_rules", "op_rules", "verifier.rulecheck", "rulecheck", "checker.functions",
          "interop.autograd"),
     ),
+    "pictures": ("Pictures", ("drawing",)),
     "training": ("The training step", ("train",)),
     "verifying": ("Verifying", ("verifier",)),
     "testing": ("Testing", ("testing",)),

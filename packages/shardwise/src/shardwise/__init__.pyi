@@ -44,6 +44,8 @@ from .collectives.regions import no_typecheck as no_typecheck
 from .collectives.regions import register_no_typecheck as register_no_typecheck
 from .collectives.remesh import reinterpret_mesh as reinterpret_mesh
 from .diagnostics.errors import SpmdTypeError as SpmdTypeError
+from .drawing.drawing import Drawing as Drawing
+from .drawing.subjects import draw as draw
 from .interop.annotations.scalar import Scalar as Scalar
 from .interop.autograd.function_declarations import register_autograd_function as register_autograd_function
 from .interop.autograd.function_declarations import register_decomposition as register_decomposition

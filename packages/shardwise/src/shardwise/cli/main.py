@@ -27,6 +27,7 @@ from .guard import OWN_PROCESS
 COMMANDS = {
     "check": "shardwise.cli.check",
     "doctor": "shardwise.cli.doctor",
+    "draw": "shardwise.cli.draw",
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
     "infer": "shardwise.cli.infer",

@@ -163,7 +163,7 @@ def _place(block: Block, m: Metrics, x: float, y: float, room: Size) -> Iterator
         yield from _table(block, m).marks(x, y)
     elif isinstance(block, Frame):
         size = _size(block, m)
-        yield _frame(block.title, x, y, size, block.look, block.tone)
+        yield _frame(block.title, x, y, size, block.look, block.tone, block.key)
         inner = _size(block.block, m)
         yield from _place(block.block, m, x + m.frame_x, y + m.frame_top, inner)
     elif isinstance(block, Sheets):
@@ -182,8 +182,16 @@ def _place(block: Block, m: Metrics, x: float, y: float, room: Size) -> Iterator
             yield Text(x, y + at * m.line, line, block.look, block.tone)
 
 
-def _frame(title: str, x: float, y: float, size: Size, look: Look = Look.PLAIN, tone: int | None = None) -> Box:
-    return Box(x, y, size.width, size.height, (), title, tone, look, is_frame=True, covers=True)
+def _frame(
+    title: str,
+    x: float,
+    y: float,
+    size: Size,
+    look: Look = Look.PLAIN,
+    tone: int | None = None,
+    key: Hashable = None,
+) -> Box:
+    return Box(x, y, size.width, size.height, (), title, tone, look, key=key, is_frame=True, covers=True)
 
 
 def _one_after_another(block: Sequence, m: Metrics, x: float, y: float) -> Iterator[Mark]:
@@ -255,7 +263,7 @@ class _Table:
         ]
         edges = 0 if grid.gap else 2 * m.border
         for at, tick in enumerate(grid.across.ticks[: len(columns)]):
-            self.widths[at] = max(self.widths[at], m.words(tick) + edges)
+            self.widths[at] = max(self.widths[at], m.words(tick) + edges + 2 * (m.pad_x if not m.whole else 0))
         self.heights = [max(height, m.line + edges) for height in self.heights]
         for spans in grid.across.spans:
             for span in spans:
@@ -264,7 +272,7 @@ class _Table:
             for span in spans:
                 _stretch(self.heights, span, m.box(0, 1).height, self.between_y)
         self.span_widths = [
-            max((m.box(m.words(span.text), 1).width for span in spans), default=0) for spans in grid.down.spans
+            max((m.box(m.words(span.text), 1).width for span in spans), default=0) for spans in self.down.spans
         ]
         self._measure_headings()
 

@@ -26,7 +26,7 @@ def row_major(sizes: Mapping[str, int]) -> dict[str, Layout]:
 
 def rank_at(axes: Axes, coordinates: Sequence[int]) -> int:
     """The rank with these coordinates, one for each axis."""
-    return sum(_offset(layout, at) for layout, at in zip(axes.values(), coordinates, strict=True))
+    return sum(offset_at(layout, at) for layout, at in zip(axes.values(), coordinates, strict=True))
 
 
 def mesh_picture(
@@ -77,7 +77,7 @@ def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:
     return found
 
 
-def _offset(layout: Layout, at: int) -> int:
+def offset_at(layout: Layout, at: int) -> int:
     """The rank offset of the ``at``-th place of a fiber: the inverse of ``Layout.place``."""
     offset = 0
     for size, stride in reversed(layout.atoms):

@@ -100,6 +100,7 @@ class Frame:
     title: str = ""
     look: Look = Look.PLAIN
     tone: int | None = None
+    key: Hashable = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", clean(self.title))
@@ -157,7 +158,7 @@ Block = Tile | Matrix | Frame | Sheets | Sequence | Arrow | Words
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """An arrow between two cells, by their keys: data that goes from one to the other."""
+    """An arrow between two tiles or frames, by their keys: data that goes from one to the other."""
 
     source: Hashable
     target: Hashable

@@ -8,8 +8,11 @@ Of a long dim only some parts are drawn: indices from both ends with an ellipsis
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from shardwise.diagnostics.printable import cells
 
 from .model import Block, Heading, Look, Matrix, Span, Tile
 
@@ -55,7 +58,24 @@ def indices(size: int, limit: int) -> tuple[Part, ...]:
 
 def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> Block:
     """Nested grids with a block for every place; the first row and column of each level carry the headings."""
-    return _level(tuple(dims), (), cell, top=True, left=True)
+    if len(dims) < 3:
+        return _level(tuple(dims), (), cell, top=True, left=True)
+    # Grids above each other have columns of one width, so the tiles of all of them agree.
+    blocks = {place: cell(place) for place in itertools.product(*(_shown(dim) for dim in dims))}
+    least = max((_width(block) for block in blocks.values()), default=0)
+    wide = {
+        place: replace(block, least=max(block.least, least)) if isinstance(block, Tile) else block
+        for place, block in blocks.items()
+    }
+    return _level(tuple(dims), (), wide.__getitem__, top=True, left=True)
+
+
+def _shown(dim: Dim) -> list[Part]:
+    return [part for part in dim.parts if not part.is_left_out]
+
+
+def _width(block: Block) -> int:
+    return max(map(cells, block.lines), default=0) if isinstance(block, Tile) else 0
 
 
 def _level(dims: tuple[Dim, ...], place: Place, cell: Callable[[Place], Block], *, top: bool, left: bool) -> Block:

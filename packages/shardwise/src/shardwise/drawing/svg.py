@@ -168,7 +168,7 @@ def _definitions(name: str, tones: list[int]) -> Iterator[str]:
     for round_ in sorted({_pattern(tone) for tone in tones} - {0}):
         yield (
             f'<pattern id="{name}-p{round_}" width="8" height="8" patternUnits="userSpaceOnUse">'
-            f'<path class="hatch" d="{PATTERNS[round_]}" stroke="{LIGHT["line"]}" stroke-opacity="0.35"/></pattern>'
+            f'<path class="hatch" d="{PATTERNS[round_]}" stroke="{LIGHT["line"]}" stroke-opacity="0.25"/></pattern>'
         )
 
 

@@ -111,7 +111,7 @@ class _Canvas:
         for at, line in enumerate(box.lines):
             self.write(x + (right - x + 1 - cells(line)) // 2, top + at, line, style)
         if box.title:
-            self.write(x + 2, y, box.title, _style(Look.HEAD, box.tone))
+            self.write(x + 1, y, f" {box.title} ", _style(Look.HEAD, box.tone))
 
     def _shaft(self, shaft: Shaft) -> None:
         x, y, to_x, to_y = int(shaft.x), int(shaft.y), int(shaft.to_x), int(shaft.to_y)

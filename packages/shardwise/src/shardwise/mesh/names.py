@@ -19,8 +19,11 @@ from .layout import Layout
 class NamedAxis(Protocol):
     """An axis, as far as its names go; ``axis.MeshAxis`` is one."""
 
-    layout: Layout
-    sort_key: tuple[tuple[int, ...], tuple[int, ...]]
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def sort_key(self) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
 
     def size(self) -> int: ...
 

@@ -1,0 +1,133 @@
+"""``shardwise draw``: a picture of a type, a mesh, a layout or a transition, as text, SVG or a page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.result import ExitCode
+
+from .mesh_option import MeshParam, MeshShape
+
+if TYPE_CHECKING:
+    from shardwise.drawing.drawing import Drawing
+
+EPILOG = """\b
+Examples:
+  shardwise draw "f32[2,3,4,5@tp] {dp: R}" --mesh dp=2,tp=2     which rank holds which block
+  shardwise draw "f32[4096@(dp,tp), 4096]" --mesh dp=8,tp=4 -o x.svg
+  shardwise draw --mesh pp=2,dp=4,tp=8 --highlight dp --nodes 8  the mesh itself
+  shardwise draw "(2,4):(8,1)"                                  a layout as an index map
+  shardwise draw "all_gather S(0) -> R" --mesh tp=4             before and after, and who needs what
+  shardwise draw types                                          the five types and their duals
+  shardwise draw transitions                                    every way from one type to another
+"""
+WRITTEN = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
+NARROWEST = 20
+_LAYOUT = re.compile(r"\s*[(\d][\d\s,()]*:[\d\s,()]+")
+
+
+@click.command(epilog=EPILOG)
+@click.argument("subject", required=False)
+@click.option(
+    "--mesh", type=MeshParam(), metavar="AXES", help="The axes of the mesh with their sizes, outermost first."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A .svg, .html or .txt file.")
+@click.option("--names", metavar="NAMES", help="What the dims are called, e.g. batch,seq,hidden.")
+@click.option("--local", is_flag=True, help="The sizes are those of one rank, not of the whole tensor.")
+@click.option("--highlight", metavar="AXIS", help="Of a mesh: tell the fibers of AXIS apart.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Of a mesh: N consecutive ranks share a node.")
+@click.option(
+    "--limit", type=click.IntRange(3), default=8, show_default=True, help="Draw at most so many indices a dim."
+)
+@click.option("--width", type=click.IntRange(NARROWEST), help="Columns of text (default: the terminal's), or pixels.")
+def draw(
+    subject: str | None,
+    mesh: MeshShape | None,
+    output: Path | None,
+    names: str | None,
+    local: bool,
+    highlight: str | None,
+    nodes: int | None,
+    limit: int,
+    width: int | None,
+) -> ExitCode:
+    """Draw SUBJECT: a type, a layout, a transition, "types" or "transitions"; without SUBJECT the mesh.
+
+    In a type, as in "f32[8, 16@tp] {dp: R}", the sizes are those of the whole tensor (--local: of one rank), and a dim
+    that does not divide is cut as torch.chunk cuts. Without -o the picture is printed as text.
+
+    Exit codes: 0 drawn, 2 wrong usage.
+    """
+    if output is not None and output.suffix.lower() not in WRITTEN:
+        raise click.UsageError(f"-o {output} ends in {output.suffix or 'no suffix'!r}; known are {', '.join(WRITTEN)}")
+    called = None if names is None else [name.strip() for name in names.split(",")]
+    try:
+        drawing = _drawing(subject, mesh, called, local, highlight, nodes, limit)
+    except SpmdValueError as error:
+        raise click.UsageError("; ".join([error.message, *(f"try {line}" for line in error.help)])) from None
+    if output is None:
+        terminal = sys.stdout.isatty()
+        columns = width or (shutil.get_terminal_size().columns if terminal else 100)
+        color = terminal and not os.environ.get("NO_COLOR")
+        click.echo(drawing.text(columns, color=color), color=True if color else None)
+        return ExitCode.CLEAN
+    kind = WRITTEN[output.suffix.lower()]
+    text = drawing.text(width or 100) + "\n" if kind == "text" else getattr(drawing, kind)(*filter(None, [width]))
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from None
+    click.echo(f"{output}: {drawing.picture().title}", err=True)
+    return ExitCode.CLEAN
+
+
+def _drawing(
+    subject: str | None,
+    mesh: MeshShape | None,
+    names: list[str] | None,
+    local: bool,
+    highlight: str | None,
+    nodes: int | None,
+    limit: int,
+) -> Drawing:
+    from shardwise.drawing.drawing import Drawing
+    from shardwise.drawing.subjects import draw as drawn
+    from shardwise.drawing.type_pictures import five_types, transition_table
+
+    fixed = {"types": five_types, "transitions": transition_table}
+    if subject in fixed:
+        return Drawing(lambda limit: fixed[subject](), limit)
+    sizes = dict(mesh.axes) if mesh is not None else {}
+    if subject is None:
+        if mesh is None:
+            raise click.UsageError("nothing to draw: give a type, a layout or a transition, or --mesh dp=2,tp=4")
+        return drawn(sizes, highlight=highlight, node_size=nodes, limit=limit)
+    for option, value in (("--highlight", highlight), ("--nodes", nodes)):
+        if value is not None:
+            raise click.UsageError(f"{option} is for meshes, and {subject!r} is none: leave SUBJECT out")
+    if _LAYOUT.fullmatch(subject):
+        return drawn(_layout(subject), limit=limit)
+    return drawn(subject, mesh=sizes, names=names, local=local, limit=limit)
+
+
+def _layout(text: str) -> object:
+    """``(2,4):(8,1)``. Errors: ValueError (SW903)."""
+    import ast
+
+    from shardwise.mesh.layout import Layout
+
+    try:
+        sizes, strides = (ast.literal_eval(part.strip()) for part in text.split(":"))
+    except (SyntaxError, ValueError):
+        raise SpmdValueError(
+            f"{text!r} is no layout: write sizes and strides like '(2,4):(8,1)'", code="SW903"
+        ) from None
+    return Layout(sizes, strides)

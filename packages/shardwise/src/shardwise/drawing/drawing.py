@@ -1,0 +1,63 @@
+"""A drawing: a picture that is made as large as there is room, in whichever medium is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .fitting import fitted
+from .layout import PIXELS, TEXT, Metrics, size_of
+from .model import Picture
+from .svg import MARGIN, html_of, page_of, svg_of
+from .text import text_of
+
+TEXT_WIDTH = 100
+SVG_WIDTH = 960
+LEAST = 3
+
+
+class Drawing:
+    """What ``draw`` returns. ``str`` is the text; a notebook shows the SVG.
+
+    Example:
+        >>> svg = draw("f32[8, 16@tp]", mesh={"tp": 2}).svg()
+        >>> svg.startswith("<svg"), "<title" in svg
+        (True, True)
+    """
+
+    def __init__(self, make: Callable[[int], Picture], limit: int) -> None:
+        self._make = make
+        self._limit = limit
+        make(limit)  # what cannot be drawn is said here, not when it is printed
+
+    def picture(self, width: float | None = None, metrics: Metrics = TEXT) -> Picture:
+        """The picture with as many indices as fit; with the fewest where none fits."""
+        found = self._make(self._limit)
+        for smaller in self._smaller():
+            if width is None or size_of(fitted(found, width, metrics).block, metrics).width <= width:
+                break
+            found = self._make(smaller)
+        return found
+
+    def _smaller(self) -> Iterator[int]:
+        yield from range(self._limit - 1, LEAST - 1, -1)
+
+    def text(self, width: int = TEXT_WIDTH, *, color: bool = False) -> str:
+        """Line-drawing characters in ``width`` columns."""
+        return text_of(self.picture(width), width, color=color)
+
+    def svg(self, width: float = SVG_WIDTH) -> str:
+        """One ``<svg>`` element in ``width`` pixels, for light and dark pages; it needs nothing else."""
+        return svg_of(self.picture(width - 2 * MARGIN, PIXELS), width)
+
+    def html(self, width: float = SVG_WIDTH) -> str:
+        """A page of its own, with the text of the drawing below it."""
+        return page_of(self.picture(width - 2 * MARGIN, PIXELS), width)
+
+    def _repr_html_(self) -> str:
+        return html_of(self.picture(SVG_WIDTH - 2 * MARGIN, PIXELS), SVG_WIDTH)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Drawing of {self._make(LEAST).title}>"

@@ -1,0 +1,122 @@
+"""A plan drawn: who holds what before and after every step, its bytes and its time, and who needs what of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.mesh.names import NamedAxis
+from shardwise.planner.plans import Plan, PlanStep
+from shardwise.types.notation import TypedShape
+from shardwise.types.tensor_type import TensorType
+
+from .model import Arrow, Block, Heading, Look, Matrix, Picture, Tile, Words
+from .model import Sequence as Blocks
+from .shards import Coordinates, Placed, blocks_of
+
+LIMIT = 4
+"""A plan has several tensors, so of each there is less: a dim of more indices is drawn by its shards."""
+MOST_RANKS = 8
+
+
+def plan_picture(plan: Plan, mesh: Sequence[NamedAxis], *, limit: int = LIMIT) -> Picture:
+    """The tensor before the first step and after each one; arrows carry the step, its bytes and its time."""
+    limit = min(limit, LIMIT)
+    blocks: list[Block] = [_stage(plan, plan.src, mesh, limit)]
+    for number, step in enumerate(plan.steps, start=1):
+        blocks.append(Arrow((f"{number}. {step_line(step)}", *_costs(step)), across=False))
+        blocks.append(_stage(plan, step.dst, mesh, limit))
+        moved = _moved(plan, step, mesh)
+        if moved is not None:
+            blocks.append(moved)
+    start, end = (str(TypedShape(plan.dtype, plan.shape, one)) for one in (plan.src, plan.dst))
+    told = "; ".join(f"{step_line(step)}, {', '.join(_costs(step))}" for step in plan.steps) or "nothing to do"
+    return Picture(
+        f"{start} -> {end}",
+        f"A plan in {len(plan.steps)} steps from {start} to {end}: {told}.",
+        Blocks(tuple(blocks), across=False),
+        (f"one rank receives {byte_count(plan.bytes)}, in {duration(plan.time)} by the cost model",),
+    )
+
+
+def step_line(step: PlanStep) -> str:
+    """``all_gather over tp, dim 1``."""
+    over = f" over {', '.join(map(repr, step.axes))}" if step.axes else ""
+    dim = "" if step.dim is None else f", dim {step.dim}"
+    factor = "" if step.factor == 1 else f" by {step.factor:g}"
+    return f"{step.op}{factor}{over}{dim}"
+
+
+def _costs(step: PlanStep) -> tuple[str, ...]:
+    if not step.is_collective:
+        return ("local",)
+    return (f"receives {byte_count(step.bytes)}, {duration(step.time)}",)
+
+
+def byte_count(count: float) -> str:
+    """``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+def duration(seconds: float) -> str:
+    """``12 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _stage(plan: Plan, type: TensorType, mesh: Sequence[NamedAxis], limit: int) -> Block:
+    typed = TypedShape(plan.dtype, plan.shape, type)
+    block = blocks_of(Placed(typed, mesh), limit=limit)
+    return Blocks((Words((str(typed),), Look.TITLE), block), across=False)
+
+
+def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | None:
+    """From each rank of one fiber to each other: how many elements of what the one holds the other needs afterwards."""
+    if not step.is_collective or not step.axes:
+        return None
+    before, after = (Placed(TypedShape(plan.dtype, plan.shape, one), mesh) for one in (step.src, step.dst))
+    fiber = _fiber(step.axes, before, after)
+    if fiber is None or len(fiber) > MOST_RANKS:
+        return None
+    regions = [(before.owned(at), after.owned(at)) for at in fiber]
+    adds = step.op in ("all_reduce", "reduce_scatter")
+    rows = []
+    for at, (held, _) in enumerate(regions):
+        row = []
+        for beside, (own, needed) in enumerate(regions):
+            count = _common(held, needed)
+            has = 0 if adds else _common(held, needed, own)
+            is_still = at == beside or count == has
+            row.append(
+                Tile(("own" if at == beside else str(count - has),), look=Look.FAINT if is_still else Look.PLAIN)
+            )
+        rows.append(tuple(row))
+    names = tuple(f"rank {before.rank(at)}" for at in fiber)
+    table = Matrix(tuple(rows), Heading("needs, of its elements →", names), Heading("rank that holds ↓", names))
+    return Blocks((Words(("who needs what of whom, in one fiber",), Look.TITLE), table), across=False)
+
+
+def _fiber(axes: Sequence[object], before: Placed, after: Placed) -> list[Coordinates] | None:
+    """The coordinates along the axes of a step, at the origin of all others; None where a type sees other axes."""
+    if any(axis not in placed.axes for axis in axes for placed in (before, after)):
+        return None
+    found: list[dict[NamedAxis, int]] = [{}]
+    for axis in axes:
+        own = next(one for one in before.axes if one == axis)
+        found = [{**at, own: place} for at in found for place in range(own.size())]
+        if len(found) > MOST_RANKS:
+            return None
+    return list(found)
+
+
+def _common(*regions: Sequence[tuple[int, int]]) -> int:
+    """How many elements lie in all of these regions."""
+    count = 1
+    for spans in zip(*regions, strict=True):
+        count *= max(0, min(stop for _, stop in spans) - max(start for start, _ in spans))
+    return count

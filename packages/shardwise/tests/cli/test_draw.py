@@ -1,0 +1,75 @@
+"""``shardwise draw``: to the terminal, to files, and what it says of what it cannot draw."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+
+SUBJECTS = [
+    ["f32[2,3,4,5@tp] {dp: R}", "--mesh", "dp=2,tp=2"],
+    ["f32[4096@(dp,tp), 4096]", "--mesh", "dp=8,tp=4"],
+    ["--mesh", "pp=2,dp=4,tp=8", "--highlight", "dp", "--nodes", "8"],
+    ["(2,4):(8,1)"],
+    ["all_gather S(0) -> R", "--mesh", "tp=4"],
+    ["types"],
+    ["transitions"],
+    ["f32[4,4]", "--names", "batch,<hidden>"],
+    ["f32[4@tp]", "--mesh", "dp=1,tp=1"],
+    ["f32[4@tp]", "--mesh", "tp=2", "--local"],
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["draw", *arguments], prog_name="shardwise")
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda one: one[0])
+def test_every_subject_is_printed_and_written(subject, tmp_path):
+    printed = run(*subject)
+    assert printed.exit_code == 0, printed.output
+    assert "┌" in printed.stdout or "┏" in printed.stdout
+    for suffix in (".svg", ".html", ".txt"):
+        file = tmp_path / f"picture{suffix}"
+        assert run(*subject, "-o", str(file)).exit_code == 0
+        assert file.read_text("utf-8")
+    ElementTree.fromstring((tmp_path / "picture.svg").read_text("utf-8"))
+    assert "<hidden>" not in (tmp_path / "picture.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to draw"),
+        (["f32[8, 16@tq]", "--mesh", "dp=2,tp=4"], "expected one of the axes dp, tp at position 10"),
+        (["f32[8@tp]"], "expected one of the axes (none) at position 6"),
+        (["f32[8@tp"], "position"),
+        (["f32[4]", "-o", "x.pdf"], "known are .svg, .html, .htm, .txt"),
+        (["f32[4]", "-o", "missing/x.svg"], "cannot be written"),
+        (["f32[4]", "--nodes", "2"], "--nodes is for meshes"),
+        (["--mesh", "dp=2", "--highlight", "tp"], "no axis 'tp' to highlight; its axes are dp"),
+        (["(2,4):(8,)"], "one stride per size"),
+        (["(2,4):(8,,)"], "is no layout"),
+        (["reduce P -> R"], "is no transition"),
+        (["f32[4]", "--limit", "1"], "--limit"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_wrong_usage_is_said_in_words(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_large_tensor_is_short(tmp_path):
+    assert len(run("f32[4096, 4096]").stdout) < 3000
+    assert len(run("f32[65536@(dp,tp), 4096]", "--mesh", "dp=4096,tp=16").stdout) < 20000
+
+
+def test_pipes_get_no_colours(monkeypatch):
+    assert "\x1b[" not in run("f32[4@tp]", "--mesh", "tp=2").stdout

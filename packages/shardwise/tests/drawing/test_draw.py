@@ -1,0 +1,155 @@
+"""``shardwise.draw``: every subject, every medium, and hostile text in each."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import shardwise
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.drawing.drawing import Drawing
+from shardwise.drawing.subjects import draw
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.layout import Layout
+
+from .pictures import hold
+
+HOSTILE = [
+    *("<script>alert(1)</script>", "]]>", "&amp;", '" onload="x', "\x1b[31mred", "\u202eabc", "a\nb\tc", "\ud800"),
+    "x" * 500,
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_mean_nothing_to_any_medium(name):
+    drawing = draw(torch.ones(2, 2), names=[name, name])
+    hold(drawing.picture())
+    assert "\x1b" not in drawing.text()
+    for markup in (drawing.svg(), drawing.html(), drawing._repr_html_()):
+        assert "<script" not in markup
+        assert "\x1b" not in markup
+        markup.encode("utf-8")
+    attributes = {key for element in ElementTree.fromstring(drawing.svg()).iter() for key in element.attrib}
+    assert "onload" not in attributes
+    hold(draw({name: 2, "tp": 2}).picture())
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_drawn_or_refused_in_words(text):
+    refused = None
+    try:
+        hold(draw(text, mesh={"dp": 2, "tp": 2}).picture())
+    except SpmdValueError as error:
+        refused = error
+    assert refused is None or repr(text) in refused.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("f32[8, 16@tq]", "expected one of the axes dp, tp at position 10, got 'tq]'"),
+        ("f32[8; 16]", "expected ',' or ']' at position 5, got '; 16]'"),
+        ("all_gather P -> R", "all_gather has V -> R"),
+        ("send P -> R", "known are all_reduce"),
+    ],
+)
+def test_text_that_cannot_be_read_is_refused_with_the_place(text, said):
+    with pytest.raises(SpmdValueError) as caught:
+        draw(text, mesh={"dp": 2, "tp": 4})
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("x", [3, None, object(), ["tp"]])
+def test_what_has_no_picture_is_refused(x):
+    with pytest.raises(TypeError, match="draw takes a tensor, a type"):
+        draw(x)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"limit": 2}, "limit is at least 3"), ({"node_size": 0}, "node_size"), ({"highlight": "ep"}, "no axis 'ep'")],
+)
+def test_options_are_checked(options, said):
+    with pytest.raises(ValueError, match=said):
+        draw({"tp": 2}, **options)
+
+
+def test_a_mesh_of_no_ranks_is_refused():
+    with pytest.raises(ValueError, match="numbers of ranks"):
+        draw({"tp": 0})
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        {"dp": 2, "tp": 4},
+        {"dp": MeshAxis.of(2, 4), "tp": MeshAxis.of(4, 1)},
+        MeshAxis.of(4, 2),
+        Layout((2, 3, 2), (24, 4, 1)),
+        Layout(),
+        "f32[3, 5@tp]",
+        "all_to_all S(0) -> S(1)",
+        torch.ones(2, 3),
+    ],
+    ids=str,
+)
+def test_every_subject_is_drawn_in_every_medium(x):
+    with shardwise.set_current_mesh({"dp": MeshAxis.of(2, 4), "tp": MeshAxis.of(4, 1)}):
+        drawing = draw(x)
+    hold(drawing.picture())
+    assert isinstance(drawing, Drawing)
+    assert drawing.svg() in drawing.html()
+    assert "<svg" in drawing._repr_html_()
+    parser = HTMLParser()
+    parser.feed(drawing.html())
+    assert repr(drawing).startswith("<Drawing of ")
+
+
+def test_a_layout_is_drawn_as_its_map():
+    text = str(draw(Layout((2, 2), (4, 1))))
+    assert "offset = 4 * i0 + 1 * i1" in text
+    assert "│ 4 │ 5 │" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 200])
+def test_a_narrow_page_shows_fewer_indices(width):
+    lines = draw(torch.arange(400).reshape(20, 20)).text(width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_pictures_of_one_page_do_not_share_their_names():
+    one, other = draw({"tp": 2}).svg(), draw({"tp": 4}).svg()
+    names = [{e.get("id") for e in ElementTree.fromstring(svg).iter() if e.get("id")} for svg in (one, other)]
+    assert not names[0] & names[1]
+
+
+def test_dark_pages_have_colours_of_their_own():
+    svg = draw("f32[8@tp]", mesh={"tp": 8}).svg()
+    assert "prefers-color-scheme:dark" in svg
+    assert 'fill="#ffffff"' in svg  # the light ones stand as attributes too
+
+
+def test_colour_never_stands_alone():
+    plain = draw("f32[8@tp]", mesh={"tp": 8})
+    assert "\x1b[" in plain.text(color=True)
+    assert "\x1b[" not in plain.text()
+
+
+@pytest.fixture
+def device_mesh():
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    yield init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    dist.destroy_process_group()
+
+
+def test_a_device_mesh_is_drawn(device_mesh):
+    assert str(draw(device_mesh)).startswith("mesh dp=2, tp=4: 8 ranks")
+    assert "1 = 5" in str(draw("f32[4@tp] {dp: R}", mesh=device_mesh))

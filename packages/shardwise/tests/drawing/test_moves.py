@@ -1,0 +1,121 @@
+"""Transitions, types and plans drawn: read off the tables of the checker, and true of numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shardwise.drawing.mesh import row_major
+from shardwise.drawing.plan_pictures import byte_count, duration, plan_picture
+from shardwise.drawing.shards import MeshPoint
+from shardwise.drawing.symbols import held_after, held_under, senders
+from shardwise.drawing.transition_pictures import transition_picture
+from shardwise.drawing.type_pictures import TYPES, five_types, transition_table
+from shardwise.op_rules.transitions import TRANSITIONS
+from shardwise.planner.plans import Plan, PlanStep
+from shardwise.types.placement import R, V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
+
+from .pictures import hold, tiles_of
+
+ROWS = [row for row in TRANSITIONS.values() if not row.src.startswith("P(")]
+
+
+@pytest.mark.parametrize("row", TRANSITIONS.values(), ids=lambda row: f"{row.op} {row.src}-{row.dst}")
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_every_transition_has_a_picture(row, ranks):
+    hold(transition_picture(row, ranks))
+
+
+def meant(place, holds):
+    """The value that the ranks' tensors denote: what is said of each piece, a sum as the set of its addends."""
+    if place in "RI":
+        return {symbol.piece: {(symbol.piece, symbol.addend)} for symbol in holds[0]}
+    found = {}
+    for held in holds:
+        for symbol in held:
+            if not symbol.is_zero:
+                found.setdefault(symbol.piece, set()).add((symbol.piece, symbol.addend))
+    return found
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.op == "convert"], ids=lambda row: f"{row.op} {row.src}-{row.dst}"
+)
+def test_a_conversion_is_drawn_with_the_value_that_it_keeps(row):
+    assert meant(row.dst, held_after(row, 3)) == meant(row.src, held_under(row.src, 3))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.op} {row.src}-{row.dst}")
+def test_data_moves_exactly_where_ranks_meet(row):
+    if row.op != "all_to_all":
+        assert any(s != t for s, t in senders(row, 3)) == row.meets(backward=False)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.op == "reinterpret"], ids=lambda row: f"{row.src}-{row.dst}"
+)
+def test_a_reinterpretation_is_drawn_with_the_bits_that_it_keeps(row):
+    assert held_after(row, 3) == held_under(row.src, 3)
+
+
+def test_the_five_types_stand_with_their_duals():
+    picture = five_types()
+    hold(picture)
+    assert len(TYPES) == 5
+    for place in TYPES:
+        assert f"{place!r} has a gradient of type {place.dual!r}" in picture.description
+
+
+def test_the_table_has_every_way_that_is_not_a_composition():
+    picture = transition_table()
+    hold(picture)
+    shown = {line.rstrip("*") for tile in tiles_of(picture.block) for line in tile.lines}
+    for row in ROWS:
+        if row.reads == row.src and not row.through and not row.is_noop:
+            assert row.op in shown
+            assert f"{row.op} from {row.src} to {row.dst}" in picture.description
+    tile = next(tile for tile in tiles_of(picture.block) if "all_reduce" in tile.lines)
+    assert tile.lines == ("all_reduce", "↩ all_reduce P→R")
+
+
+def a_plan():
+    dp, tp = (MeshPoint(name, layout) for name, layout in row_major({"dp": 2, "tp": 4}).items())
+    first = TensorType.of({dp: R, tp: V}, PartitionSpec(None, tp))
+    second = TensorType.of({dp: R, tp: V}, PartitionSpec(tp, None))
+    last = TensorType.of({dp: R, tp: R})
+    steps = (
+        PlanStep("all_to_all", (tp,), first, second, (8, 2), (2, 8), 0, 48, 3, 1.2e-5),
+        PlanStep("all_gather", (tp,), second, last, (2, 8), (8, 8), 0, 192, 3, 2e-5),
+    )
+    return Plan((8, 8), "float32", first, last, steps), [dp, tp]
+
+
+def test_a_plan_shows_every_stage_and_who_needs_what():
+    plan, mesh = a_plan()
+    picture = plan_picture(plan, mesh)
+    hold(picture)
+    assert "1. all_to_all over tp, dim 0" not in picture.title
+    numbers = [tile.lines for tile in tiles_of(picture.block) if tile.index is None]
+    assert ("4",) in numbers  # a rank needs a quarter of another one's 16 elements
+    assert ("16",) in numbers  # and in the all-gather all of them
+    assert "one rank receives 240 B, in 32 us by the cost model" in picture.notes
+
+
+def test_counts_of_elements_are_those_of_chunks():
+    plan, mesh = a_plan()
+    rows = torch.arange(64).reshape(8, 8)
+    before, after = rows.chunk(4, 1), rows.chunk(4, 0)
+    common = len(set(before[0].flatten().tolist()) & set(after[1].flatten().tolist()))
+    assert (str(common),) in [tile.lines for tile in tiles_of(plan_picture(plan, mesh).block)]
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB")])
+def test_bytes_in_words(count, text):
+    assert byte_count(count) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(2.0, "2 s"), (1.5e-3, "1.5 ms"), (1.2e-5, "12 us"), (3e-9, "3 ns")])
+def test_time_in_words(seconds, text):
+    assert duration(seconds) == text
