@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .layout import Metrics, size_of
-from .model import Arrow, Block, Frame, Matrix, Picture, Sequence, Sheets, Tile
+from .model import Arrow, Block, Frame, Picture, Sequence, Sheets
 
 
 def fitted(picture: Picture, width: float, m: Metrics) -> Picture:
@@ -23,9 +23,6 @@ def _narrower(block: Block, width: float, m: Metrics) -> Block:
     if isinstance(block, Sheets):
         behind = (len(block.titles) - 1) * m.sheet_x
         return replace(block, block=_narrower(block.block, width - behind - 2 * m.frame_x, m))
-    if isinstance(block, Matrix) and block.gap and len(block.rows) == 1 and not isinstance(block.rows[0][0], Tile):
-        rest = width - (size_of(block, m).width - size_of(replace(block, rows=((),)), m).width)
-        return replace(block, rows=(tuple(_narrower(one, rest, m) for one in block.rows[0]),))
     return block
 
 
