@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import shardwise
 from shardwise.drawing.mesh import rank_at, row_major
-from shardwise.drawing.shards import Placed, pieces_of
+from shardwise.drawing.shards import SpreadTensor, pieces_of
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
@@ -111,7 +111,7 @@ def test_a_large_tensor_is_drawn_by_its_shards():
 def test_a_hundred_thousand_ranks_are_drawn_at_once():
     picture = draw("f32[1000000@(dp,tp), 8] {pp: R}", mesh={"pp": 16, "dp": 512, "tp": 16}).picture()
     assert len(list(tiles_of(picture.block))) < 1000
-    assert Placed(TypedShape("f32", (4,), TensorType.of({})), []).holders({}) == "0"
+    assert SpreadTensor(TypedShape("f32", (4,), TensorType.of({})), []).holders({}) == "0"
 
 
 def test_two_axes_seen_as_one():

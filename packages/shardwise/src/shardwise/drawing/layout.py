@@ -85,7 +85,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Label:
     """Words in their place: ``x`` is the left end, or the middle."""
 
     x: float
@@ -108,7 +108,7 @@ class Shaft:
     is_thick: bool = False
 
 
-Mark = Box | Text | Shaft
+Mark = Box | Label | Shaft
 
 
 def size_of(block: Block, m: Metrics) -> Size:
@@ -179,7 +179,7 @@ def _place(block: Block, m: Metrics, x: float, y: float, room: Size) -> Iterator
         yield from _arrow(block, m, x, y, _size(block, m))
     else:
         for at, line in enumerate(block.lines):
-            yield Text(x, y + at * m.line, line, block.look, block.tone)
+            yield Label(x, y + at * m.line, line, block.look, block.tone)
 
 
 def _frame(
@@ -209,7 +209,7 @@ def _one_after_another(block: Sequence, m: Metrics, x: float, y: float) -> Itera
 def _arrow(block: Arrow, m: Metrics, x: float, y: float, size: Size) -> Iterator[Mark]:
     if block.across:
         for at, line in enumerate(block.lines):
-            yield Text(x + m.half(size.width - m.words(line)), y + at * m.line, line)
+            yield Label(x + m.half(size.width - m.words(line)), y + at * m.line, line)
         at_y = y + len(block.lines) * m.line + m.half(m.shaft)
         yield Shaft(x, at_y, x + size.width - m.border, at_y, has_head=True)
     else:
@@ -217,7 +217,7 @@ def _arrow(block: Arrow, m: Metrics, x: float, y: float, size: Size) -> Iterator
         yield Shaft(at_x, y, at_x, y + size.height - m.border, has_head=True)
         top = y + m.half(size.height - len(block.lines) * m.line)
         for at, line in enumerate(block.lines):
-            yield Text(x + 3 * m.character, top + at * m.line, line)
+            yield Label(x + 3 * m.character, top + at * m.line, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +319,9 @@ class _Table:
     def _headings(self, x: float, y: float, lefts: list[float], tops: list[float]) -> Iterator[Mark]:
         grid, m = self.grid, self.m
         if self.across.title:
-            yield Text(x + self.left, y, self.across.title, Look.HEAD)
+            yield Label(x + self.left, y, self.across.title, Look.HEAD)
         if self.down.title:
-            yield Text(x, y + self.ticks_y, self.down.title, Look.HEAD)
+            yield Label(x, y + self.ticks_y, self.down.title, Look.HEAD)
         top = y + (m.line if self.across.title else 0)
         for spans in self.across.spans:
             for span in spans:
@@ -331,7 +331,7 @@ class _Table:
                 )
             top += self.span_height
         for left, width, tick in zip(lefts, self.widths, self.across.ticks, strict=False):
-            yield Text(left + m.half(width - m.words(tick)), y + self.ticks_y, tick, Look.HEAD)
+            yield Label(left + m.half(width - m.words(tick)), y + self.ticks_y, tick, Look.HEAD)
         left = x
         for width, spans in zip(self.span_widths, self.down.spans, strict=True):
             for span in spans:
@@ -342,7 +342,7 @@ class _Table:
         for at_y, height, tick in zip(tops, self.heights, self.down.ticks, strict=False):
             is_cells = not any(isinstance(block, (Matrix, Frame, Sheets)) for block in grid.rows[tops.index(at_y)])
             middle = m.half(height - m.line) if is_cells else 0
-            yield Text(end - m.words(tick), at_y + middle, tick, Look.HEAD)
+            yield Label(end - m.words(tick), at_y + middle, tick, Look.HEAD)
 
     def _regions(self, lefts: list[float], tops: list[float]) -> Iterator[Mark]:
         """Thick lines around what belongs together."""

@@ -1,7 +1,7 @@
 """What a picture is made of: cells, grids with headings, frames, stacked sheets, arrows; without widths or colours.
 
 A block is a Tile, a Matrix, a Frame, Sheets, a Sequence, an Arrow or Words; ``layout`` gives every block its place, and
-``text`` and ``svg`` draw what has a place. Text may be anything at all: the renderers make it harmless.
+``text`` and ``svg`` draw what has a place. Label may be anything at all: the renderers make it harmless.
 """
 
 from __future__ import annotations

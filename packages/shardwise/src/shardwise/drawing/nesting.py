@@ -20,7 +20,7 @@ ACROSS, DOWN = "→", "↓"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DimPart:
     """Indices ``start`` to ``stop`` of a dim, drawn as one row or column; or left out, and drawn as an ellipsis."""
 
     start: int
@@ -39,21 +39,21 @@ class Dim:
     """One dim of a drawing: what it is called, its parts, and who has them (spans over the parts, outermost first)."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[DimPart, ...]
     spans: tuple[tuple[Span, ...], ...] = ()
     has_ticks: bool = True
 
 
-Place = tuple[Part, ...]
+Place = tuple[DimPart, ...]
 """One part of every dim."""
 
 
-def indices(size: int, limit: int) -> tuple[Part, ...]:
+def indices(size: int, limit: int) -> tuple[DimPart, ...]:
     """Every index below ``size``, or ``limit`` parts of which one is an ellipsis."""
     if size <= limit:
-        return tuple(Part(at, at + 1) for at in range(size))
+        return tuple(DimPart(at, at + 1) for at in range(size))
     first = limit - 2
-    return (*(Part(at, at + 1) for at in range(first)), Part(first, size - 1, True), Part(size - 1, size))
+    return (*(DimPart(at, at + 1) for at in range(first)), DimPart(first, size - 1, True), DimPart(size - 1, size))
 
 
 def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> Block:
@@ -70,7 +70,7 @@ def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> B
     return _level(tuple(dims), (), wide.__getitem__, top=True, left=True)
 
 
-def _shown(dim: Dim) -> list[Part]:
+def _shown(dim: Dim) -> list[DimPart]:
     return [part for part in dim.parts if not part.is_left_out]
 
 

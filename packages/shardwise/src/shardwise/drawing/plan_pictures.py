@@ -11,7 +11,7 @@ from shardwise.types.tensor_type import TensorType
 
 from .model import Arrow, Block, Heading, Look, Matrix, Picture, Tile, Words
 from .model import Sequence as Blocks
-from .shards import Coordinates, Placed, blocks_of
+from .shards import Coordinates, SpreadTensor, blocks_of
 
 LIMIT = 4
 """A plan has several tensors, so of each there is less: a dim of more indices is drawn by its shards."""
@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
 
 def _stage(plan: Plan, type: TensorType, mesh: Sequence[NamedAxis], limit: int) -> Block:
     typed = TypedShape(plan.dtype, plan.shape, type)
-    block = blocks_of(Placed(typed, mesh), limit=limit)
+    block = blocks_of(SpreadTensor(typed, mesh), limit=limit)
     return Blocks((Words((str(typed),), Look.TITLE), block), across=False)
 
 
@@ -79,7 +79,7 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
     """From each rank of one fiber to each other: how many elements of what the one holds the other needs afterwards."""
     if not step.is_collective or not step.axes:
         return None
-    before, after = (Placed(TypedShape(plan.dtype, plan.shape, one), mesh) for one in (step.src, step.dst))
+    before, after = (SpreadTensor(TypedShape(plan.dtype, plan.shape, one), mesh) for one in (step.src, step.dst))
     fiber = _fiber(step.axes, before, after)
     if fiber is None or len(fiber) > MOST_RANKS:
         return None
@@ -101,7 +101,7 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
     return Blocks((Words(("who needs what of whom, in one fiber",), Look.TITLE), table), across=False)
 
 
-def _fiber(axes: Sequence[object], before: Placed, after: Placed) -> list[Coordinates] | None:
+def _fiber(axes: Sequence[object], before: SpreadTensor, after: SpreadTensor) -> list[Coordinates] | None:
     """The coordinates along the axes of a step, at the origin of all others; None where a type sees other axes."""
     if any(axis not in placed.axes for axis in axes for placed in (before, after)):
         return None

@@ -20,7 +20,7 @@ from shardwise.types.spec import entry_axes
 from .mesh import offset_at
 from .model import Block, Look, Picture, Sheets, Span, Tile, Words
 from .model import Sequence as Blocks
-from .nesting import Dim, Part, Place, indices, matrix_of_matrices
+from .nesting import Dim, DimPart, Place, indices, matrix_of_matrices
 from .tensors import LIMIT, dim_names, fitting_limit
 
 MOST_RANKS = 4
@@ -49,7 +49,7 @@ class MeshPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShardRange:
     """Indices ``start`` to ``stop`` of a dim, and the place on each of its axes of the ranks that hold them."""
 
     start: int
@@ -57,17 +57,17 @@ class Piece:
     at: tuple[int, ...]
 
 
-def pieces_of(length: int, counts: Sequence[int]) -> list[Piece]:
+def pieces_of(length: int, counts: Sequence[int]) -> list[ShardRange]:
     """A dim cut over axes of these sizes, the outermost first; empty pieces included.
 
     Example:
         >>> [(one.start, one.stop) for one in pieces_of(5, [2])]
         [(0, 3), (3, 5)]
     """
-    found = [Piece(0, length, ())]
+    found = [ShardRange(0, length, ())]
     for count in counts:
         found = [
-            Piece(min(one.start + at * step, one.stop), min(one.start + (at + 1) * step, one.stop), (*one.at, at))
+            ShardRange(min(one.start + at * step, one.stop), min(one.start + (at + 1) * step, one.stop), (*one.at, at))
             for one in found
             for step in (-(-(one.stop - one.start) // count),)
             for at in range(count)
@@ -75,7 +75,7 @@ def pieces_of(length: int, counts: Sequence[int]) -> list[Piece]:
     return found
 
 
-class Placed:
+class SpreadTensor:
     """A tensor of global ``shape`` with a type, on the ranks of a mesh.
 
     ``axes``  those of the mesh and of the type, outermost first. An axis that a type has and the mesh has not (two axes
@@ -166,7 +166,7 @@ def sharded_picture(
     ``typed``  its shape is that of the whole tensor.
     ``mesh``   the axes of the mesh, outermost first.
     """
-    placed = Placed(typed, mesh)
+    placed = SpreadTensor(typed, mesh)
     block = blocks_of(placed, names=names, limit=limit)
     if ranks_too and placed.axes:
         block = Blocks(
@@ -185,7 +185,7 @@ def _titled(title: str, block: Block) -> Block:
     return Blocks((Words((title,), Look.TITLE), block), across=False)
 
 
-def blocks_of(placed: Placed, *, names: Sequence[str | None] | None = None, limit: int = LIMIT) -> Block:
+def blocks_of(placed: SpreadTensor, *, names: Sequence[str | None] | None = None, limit: int = LIMIT) -> Block:
     """The whole tensor, every block with the ranks that hold it; pending sums as sheets behind each other."""
     shape = placed.typed.shape
     if 0 in shape:
@@ -207,26 +207,26 @@ def blocks_of(placed: Placed, *, names: Sequence[str | None] | None = None, limi
     return Sheets(block, _sheets(placed)) if placed.partial else block
 
 
-def _dim(name: str, length: int, axes: Sequence[NamedAxis], pieces: Sequence[Piece], limit: int) -> Dim:
+def _dim(name: str, length: int, axes: Sequence[NamedAxis], pieces: Sequence[ShardRange], limit: int) -> Dim:
     held = [one for one in pieces if one.stop > one.start]
     if length <= limit:
         parts = indices(length, limit)
     elif not axes:
-        parts = (Part(0, length),)
+        parts = (DimPart(0, length),)
     elif len(held) <= limit:
-        parts = tuple(Part(one.start, one.stop) for one in held)
+        parts = tuple(DimPart(one.start, one.stop) for one in held)
     else:
         shown = held[: limit - 2]
         parts = (
-            *(Part(one.start, one.stop) for one in shown),
-            Part(shown[-1].stop, held[-1].start, is_left_out=True),
-            Part(held[-1].start, held[-1].stop),
+            *(DimPart(one.start, one.stop) for one in shown),
+            DimPart(shown[-1].stop, held[-1].start, is_left_out=True),
+            DimPart(held[-1].start, held[-1].stop),
         )
     spans = tuple(_spans(repr(axis), level, parts, held) for level, axis in enumerate(axes))
     return Dim(name, parts, spans)
 
 
-def _spans(axis: str, level: int, parts: Sequence[Part], held: Sequence[Piece]) -> tuple[Span, ...]:
+def _spans(axis: str, level: int, parts: Sequence[DimPart], held: Sequence[ShardRange]) -> tuple[Span, ...]:
     """One span for the parts beside each other that belong to one coordinate of an axis."""
     found: list[Span] = []
     before: Hashable = None
@@ -241,7 +241,7 @@ def _spans(axis: str, level: int, parts: Sequence[Part], held: Sequence[Piece]) 
     return tuple(found)
 
 
-def _coordinates(placed: Placed, place: Place) -> dict[NamedAxis, int]:
+def _coordinates(placed: SpreadTensor, place: Place) -> dict[NamedAxis, int]:
     at = {axis: part.start for axis, part in zip(placed.apart, place, strict=False)}
     for axes, pieces, part in zip(placed.entries, placed.pieces, place[len(placed.apart) :], strict=True):
         own = next(one for one in pieces if one.start <= part.start < one.stop)
@@ -254,7 +254,7 @@ def _index(place: Place) -> tuple[int, ...] | None:
     return tuple(part.start for part in place) if all(part.stop == part.start + 1 for part in place) else None
 
 
-def _tone(placed: Placed, at: Coordinates) -> int | None:
+def _tone(placed: SpreadTensor, at: Coordinates) -> int | None:
     """A number for every set of ranks that hold the same elements."""
     told = [*placed.apart, *placed.sharded]
     if not told:
@@ -265,15 +265,17 @@ def _tone(placed: Placed, at: Coordinates) -> int | None:
     return number
 
 
-def _sheets(placed: Placed) -> tuple[str, ...]:
-    titles = [", ".join(f"{axis!r}={at[axis]}" for axis in placed.partial) for at in Placed._product(placed.partial)]
+def _sheets(placed: SpreadTensor) -> tuple[str, ...]:
+    titles = [
+        ", ".join(f"{axis!r}={at[axis]}" for axis in placed.partial) for at in SpreadTensor._product(placed.partial)
+    ]
     count = math.prod(axis.size() for axis in placed.partial)
     if count > MOST_SHEETS:
         titles = [*titles[: MOST_SHEETS - 2], "…", titles[-1]]
     return (titles[0], *(f"+ {title}" for title in titles[1:]))
 
 
-def ranks_of(placed: Placed, *, limit: int = LIMIT) -> Block:
+def ranks_of(placed: SpreadTensor, *, limit: int = LIMIT) -> Block:
     """The mesh, every rank with the slices that it holds."""
     limit = fitting_limit([axis.size() for axis in placed.axes], limit)
     dims = [Dim(repr(axis), indices(axis.size(), limit)) for axis in placed.axes]
@@ -285,7 +287,7 @@ def ranks_of(placed: Placed, *, limit: int = LIMIT) -> Block:
     return matrix_of_matrices(dims, tile)
 
 
-def _slices(placed: Placed, at: Coordinates) -> str:
+def _slices(placed: SpreadTensor, at: Coordinates) -> str:
     owned = placed.owned(at)
     if any(stop == start for start, stop in owned) and 0 not in placed.typed.shape:
         return "nothing"
@@ -296,7 +298,7 @@ def _slices(placed: Placed, at: Coordinates) -> str:
     return f"[{', '.join(whole)}]"
 
 
-def describe(placed: Placed) -> str:
+def describe(placed: SpreadTensor) -> str:
     """The picture in words."""
     parts = [f"A tensor of shape {list(placed.typed.shape)} on {math.prod(axis.size() for axis in placed.axes)} ranks."]
     for dim, axes in enumerate(placed.entries):
@@ -327,7 +329,7 @@ _SAYS = {
 }
 
 
-def notes_of(placed: Placed) -> tuple[str, ...]:
+def notes_of(placed: SpreadTensor) -> tuple[str, ...]:
     """What the signs in the picture mean."""
     notes = [] if placed.axes or not placed.typed.shape else ["no mesh: tiles show the index"]
     for axis in placed.axes:

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from shardwise.diagnostics.printable import cells
 
 from .fitting import fitted
-from .layout import PIXELS, Box, Mark, Shaft, Text, marks_of, size_of
+from .layout import PIXELS, Box, Label, Mark, Shaft, marks_of, size_of
 from .model import Look, Picture
 from .text import text_of
 
@@ -179,7 +179,7 @@ def _pattern(tone: int) -> int:
 def _drawn(mark: Mark, name: str) -> Iterator[str]:
     if isinstance(mark, Box):
         yield from _box(mark, name)
-    elif isinstance(mark, Text):
+    elif isinstance(mark, Label):
         yield _text(mark.x, mark.y + FONT_SIZE, mark.text, mark.look, "start")
     else:
         yield _shaft(mark, name)

@@ -10,7 +10,7 @@ from shardwise.diagnostics.paint import Line, paint
 from shardwise.diagnostics.printable import cells
 
 from .fitting import fitted
-from .layout import TEXT, Box, Mark, Shaft, Text, marks_of
+from .layout import TEXT, Box, Label, Mark, Shaft, marks_of
 from .model import Look, Picture
 
 WIDTH = 100
@@ -85,7 +85,7 @@ class _Canvas:
     def draw(self, mark: Mark) -> None:
         if isinstance(mark, Box):
             self._box(mark)
-        elif isinstance(mark, Text):
+        elif isinstance(mark, Label):
             left = int(mark.x) - cells(mark.text) // 2 * mark.is_centred
             self.write(left, int(mark.y), mark.text, _style(mark.look, mark.tone))
         else:
