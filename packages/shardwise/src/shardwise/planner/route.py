@@ -186,9 +186,9 @@ class _Steps:
         axes = [self.axes[at] for at in move.axes]
         before_entries = self.state[1]
         goal = {axis: self.dst.get(axis) for axis in axes}
-        equal = [
-            axis for axis in axes if not (move.after[0] >> self.axes.index(axis)) & 1 and not _cuts(move, axis, self)
-        ]
+        cut = {self.axes[at] for at in move.axes if any(at in entry for entry in move.after[1])}
+        pending = {self.axes[at] for at in move.axes if move.after[0] >> at & 1}
+        equal = [axis for axis in axes if axis not in cut and axis not in pending]
         wanted = {axis: goal[axis] if goal[axis].is_equal else R for axis in equal}
         # Of a sum I is the cheaper one to give first, of pieces R: the gradient of the rest is then free, or smaller.
         common = (I if move.op == "all_reduce" else R) if len(set(wanted.values())) > 1 else None

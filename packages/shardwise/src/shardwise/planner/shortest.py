@@ -119,9 +119,8 @@ def _shared(old: tuple[int, ...], new: tuple[int, ...]) -> int:
 
 def overlap_of_first(problem: Problem, entries: tuple[tuple[int, ...], ...]) -> int:
     """What a rank that has to receive most holds already; where shards are uneven, what the first rank holds."""
-    if problem.even or all(
-        _is_even(problem, dim, entry) for each in (entries, problem.goal[1]) for dim, entry in enumerate(each)
-    ):
+    both = (*enumerate(entries), *enumerate(problem.goal[1]))
+    if problem.even or all(_is_even(problem, dim, entry) for dim, entry in both):
         return overlap(problem, entries, problem.goal[1])
     count = 1
     for dim, (old, new) in enumerate(zip(entries, problem.goal[1], strict=True)):
