@@ -359,6 +359,15 @@ def test_meshes_of_one_rank(world):
     assert mesh.size() == 2
 
 
+def test_flattened_meshes():
+    with torch_compat.fake_world(0, 4):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        assert torch_compat.flattened_meshes(mesh) == {}
+        flat = mesh["dp", "tp"]._flatten("both")
+        assert torch_compat.flattened_meshes(mesh) == {"both": flat}
+        assert torch_compat.flattened_meshes(mesh["tp"]) == {"both": flat}
+
+
 def test_hooks_of_a_wrapper(world):
     wrapper = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
     assert torch_compat.communication_hooks(wrapper) == []

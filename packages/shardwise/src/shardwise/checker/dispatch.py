@@ -23,6 +23,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE
 from .call.arguments import Op
 from .collectives.gathered_lists import joining_pieces
 from .collectives.partial_contractions import partial_contraction
+from .collectives.planned import redistribution
 from .collectives.raw import raw_handler
 from .collectives.typed import collective
 from .control_flow.operators import CONTROL_FLOW
@@ -55,6 +56,8 @@ _BY_KIND = {
 def handler_for(func: object) -> Handler:
     """The handler for ``func``."""
     ours = getattr(func, "__shardwise_op__", None)
+    if ours == "redistribute_types":
+        return redistribution
     if ours is not None:
         return partial_contraction(ours.removeprefix("partial_")) if ours.startswith("partial_") else collective(ours)
     if isinstance(func, HigherOrderOperator) and func.__name__ in CONTROL_FLOW:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import torch
 
-from shardwise.types.aliases import BackwardOptions
+from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import PerMeshAxisSpmdType
 
 Options = tuple[tuple[str, Any], ...]
@@ -65,3 +65,14 @@ class RedistributeOptions(CommonOptions, total=False):
     scatter_dim: int | None
     split_dim: int | None
     concat_dim: int | None
+
+
+class WholeTypeOptions(TypedDict, total=False):
+    """Options of ``redistribute`` between whole types."""
+
+    shape: Sequence[int] | None
+    max_bytes: int | None
+    bandwidth: Mapping[DeviceMeshAxis, float] | Mapping[str, float] | None
+    latency_s: Mapping[DeviceMeshAxis, float] | Mapping[str, float] | None
+    op_dtype: torch.dtype | None
+    backward_options: BackwardOptions | None

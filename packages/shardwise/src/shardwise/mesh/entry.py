@@ -26,6 +26,7 @@ class CurrentMesh:
     ``local_axes``    the axes that keep local semantics while the checker is in global mode.
     ``constant``      the type of a constant under this mesh; ``zero`` that of zeros.
     ``outer``         the mesh that this one hides.
+    ``device_mesh``   the DeviceMesh that it was given as, if it was.
     ``mapped_axes``   those of ``local_axes`` over which a dim is sharded that ``vmap`` or ``map`` takes apart.
     ``reach``         one object for all meshes with the same axes, local axes and mapped axes: what verdicts depend on.
 
@@ -45,6 +46,7 @@ class CurrentMesh:
     zero: TensorType
     outer: CurrentMesh | None = field(repr=False)
     mapped_axes: frozenset[MeshAxis] = frozenset()
+    device_mesh: Any = field(default=None, repr=False)
     reach: object = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

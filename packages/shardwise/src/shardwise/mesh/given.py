@@ -41,6 +41,7 @@ def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
         constant=constant_type(ordered),
         zero=constant_type(ordered, zero=True),
         outer=current_entry(),
+        device_mesh=axes if hasattr(axes, "get_group") else None,
     )
 
 

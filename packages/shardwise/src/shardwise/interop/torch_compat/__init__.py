@@ -68,6 +68,7 @@ from .functorch import is_transformed as is_transformed
 from .functorch import outside_transforms as outside_transforms
 from .functorch import transforms_active as transforms_active
 from .meshes import CUT_AXIS as CUT_AXIS
+from .meshes import flattened_meshes as flattened_meshes
 from .meshes import is_part_of_mesh as is_part_of_mesh
 from .meshes import mesh_of_one_rank as mesh_of_one_rank
 from .modules import APPLY_HOOK_TO_INPUT as APPLY_HOOK_TO_INPUT

@@ -37,6 +37,21 @@ def is_part_of_mesh(options: dict[str, object]) -> bool:
     return options.get("_root_mesh") is not None
 
 
+@private(
+    "torch.distributed.device_mesh.DeviceMesh._get_root_mesh",
+    "torch.distributed.device_mesh.DeviceMesh:_flatten_mapping",
+    lost="one collective over several axes in redistribute of whole types, which then takes one axis after another",
+    tier=2,
+)
+def flattened_meshes(device_mesh: Any) -> dict[str, Any]:
+    """The meshes of one dim that ``_flatten`` has made of dims of ``device_mesh``, by name."""
+    try:
+        found: dict[str, Any] = device_mesh._get_root_mesh()._flatten_mapping
+    except AttributeError:
+        return {}
+    return found
+
+
 CUT_AXIS = patch_point(
     "torch.distributed.device_mesh.DeviceMesh._unflatten",
     purpose="makes a mesh of another one by cutting an axis in several; it counts as a mesh of its own",
