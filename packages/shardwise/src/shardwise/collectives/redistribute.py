@@ -75,7 +75,7 @@ def redistribute(x: Tensor, *types: Any, **options: Any) -> Tensor:
         >>> print(typeof(redistribute(x, {"dp": R, "tp": S(0)}, {"dp": S(0), "tp": S(1)})))
         f32[8@dp, 2@tp]
     """
-    if len(types) > 1 or not options.keys().isdisjoint(("src_spec", "dst_spec")):
+    if len(types) > 1 or "src_spec" in options or "dst_spec" in options:
         return redistribute_types(x, *types, **options)
     return _along(x, *types, **options)
 
