@@ -73,7 +73,7 @@ def redistribute(x: Tensor, *types: Any, **options: Any) -> Tensor:
         f32[4, 2] {dp: R, tp: V}
         >>> x = assert_type(torch.ones(4, 8), {"dp": R, "tp": S(0)})
         >>> print(typeof(redistribute(x, {"dp": R, "tp": S(0)}, {"dp": S(0), "tp": S(1)})))
-        f32[8@dp, 2@tp]
+        f32[8, 2] {dp: V, tp: V}
     """
     if len(types) > 1 or "src_spec" in options or "dst_spec" in options:
         return redistribute_types(x, *types, **options)
