@@ -34,7 +34,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedTensor:
     """What all steps of one call share: the global shape, the groups over several axes, and the options."""
 
     shape: tuple[int, ...]
@@ -61,12 +61,12 @@ class Moved:
         return perform(x, recipe, self.communicator(axes), sizes)
 
 
-def run_step(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def run_step(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     """``x`` after ``step``."""
     return _RUN[step.op](x, step, moved)
 
 
-def _convert(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _convert(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     (axis,) = axes = _axes(step)
     src, dst = _placement(step.src, axis), _placement(step.dst, axis)
     cut = dst if isinstance(dst, Shard) else src
@@ -78,12 +78,12 @@ def _convert(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
     return moved.step("convert", x, axes, src, dst, _sizes(whole, (axis.size(),)))
 
 
-def _all_reduce(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _all_reduce(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     axes = _axes(step)
     return moved.step("all_reduce", x, axes, step.src.get(axes[0]), step.dst.get(axes[0]))
 
 
-def _all_gather(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _all_gather(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     axes, dim = _axes(step), _dim(step)
     entry = _entry(step.src, dim)
     outer, cutting = entry[: len(entry) - len(axes)], entry[len(entry) - len(axes) :]
@@ -94,7 +94,7 @@ def _all_gather(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
     return _reordered(x, dim, sizes, _inverse(order))
 
 
-def _reduce_scatter(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _reduce_scatter(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     axes, dim = _axes(step), _dim(step)
     cutting = _entry(step.dst, dim)[-len(axes) :]
     lengths, order = _lengths(x.shape[dim], cutting), _in_group(cutting)
@@ -103,7 +103,7 @@ def _reduce_scatter(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
     return moved.step("reduce_scatter", x, cutting, step.src.get(axes[0]), Shard(dim), _if_uneven(sizes))
 
 
-def _all_to_all(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _all_to_all(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     axes, ndim = _axes(step), x.ndim
     before = [_entry(step.src, dim) for dim in range(ndim)]
     after = [_entry(step.dst, dim) for dim in range(ndim)]
@@ -142,7 +142,7 @@ class _Blocks:
         return [dict(zip(self.axes, each, strict=True)) for each in digits]
 
 
-def _exchange(x: Tensor, blocks: _Blocks, moved: Moved) -> Tensor:
+def _exchange(x: Tensor, blocks: _Blocks, moved: MovedTensor) -> Tensor:
     """The new block of this rank, from what the ranks of the group have of it."""
     own = {axis: communicator(axis).rank for axis in blocks.axes}
     old, new = blocks.block(blocks.taken, own), blocks.block(blocks.placed, own)
@@ -164,7 +164,7 @@ class _ExchangeContext(Protocol):
     """The context of autograd, as far as an exchange uses it."""
 
     blocks: _Blocks
-    moved: Moved
+    moved: MovedTensor
 
 
 class ExchangeFunction(torch.autograd.Function):
@@ -173,7 +173,7 @@ class ExchangeFunction(torch.autograd.Function):
     __shardwise_internal__ = True
 
     @staticmethod
-    def forward(ctx: _ExchangeContext, x: Tensor, blocks: _Blocks, moved: Moved) -> Tensor:
+    def forward(ctx: _ExchangeContext, x: Tensor, blocks: _Blocks, moved: MovedTensor) -> Tensor:
         ctx.blocks, ctx.moved = blocks, moved
         return _exchange(x, blocks, moved)
 
@@ -182,14 +182,14 @@ class ExchangeFunction(torch.autograd.Function):
         return _exchange_apply(grad, ctx.blocks.reversed(), ctx.moved), None, None
 
 
-_exchange_apply: Callable[[Tensor, _Blocks, Moved], Tensor] = ExchangeFunction.apply
+_exchange_apply: Callable[[Tensor, _Blocks, MovedTensor], Tensor] = ExchangeFunction.apply
 
 
-def _scale(x: Tensor, step: PlanStep, moved: Moved) -> Tensor:
+def _scale(x: Tensor, step: PlanStep, moved: MovedTensor) -> Tensor:
     return x * step.factor
 
 
-_RUN: dict[str, Callable[[Tensor, PlanStep, Moved], Tensor]] = {
+_RUN: dict[str, Callable[[Tensor, PlanStep, MovedTensor], Tensor]] = {
     "convert": _convert,
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,

@@ -21,7 +21,7 @@ from shardwise.types.spec import entry_axes
 from shardwise.types.spmd_type import TypeClaim
 from shardwise.types.tensor_type import TensorType
 
-from .plan_steps import Moved, chunk, run_step
+from .plan_steps import MovedTensor, chunk, run_step
 
 Speeds = Mapping[DeviceMeshAxis, float] | Mapping[str, float]
 """A number by axis."""
@@ -58,11 +58,11 @@ def redistribute_types(
     dtype = str(op_dtype or x.dtype).removeprefix("torch.")
     way = plan(whole, dtype, src, dst, links=links, together=together, max_bytes=max_bytes)
     common = (op_dtype, None if op_dtype is None else x.dtype, False, backward_options)
-    return _moved(x, way, dst, Moved(whole, groups, common))
+    return _moved(x, way, dst, MovedTensor(whole, groups, common))
 
 
 @typed_call("redistribute_types")
-def _moved(x: Tensor, way: Plan, dst: TensorType, moved: Moved) -> Tensor:
+def _moved(x: Tensor, way: Plan, dst: TensorType, moved: MovedTensor) -> Tensor:
     """``x`` after all steps of the plan."""
     for step in way.steps:
         x = run_step(x, step, moved)
