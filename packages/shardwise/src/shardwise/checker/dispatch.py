@@ -21,7 +21,7 @@ from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.tensor_type import UNKNOWN_TYPE
 
 from .call.arguments import Op
-from .collectives.gathered_lists import joining_pieces
+from .collectives.gathered_lists import OWN_DIMS, joining_pieces
 from .collectives.partial_contractions import partial_contraction
 from .collectives.planned import redistribution
 from .collectives.raw import raw_handler
@@ -86,6 +86,8 @@ def handler_for(func: object) -> Handler:
     handler = handler_of_rule(name, rule)
     if rule.op in JOINING:
         return joining_pieces(joining(handler))
+    if rule.op in OWN_DIMS:
+        return joining_pieces(handler)
     if rule.op in SEARCHES:
         return searching(handler)
     if rule.op == "setitem":

@@ -112,7 +112,7 @@ _TABLE = (
     Code(
         "SW223",
         "misplaced-piece",
-        "gathered pieces are joined along a dim or in an order that is not theirs",
+        "pieces are joined along a dim or in an order that is not theirs, or meet pieces in another order",
     ),
     Code("SW301", "no-rule", "an operator that has no op rule"),
     Code("SW302", "unregistered-function", "an autograd function without a typing declaration"),

@@ -32,6 +32,8 @@ class GatheredList:
     count: int
 
 
+OWN_DIMS = {"hstack": 1, "column_stack": 1, "vstack": 0, "row_stack": 0, "dstack": 2}
+"""The functions that join along a dim of their own; tensors of one dim are joined along it."""
 _pieces: Any = WeakIdKeyDictionary()
 """For every piece: the gather that it comes from, and the rank whose piece it is."""
 
@@ -62,16 +64,26 @@ def joining_pieces(usual: Handler) -> Handler:
         gather = found[0][0] if found else None
         if gather is None or any(one is not gather for one, _ in found):
             return result
+        with no_torch_function():
+            if result.ndim != tensors[0].ndim:
+                return result  # each piece has become an entry of a list
         ranks = [rank for _, rank in found]
-        along = dim + result.ndim if dim < 0 else dim
-        whole = sorted(ranks) == list(range(gather.count))
-        if along != gather.dim or (whole and ranks != sorted(ranks)):
+        along = _dim_of(func, dim, result.ndim)
+        if along != gather.dim or ranks != list(range(gather.count)):
             located = LocatedCall("cat", [("tensors", tensors[0])])
             report(session, located, _misplaced(gather, along, ranks), gather.axis)
             set_tag(result, Tag(UNKNOWN_TYPE))
         return result
 
     return handle
+
+
+def _dim_of(func: Any, dim: int, ndim: int) -> int:
+    """The dim that the call joins along; the forms that take none have their own."""
+    own = OWN_DIMS.get(getattr(func, "__name__", ""))
+    if own is not None:
+        return min(own, ndim - 1)
+    return dim + ndim if dim < 0 else dim
 
 
 def _misplaced(gather: GatheredList, along: int, ranks: Sequence[int]) -> Diagnosis:
@@ -85,7 +97,7 @@ def _misplaced(gather: GatheredList, along: int, ranks: Sequence[int]) -> Diagno
         )
     return Diagnosis(
         "SW223",
-        f"cat joins the pieces that all_gather has gathered over {over} in the order {', '.join(map(str, ranks))}",
+        f"cat joins the pieces that all_gather has gathered over {over} of the ranks {', '.join(map(str, ranks))}",
         (f"the whole tensor has the pieces of the ranks 0 to {gather.count - 1} in that order along dim {gather.dim}",),
         (f"torch.cat(pieces, dim={gather.dim}) of the list as all_gather fills it",),
     )

@@ -49,6 +49,7 @@ from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
 from ..operators.buffer_filling import completed, left_to_others
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
+from ..operators.row_orders import order_of, set_order
 from ..operators.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
@@ -63,6 +64,7 @@ from .raw_backward import leave_node, passages
 from .raw_buffers import admitted, as_declared, check_buffers
 from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
 from .rearranged_dims import dim_meant
+from .rows_exchanged import order_after
 
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
@@ -98,6 +100,8 @@ def _same_value(session: CheckSession, func: TorchFunction, args: Arguments, kwa
     tag = tag_of(args[0]) if args else None
     if tag is not None and isinstance(result, torch.Tensor):
         set_tag(result, Tag(tag.current(), tag.origin))
+        if isinstance(args[0], torch.Tensor):
+            set_order(session, result, order_of(args[0]))
     return result
 
 
@@ -137,6 +141,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         result = func(*args, **kwargs)
         for tensor, passage in zip(sent, left_out, strict=False):
             leave_node(tensor, passage)
+        order = () if session.local else order_after(session, exchange, sent, types, given)
         if any(type.axes for type in types):
             session.checked += 1
         else:
@@ -162,6 +167,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         ]
         if row.name == "all_gather" and not session.local and types:
             note_gathered(axis, types[0], received)
+        for tensor in received if row.sent != row.received else ():
+            set_order(session, tensor, order)
         early = bool(given.get("async_op")) or usual in _MESSAGES
         reading = [tensor for tensor in sent if row.sent != row.received]
         result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)

@@ -41,11 +41,13 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..operators.ordinary import Handler
+from ..operators.row_orders import set_order
 from ..operators.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .divergence import check_arrival
+from .rows_exchanged import order_after_typed
 
 _SIZES = ("split_sizes", "input_split_sizes", "output_split_sizes")
 _BY_SIZES = "all_gather the lengths of {name} first, and give them to the call as split sizes"
@@ -78,9 +80,12 @@ def collective(op: str) -> Handler:
         meets = row.op in MEETING
         if meets and not call.sizes:
             check_shapes(session, op, call.x, axis, _BY_SIZES)
+        order = order_after_typed(session, op, axis, call.x, call.src, call.dst, call.sizes)
         result = func(*args, **kwargs)
         session.checked += 1
         _give(session, result, call, changed, tag)
+        if isinstance(result, torch.Tensor):
+            set_order(session, result, order)
         same_shape(result, call.x, axis if meets else None)
         if is_tracing():
             log_result(op, shown, result)

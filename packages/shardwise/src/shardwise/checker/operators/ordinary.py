@@ -30,6 +30,7 @@ from . import buffer_filling as filling
 from .judging import judge
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .parted_memory import parted, run_parted
+from .row_orders import following
 from .varying_lengths import carry
 from .write_destination import settle, write
 
@@ -44,6 +45,8 @@ def ordinary(op: Op) -> Handler:
 
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         if not session.local:
+            if session.rows_moved and not (kwargs and writes_by_name(kwargs)):
+                return following(session, op.name, lambda: handle_globally(session, func, args, kwargs), args, kwargs)
             return handle_globally(session, func, args, kwargs)
         mesh = current_entry()
         key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
@@ -134,6 +137,8 @@ def ordinary(op: Op) -> Handler:
 
     def handle_write(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> object:
         """A call that writes into its first operand."""
+        if session.rows_moved and not session.local:
+            return following(session, op.name, lambda: slow(session, func, args, kwargs, writing=True), args, kwargs)
         key = writes.key(session, args, kwargs)
         known, result = writes.run(session, func, args, kwargs, key)
         return result if known else slow(session, func, args, kwargs, key, writing=True)

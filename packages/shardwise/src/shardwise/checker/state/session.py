@@ -27,6 +27,7 @@ class CheckSession(Session):
     ``probed``      what was found of autograd functions that nobody has declared, by class and arguments.
     ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
     ``gathering``   the calls of the coalescing manager that is open.
+    ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -50,6 +51,7 @@ class CheckSession(Session):
         self.probed: dict[Any, Any] = {}
         self.in_flight: dict[int, list[Any]] = {}
         self.gathering: Any = None
+        self.rows_moved = False
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
