@@ -74,7 +74,7 @@ def _file(
         return [*lines, [("quiet", "  its source cannot be read")]]
     gutter = len(str(len(source)))
     marked = {one.location.line for one in findings if one.location is not None}
-    shown = set(range(1, len(source) + 1)) if whole else _shown(len(source), {*types, *marked})
+    shown = set(range(1, len(source) + 1)) if whole else shown_lines(len(source), {*types, *marked})
     column = _column(source, types, gutter, width)
     previous = 0
     for number in sorted(shown):
@@ -89,7 +89,7 @@ def _file(
     return lines
 
 
-def _shown(count: int, told: Iterable[int]) -> set[int]:
+def shown_lines(count: int, told: Iterable[int]) -> set[int]:
     """The lines that are shown: those that have something to tell, those around them, and short stretches between."""
     edges = [0, *sorted(told), count + 1]
     shown: set[int] = set(edges[1:-1])
