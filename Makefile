@@ -9,7 +9,7 @@ TORCHES ?= 2.13.0 2.14.1
 TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly ecosystem lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
+.PHONY: help demo test test-fast nightly ecosystem lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -18,7 +18,7 @@ $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-d
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shardwise needs Python 3.11 or newer; say which one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs,write,lsp,mcp]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/shardwise[test,dev,docs,write,report,lsp,mcp]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]'
 	@touch $(READY)
 
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts
@@ -38,7 +38,7 @@ matrix:         ## run the fast tests on every torch of the range; make matrix T
 	  test -x $$env/bin/python || $(PYTHON) -m venv $$env || exit 1; \
 	  $$env/bin/python -m pip install --quiet $(if $(INDEX),--index-url $(INDEX)) $$wanted \
 	  && $$env/bin/python -m pip install --quiet --constraint build/matrix/constraints.txt \
-	       --editable 'packages/shardwise[test,write]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
+	       --editable 'packages/shardwise[test,write,report]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
 	  && $$env/bin/shardwise doctor \
 	  && $$env/bin/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(TESTS) packages/shardwise/tests || exit 1; \
 	done
@@ -78,6 +78,9 @@ mutants: $(READY) ## make mistakes in right programs, see what is noticed, and r
 
 trace-demo: $(READY) ## trace a program that breaks, recompiles and fails, and write the report of it
 	@$(BIN)/python packages/tracewise/samples/demo.py
+
+report-browser: $(READY) ## open the report of a check in Chromium (apt-get install chromium) and hold it to attacks
+	$(BIN)/python -m pytest packages/shardwise/tests/report/test_report_browser.py
 
 tracewise-browser: $(READY) ## open reports in Chromium (apt-get install chromium) and hold them to attacks
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable 'packages/tracewise[browser]'

@@ -42,7 +42,18 @@ INTEROP_ORDER = (
     "alias",
 )
 """Those of interop/, from what only names torch to what a program says."""
-VERIFIER_ORDER = ("rulecheck", "records", "comparison", "runs", "annotating", "text", "formats", "run", "launched")
+VERIFIER_ORDER = (
+    "rulecheck",
+    "records",
+    "comparison",
+    "runs",
+    "annotating",
+    "text",
+    "formats",
+    "report_sections",
+    "run",
+    "launched",
+)
 """Those of verifier/, from what a run leaves to what is told of it."""
 ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER}
 TORCH_FREE = ("types", "mesh", "diagnostics", "configuration", "op_rules", "planner", "drawing", "report", "rewriting")

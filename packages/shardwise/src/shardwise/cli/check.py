@@ -27,8 +27,8 @@ from .guard import OWN_PROCESS, Death, guarded
 from .mesh_option import MeshParam, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
-from .shown_run import annotate_option, show_annotated
 from .watching import watch_option, watch_runs
+from .shown_run import annotate_option, html_option, require_template, show_annotated, write_html
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
@@ -123,6 +123,7 @@ Examples:
     is_flag=True,
     help="Print the number of findings per code, and none of them; with json, on one line.",
 )
+@html_option
 @click.option("--diff", is_flag=True, help="Show what --fix would change.")
 @click.option(
     "--fix",
@@ -155,6 +156,7 @@ def check(
     lists: tuple[str, ...],
     annotate: bool,
     statistics: bool,
+    html: str | None,
     diff: bool,
     fix: bool,
     watch: bool,
@@ -190,6 +192,8 @@ def check(
         raise click.UsageError("--statistics counts, as text or with --format json: leave the others out")
     if diff or fix:
         require_writer("--diff and --fix")
+    if html is not None:
+        require_template()
     if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
     if rank is not None and ranks is not None:
@@ -207,13 +211,17 @@ def check(
         watch_runs(program)
     limits = EVERYTHING if everything else DEFAULT.without(lists)
 
-    def judged(result: RunResult) -> RunResult:
+    def judged(result: RunResult, traces: Sequence[Trace] = ()) -> RunResult:
         """What is to be reported of it, and it is."""
         if chosen.writes is not None and result.stopped is None:
             click.echo(f"shardwise: {written(chosen, result)}", err=True)
             result = replace(chosen.policy, baseline=chosen.writes).applied(result, strict=strict, local=local)
         else:
             result = chosen.policy.applied(result, strict=strict, local=local)
+        if html is not None:
+            result = write_html(html, result, traces)
+        if annotate:
+            show_annotated(result, form, color, everything)
         if statistics:
             click.echo(counts_json(result) if form == "json" else counts_text(result))
         else:
@@ -242,10 +250,10 @@ def check(
         whole_traceback=everything,
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
-        record=annotate,
+        record=annotate or html is not None,
     )
     if me is not None:
-        _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate)
+        _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate, html)
         from .launched import check_launched
 
         return ExitCode(
@@ -258,7 +266,7 @@ def check(
         result, traces = check_ranks(program, options, ranks, timeout_s)
     else:
         try:
-            if schedule is not None:
+            if schedule is not None or html is not None:
                 from .schedule import check_recorded
 
                 result, traces = check_recorded(program, options)
@@ -270,13 +278,11 @@ def check(
             choice = RankChoice("all" if size <= MOST else "corners")
             click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
             result, traces = check_ranks_afresh(program, options, choice)
-    if annotate:
-        show_annotated(result, form, color, everything)
     if schedule is not None:
         from .schedule import write_schedule
 
         write_schedule(schedule, traces, result)
-    result = judged(result)
+    result = judged(result, traces)
     if not diff and not fix:
         return result.exit_code
     typing = ["--strict" if strict else "--permissive", "--local" if local else "--global", "--partials", partials]
@@ -310,7 +316,7 @@ def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
 def _refuse_imagined(*given: object) -> None:
     """Options of imagined ranks, where a launcher has started real ones."""
     imagined = ("--world-size", "--rank", "--ranks", "--schedule", "--fake", "--device")
-    names = (*imagined, "--diff", "--fix", "--annotate")
+    names = (*imagined, "--diff", "--fix", "--annotate", "--html")
     unlike = [name for name, one in zip(names, given, strict=True) if one not in (None, False, "cpu")]
     if unlike:
         raise click.UsageError(

@@ -1,16 +1,24 @@
-"""``--annotate``: the run beside its source, in the terminal."""
+"""``--annotate`` and ``--html``: the run beside its source, in the terminal or as a file."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardwise.diagnostics.result import RunResult
+from shardwise.diagnostics.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from shardwise.report.page import NumbersSection
+    from shardwise.uniformity.calls import Trace
 
 Command = Callable[..., Any]
 
@@ -22,6 +30,22 @@ def annotate_option(command: Command) -> Command:
         is_flag=True,
         help="Print the program with the types of what each line binds, before the report.",
     )(command)
+
+
+def html_option(command: Command) -> Command:
+    """``html``."""
+    return click.option(
+        "--html",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, writable=True),
+        help="Write the report as one HTML file: source with types and findings, modules, collectives, verdict.",
+    )(command)
+
+
+def require_template() -> None:
+    """A usage error if the library that writes pages is not installed."""
+    if importlib.util.find_spec("jinja2") is None:
+        raise click.UsageError("--html needs the package jinja2: pip install 'shardwise[report]'")
 
 
 def show_annotated(result: RunResult, form: str, color: str, whole: bool) -> None:
@@ -36,3 +60,21 @@ def show_annotated(result: RunResult, form: str, color: str, whole: bool) -> Non
     width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
     text = annotated(result, color=coloured, width=width, whole=whole)
     click.echo(f"{text}\n" if text else "", color=True)
+
+
+def write_html(
+    file: str, result: RunResult, traces: Sequence[Trace] = (), numbers: NumbersSection | None = None
+) -> RunResult:
+    """Write the report; the result with what the ranks issued in its record. A usage error if it cannot be written."""
+    from shardwise import __version__
+    from shardwise.report.page import report_page
+    from shardwise.uniformity.collective_costs import costed
+
+    calls, links = costed(traces)
+    result = replace(result, record=replace(result.record or RunRecord(), collectives=calls, links=links))
+    try:
+        Path(file).write_text(report_page(result, version=__version__, numbers=numbers), encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--html {file}: cannot be written ({error.strerror})") from None
+    click.echo(f"shardwise: the report is in {file}", err=True)
+    return result

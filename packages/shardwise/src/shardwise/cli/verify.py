@@ -23,6 +23,7 @@ from .declarations import declarations_of
 from .mesh_option import MeshParam
 from .progress import progress
 from .shared_options import color_option, timeout_option, type_options
+from .shown_run import html_option, require_template, write_html
 
 if TYPE_CHECKING:
     from shardwise.verifier.records.options import VerifyOptions
@@ -78,6 +79,7 @@ Examples:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report (default: text)."
 )
+@html_option
 @color_option
 @click.option("--allow-inconclusive", is_flag=True, help="End with 0 where the verdict is inconclusive.")
 @click.option("--all", "everything", is_flag=True, help="Lift the limits on what is printed.")
@@ -98,6 +100,7 @@ def verify(
     rtol: float | None,
     timeout_s: float,
     form: Literal["text", "json"],
+    html: str | None,
     color: Literal["auto", "always", "never"],
     allow_inconclusive: bool,
     everything: bool,
@@ -131,12 +134,19 @@ def verify(
         options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, layouts=layouts)
         return _record(record, subject, mesh, options)
 
+    if html is not None:
+        require_template()
+
     def report(verdict: Verdict) -> ExitCode:
         if chosen.writes is not None and verdict.failure is None:
             click.echo(f"shardwise: {written(chosen, verdict.types)}", err=True)
         policy = replace(chosen.policy, baseline=chosen.writes or chosen.policy.baseline)
         types = policy.applied(verdict.types, strict=strict, local=local, judges_comments=False)
         verdict = replace(verdict, types=types)
+        if html is not None:
+            from shardwise.verifier.report_sections import numbers_section
+
+            write_html(html, verdict.types, numbers=numbers_section(verdict))
         if form == "json":
             from shardwise.verifier.formats import to_json
 
@@ -145,7 +155,7 @@ def verify(
             click.echo(_text(verdict, color, everything), color=True)
         return _exit_code(verdict.exit_code, allow_inconclusive)
 
-    options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True)
+    options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None)
     me = launched_rank()
     if me is not None:
         from shardwise.verifier.launched import LaunchedRuns, verdict_on

@@ -20,6 +20,7 @@ from .syntax import Expression, expression_at, source_of, span_of
 
 _LONGEST_NAME = 48
 MISSING: Any = object()
+"""What ``value_of`` gives where only running something would tell."""
 
 _SPELLINGS = {
     "multiply": "mul",

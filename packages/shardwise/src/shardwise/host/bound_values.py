@@ -20,7 +20,7 @@ import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from shardwise.diagnostics.operands import MISSING, value_of
@@ -32,6 +32,7 @@ MOST_TYPES = 32
 """Texts that are told apart under one name; the rest counts for the last of them."""
 RETURNED = "return"
 _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -101,16 +102,20 @@ class _Tracer:
     def __init__(self, bound: BoundValues, describe: Callable[[object], str | None]) -> None:
         self._bound = bound
         self._describe = describe
-        self._sources: dict[CodeType, _Source | None] = {}
+        self._sources: dict[str, _Source | None] = {}
 
     def entered(self, frame: FrameType, event: str, argument: object) -> Any:
         """Called with every frame that begins: None if it is not the program's own."""
+        # Most frames are torch's: they cost one look into a dictionary.
+        source = self._sources.get(frame.f_code.co_filename, MISSING)
+        if source is None:
+            return None
         code = frame.f_code
-        if code in self._sources:
-            source = self._sources[code]
-        else:
-            source = self._sources[code] = source_of_own(code)
-        if source is None or event != "call":
+        if source is MISSING:
+            file = code.co_filename
+            own = is_own_file(file) and not is_internal(code)
+            source = self._sources[file] = _source(file) if own else None
+        if source is None or code.co_name in _COMPREHENSIONS:
             return None
         if not code.co_flags & _RESUMED:
             for name in source.parameters.get((code.co_firstlineno, code.co_name), ()):
@@ -161,13 +166,6 @@ class _Frame:
             after = tracer._text(name, frame)
             if after != before:
                 tracer._bound.tell(name, after)
-
-
-def source_of_own(code: CodeType) -> _Source | None:
-    """The statements of the file of ``code``; None if it is not the program's own, or cannot be read."""
-    if is_internal(code) or code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
-        return None
-    return _source(code.co_filename) if is_own_file(code.co_filename) else None
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +23,16 @@ from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, Noted, RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.drawing.mesh import mesh_picture, row_major
+from shardwise.drawing.svg import alternative, svg_of
 
-from .mesh_grid import mesh_grid
 from .module_tree import module_tree
 from .source_view import SourceFile, source_files
 from .traffic import LANE, WIDTH, by_axis, by_line, bytes_text, link_text, of_one_rank, seconds_text, timeline
 
 MOST_LISTED = 1000
 """Entries of one list that are written; the number of the rest is told."""
+_AXIS = re.compile(r"\s*(.+?)=(\d+)\s*")
 _TONES = {ExitCode.CLEAN: "good", ExitCode.FINDINGS: "error"}
 
 
@@ -71,7 +74,7 @@ def report_page(
     places = _Places(files, root)
     return environment.get_template("report.html").render(
         policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'",
+        "img-src data:; base-uri 'none'; form-action 'none'",
         style=_inline(style),
         script=_inline(script),
         result=result,
@@ -89,7 +92,7 @@ def report_page(
         lane=LANE,
         width=WIDTH,
         links=[link_text(link) for link in record.links],
-        grid=mesh_grid(result.mesh),
+        mesh=_mesh(result.mesh),
         numbers=numbers,
         lists=[entry for entry in _lists(result, numbers) if entry[1]],
         ranks=ranks_text(result.ranks) if result.ranks else "",
@@ -97,12 +100,26 @@ def report_page(
     )
 
 
+def _mesh(mesh: str) -> tuple[str, str] | None:
+    """The picture of a mesh that is printed as ``dp=2, tp=4``: what an image shows, and in words. None for no mesh."""
+    found = [_AXIS.fullmatch(part) for part in mesh.split(",")]
+    sizes = {match[1]: int(match[2]) for match in found if match is not None}
+    if not sizes or len(sizes) != len(found):
+        return None
+    picture = mesh_picture(row_major(sizes))
+    # As an image it is a document of its own: nothing in it can reach the page.
+    drawn = base64.b64encode(svg_of(picture).encode()).decode()
+    return f"data:image/svg+xml;base64,{drawn}", alternative(picture)
+
+
 class _Places:
     """Where a source location is on the page, and how it is written."""
 
     def __init__(self, files: Sequence[SourceFile], root: str) -> None:
         self._root = root
-        self._lines = {(file.path, line.number): f"f{file.index}-{line.number}" for file in files for line in file.lines}
+        self._lines = {
+            (file.path, line.number): f"f{file.index}-{line.number}" for file in files for line in file.lines
+        }
 
     def text(self, location: SourceLocation) -> str:
         """``train.py:47:9``."""

@@ -1,4 +1,4 @@
-"""Source files of a run as lines for a page: text in pieces with what is marked, types, findings, and stretches left out."""
+"""Source files of a run as lines for a page: text in pieces, types, findings, and what is left out of long files."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def render_verdict(
     more = rest(len(verdict.types.findings), limits.findings, "finding", "findings")
     blocks += [more] if more else []
     blocks += [paint(block, color=color) for block in _numbers(verdict, width, root, limits)]
-    blocks.append(paint(_summary(verdict), color=color))
+    blocks.append(paint(summary_lines(verdict), color=color))
     return "\n\n".join(blocks)
 
 
@@ -252,7 +252,14 @@ def _where(key: Key, root: str) -> str:
     return "" if key.location is None else f" ({location_text(key.location, root)})"
 
 
-def _summary(verdict: Verdict) -> list[Line]:
+def numbers_text(verdict: Verdict, width: int = WIDTH, root: str | None = None) -> str:
+    """What the text says of the numbers alone: the first tensor that disagrees, later ones, and what parts."""
+    root = os.path.abspath(root if root is not None else os.getcwd())
+    return "\n\n".join(paint(block, color=False) for block in _numbers(verdict, width, root, DEFAULT))
+
+
+def summary_lines(verdict: Verdict) -> list[Line]:
+    """The last two lines: the verdict on types, and that on numbers."""
     if verdict.failure is not None:
         return [[("error", "no verdict"), ("", f"; {verdict.program} on mesh {verdict.mesh}")]]
     numbers = verdict.numbers

@@ -24,6 +24,7 @@ class VerifyOptions:
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
     ``changed``    what is done to the run from outside.
+    ``record``     rank 0 of the mesh records the types of each line and module.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
     """
 
@@ -40,3 +41,4 @@ class VerifyOptions:
     layouts: bool = False
     project: Path | None = None
     changed: Intervention | None = None
+    record: bool = False

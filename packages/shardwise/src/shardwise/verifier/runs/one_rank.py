@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from shardwise.checker.observation.run_record import watched
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.host.program import output_to_stderr
@@ -61,6 +62,7 @@ def record_run(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
         session.derivatives = size == 1 and not options.every and not options.layouts
+        watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
         with (
             crash_caught(came, printed),
             watching(
@@ -79,6 +81,8 @@ def record_run(
                 local, type = local_form(leaf)
                 recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
         came.axes = {**own_axes, **recorder.axes}
+        if watch is not None:
+            collector.record = watch.record()
     came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
     if sites is not None:
         came.sites = sites.sites
