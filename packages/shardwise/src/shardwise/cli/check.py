@@ -27,8 +27,8 @@ from .guard import OWN_PROCESS, Death, guarded
 from .mesh_option import MeshParam, world_size_of
 from .ranks_option import MOST, RankChoice, RanksParam
 from .shared_options import color_option, require_writer, type_options
-from .watching import watch_option, watch_runs
 from .shown_run import annotate_option, html_option, require_template, show_annotated, write_html
+from .watching import watch_option, watch_runs
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
