@@ -10,6 +10,7 @@ TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test test-fast nightly ecosystem lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser clean
+.PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -63,6 +64,9 @@ lint: $(READY)  ## style and static types
 
 docs: $(READY)  ## build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+figures: $(READY) ## draw the figures of the documentation anew
+	$(BIN)/shardwise-devtools figures --write
 
 bench: $(READY) ## measure against plain PyTorch and DTensor
 	$(BIN)/python benchmarks/run.py --write

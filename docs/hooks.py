@@ -1,6 +1,7 @@
-"""The pages that are made while the site is built: diagnostic codes and their list, coverage, and the API reference."""
+"""What is made while the site is built: the pages of codes, coverage and the API, and the front page's program."""
 
 import json
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -12,6 +13,8 @@ from shardwise_devtools import api_reference
 from shardwise_devtools.sweep.coverage_page import render
 
 COVERAGE = Path(__file__).parent / "coverage.json"
+README = Path(__file__).parents[1] / "README.md"
+HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -25,3 +28,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, text in api_reference.pages().items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **context: object) -> str:
+    """Put the README's program and its finding where a page asks for them."""
+    found = HEADLINE.search(README.read_text("utf-8"))
+    assert found is not None, "README.md has no headline"
+    return markdown.replace("<!-- headline -->", found[1])

@@ -7,6 +7,7 @@ import click
 from shardwise.diagnostics.result import ExitCode
 
 from .ecosystem.command import ecosystem
+from .figures import figures
 from .mutate.command import mutate
 from .rules.command import rules
 from .sweep.command import sweep
@@ -26,6 +27,7 @@ def _exit(code: ExitCode) -> None:
 
 main.add_command(crashes)
 main.add_command(ecosystem)
+main.add_command(figures)
 main.add_command(mutate)
 main.add_command(rules)
 main.add_command(sweep)

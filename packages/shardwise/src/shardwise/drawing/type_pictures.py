@@ -6,20 +6,20 @@ from shardwise.op_rules.transitions import TRANSITIONS, Transition
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, S, V
 
 from .model import Block, Heading, Look, Matrix, Picture, Sequence, Tile, Words
-from .symbols import held_under, letters_of, rank_frames, tiles
+from .symbols import LETTERS, Symbol, held_under, letters_of, rank_frames, tiles
 
-RANKS = 3
+RANKS = 2
 TYPES: tuple[PerMeshAxisSpmdType, ...] = (R, I, V, P, S(0))
 _NAMES = {"R": "replicate", "I": "invariant", "V": "varying", "P": "partial", "S": "shard"}
 _MEANT = {
-    "R": "what every rank holds",
-    "I": "what every rank holds",
-    "V": "the list of all",
-    "P": "the sum, still to be taken",
-    "S": "the pieces together",
+    "R": "any one of them",
+    "I": "any one of them",
+    "V": "the list of them",
+    "P": "their sum, pending",
+    "S": "them, put together",
 }
 _GRADIENT = {
-    "R": "n ranks use it: their gradients add up",
+    "R": "of n uses: their gradients add up",
     "I": "one computation, repeated: one gradient",
     "V": "each rank its own",
     "P": "every addend gets that of the sum",
@@ -34,13 +34,15 @@ def five_types() -> Picture:
     rows = tuple(_row(place) for place in TYPES)
     heads = ("type", f"what {RANKS} ranks hold", "the value meant", "its gradient")
     titled = tuple(Words((head,), Look.TITLE) for head in heads)
+    letters = " and ".join(LETTERS[:RANKS])
+    addends = " and ".join(Symbol(0, rank).text for rank in range(RANKS))
     told = "; ".join(f"{place!r} has a gradient of type {place.backward_type()!r}" for place in TYPES)
     return Picture(
         "The five types along one mesh axis, and their duals",
         f"A table with a row for each type: what the ranks hold, the value meant, the type of the gradient. {told}.",
         Matrix((titled, *rows), gap=1),
         (
-            "a, b, c are pieces of the value; a₀, a₁, a₂ are addends whose sum is a",
+            f"{letters} are pieces of the value; {addends} are addends whose sum is {LETTERS[0]}",
             "taking the dual twice changes nothing: R and P are each other's, I, V and S(i) their own",
         ),
     )
