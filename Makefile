@@ -9,8 +9,7 @@ TORCHES ?= 2.13.0 2.14.1
 TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast nightly ecosystem lint hooks docs matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser clean
-.PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench clean
+.PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser vscode clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -95,6 +94,10 @@ tracewise-bench: $(READY) ## measure the report of a log of 200 MB
 
 tracewise-fuzz: $(READY)  ## read 10,000 damaged trace logs
 	TRACEWISE_FUZZ=10000 $(BIN)/python -m pytest --numprocesses $(JOBS) packages/tracewise/tests/test_fuzz.py
+
+vscode:         ## build the extension for VS Code in editors/vscode, where npm is present
+	@command -v npm >/dev/null || { echo "make vscode needs npm, which comes with Node.js"; exit 1; }
+	cd editors/vscode && npm ci --no-audit --no-fund && npm run build
 
 clean:          ## forget the environment and everything built
 	rm -rf $(VENV) build

@@ -203,7 +203,7 @@ def foreign_private_names(module: str, source: str) -> list[str]:
 def _defined(tree: ast.AST) -> Iterator[str]:
     """Names that the module gives to something: functions, classes, variables, imports, its own attributes, slots."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

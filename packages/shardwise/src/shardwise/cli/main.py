@@ -31,6 +31,7 @@ COMMANDS = {
     "einsum": "shardwise.cli.einsum",
     "explain": "shardwise.cli.explain",
     "infer": "shardwise.cli.infer",
+    "lsp": "shardwise.cli.lsp",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",
 }

@@ -180,6 +180,10 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
     return tuple(_of(str, one) for one in _of(list, value))
 
 
+def _script(key: str, value: object) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else _strings(key, value)
+
+
 def _codes(key: str, value: object) -> Selection:
     chosen = Selection()
     for word in _strings(key, value):
@@ -236,6 +240,7 @@ def _path(key: str, value: object) -> Path:
 
 
 KEYS: dict[str, tuple[str, Callable[[str, object], object]]] = {
+    "script": ("script", _script),
     "mesh": ("mesh", _mesh),
     "world-size": ("world_size", _size),
     "ranks": ("ranks", _ranks),

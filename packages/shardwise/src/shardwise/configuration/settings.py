@@ -27,6 +27,7 @@ class Settings:
     """What a project has decided. What it leaves open is None or empty: the command line and its defaults decide.
 
     ``file``        where it stands; None if there is no such file.
+    ``script``      what an editor or an agent has checked, with its arguments.
     ``mesh``, ``world_size``, ``ranks``, ``strict``, ``local``, ``partials``, ``observe``
                     the options of the same names; ``ranks`` as it is written.
     ``select``      the codes that are reported; empty: all.
@@ -45,6 +46,7 @@ class Settings:
     """
 
     file: Path | None = None
+    script: tuple[str, ...] = ()
     mesh: MeshShape | None = None
     world_size: int | None = None
     ranks: str | None = None

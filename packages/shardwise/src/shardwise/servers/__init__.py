@@ -1,0 +1,1 @@
+"""Checks for other programs: the language server of editors, and tools for coding agents."""

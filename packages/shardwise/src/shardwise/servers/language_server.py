@@ -1,0 +1,172 @@
+"""The language server: diagnostics, fixes, inlay types and hovers of the last run, which goes on in the background.
+
+The program is run when the editor starts, when one of its files is saved, and on the command ``shardwise.check``. A run
+that is outdated is ended; until a run has finished what the last one said stays. Nothing here waits for a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from shardwise.configuration.reading import find_settings
+from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.limits import counted
+
+from .program_run import Answer, WhatRuns, run_check
+from .run_content import RunContent
+
+CHECK = "shardwise.check"
+"""The command of a client: check the configured script now, or the file that is its argument."""
+FINISHED = "shardwise/finished"
+"""The notification that a run has ended: ``verdict``, ``exitCode``, ``findings``."""
+SETTLE_S = 0.15
+"""An editor that saves all files sends several messages."""
+RECORDING = ("--annotate",)
+
+
+class Server(LanguageServer):
+    """One workspace: what is run, the run that goes on, and what the last one said."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__("shardwise", version)
+        self.runs: WhatRuns | None = None
+        self.content: RunContent | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._published: set[Path] = set()
+        self._script: tuple[str, ...] = ()
+
+    def configure(self, params: types.InitializeParams) -> None:
+        """Read what the client and the project say. A mistake is shown, and nothing is run."""
+        root = params.root_uri or (params.workspace_folders or [None])[0]  # type: ignore[list-item]
+        uri = root if isinstance(root, str) else getattr(root, "uri", None)
+        folder = Path.cwd() if uri is None else path_of(uri)
+        try:
+            self.runs = WhatRuns.of(folder, params.initialization_options, find_settings(folder))
+        except (SpmdTypeError, ValueError) as error:
+            self.say(f"shardwise: {getattr(error, 'message', error)}", types.MessageType.Error)
+
+    def say(self, text: str, kind: types.MessageType = types.MessageType.Warning) -> None:
+        """Show a message to the person."""
+        self.window_show_message(types.ShowMessageParams(kind, text))
+
+    def start(self, script: tuple[str, ...] = ()) -> None:
+        """Run ``script``, else what is configured, else what was run last. A run that goes on is ended."""
+        if self.runs is None:
+            return
+        chosen = script or self.runs.script or self._script
+        if not chosen:
+            self.say(
+                "shardwise: nothing says which script to run: write script = 'train.py' under [tool.shardwise] in "
+                "pyproject.toml, or say it in the options of initialisation, or run the command on a file"
+            )
+            return
+        self._script = chosen
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.ensure_future(self._run(self.runs, chosen))
+
+    async def _run(self, runs: WhatRuns, script: tuple[str, ...]) -> None:
+        await asyncio.sleep(SETTLE_S)
+        answer = await run_check(runs.command(script, *RECORDING), runs.folder)
+        self._show(answer, runs, script)
+
+    def _show(self, answer: Answer, runs: WhatRuns, script: tuple[str, ...]) -> None:
+        result = answer.result
+        if result is None:
+            self.say(f"shardwise: {answer.failure}", types.MessageType.Error)
+            self.protocol.notify(FINISHED, {"verdict": "failed", "exitCode": 2, "findings": 0})
+            return
+        self.content = RunContent(result, runs.folder)
+        home = (runs.folder / script[0]).resolve()
+        found = self.content.diagnostics(home)
+        for path in self._published | found.keys():
+            uri = path.as_uri()
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found.get(path, [])))
+        self._published = set(found)
+        capabilities = self.client_capabilities.workspace
+        if capabilities is not None and capabilities.inlay_hint is not None:
+            self.workspace_inlay_hint_refresh(None)
+        said = f"{result.verdict}: {counted(len(result.findings), 'finding')}, {result.checked_ops} operations checked"
+        self.window_log_message(types.LogMessageParams(types.MessageType.Info, f"{' '.join(script)}: {said}"))
+        finished = {"verdict": result.verdict, "exitCode": int(result.exit_code), "findings": len(result.findings)}
+        self.protocol.notify(FINISHED, finished)
+
+    def text(self, uri: str) -> str:
+        """The text of a document as the editor has it."""
+        return self.workspace.get_text_document(uri).source
+
+    def stop(self) -> None:
+        """End the run that goes on."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+def path_of(uri: str) -> Path:
+    """The file that a URI names."""
+    return Path(unquote(urlparse(uri).path)).resolve()
+
+
+def make_server(version: str) -> Server:
+    """The server, with everything that it answers; ``version`` is ours."""
+    server = Server(version)
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        server.configure(params)
+
+    @server.feature(types.INITIALIZED)
+    async def initialized(params: types.InitializedParams) -> None:
+        if server.runs is not None and server.runs.script:
+            server.start()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(params: types.DidSaveTextDocumentParams) -> None:
+        if path_of(params.text_document.uri).suffix in (".py", ".toml"):
+            server.start()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: types.DidOpenTextDocumentParams) -> None:
+        """Known to the server so that it has the text; what the last run said is published already."""
+
+    @server.command(CHECK)
+    async def check(*uris: str) -> None:
+        server.start((str(path_of(uris[0])),) if uris and uris[0] else ())
+
+    @server.feature(
+        types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+    )
+    def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        uri = params.text_document.uri
+        if server.content is None or importlib.util.find_spec("libcst") is None:
+            return []
+        return server.content.actions(path_of(uri), params.range, server.text(uri))
+
+    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
+    def hints(params: types.InlayHintParams) -> list[types.InlayHint]:
+        path = path_of(params.text_document.uri)
+        return [] if server.content is None else server.content.hints(path, params.range)
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        uri = params.text_document.uri
+        content = server.content
+        return None if content is None else content.hover(path_of(uri), params.position, server.text(uri))
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def definition(params: types.DefinitionParams) -> list[types.Location]:
+        uri = params.text_document.uri
+        content = server.content
+        return [] if content is None else content.definition(path_of(uri), params.position, server.text(uri))
+
+    @server.feature(types.SHUTDOWN)
+    def shutdown(params: Any) -> None:
+        server.stop()
+
+    return server
