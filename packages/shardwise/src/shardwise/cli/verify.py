@@ -61,6 +61,12 @@ Examples:
     type=click.Path(dir_okay=False),
     help="Compare with the run on one rank that --record has written into FILE; it is not run again.",
 )
+@click.option(
+    "--against",
+    metavar="FILE:FUNCTION",
+    help="Compare with what this single-device function computes, in place of the program's own run on one rank: it "
+    "takes nothing or the initial parameters by name, and the two are aligned by parameter names.",
+)
 @click.option("--layouts", is_flag=True, hidden=True)
 @type_options
 @click.option(
@@ -91,6 +97,7 @@ def verify(
     mesh: MeshShape | None,
     record: str | None,
     references: str | None,
+    against: str | None,
     layouts: bool,
     strict: bool,
     local: bool,
@@ -157,6 +164,11 @@ def verify(
 
     options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None)
     me = launched_rank()
+    if against is not None and (me is not None or references is not None):
+        raise click.UsageError(
+            "--against runs on this machine: on launched ranks, and with --references, record the reference instead: "
+            f"shardwise verify --record FILE {against}"
+        )
     if me is not None:
         from shardwise.verifier.launched import LaunchedRuns, verdict_on
 
@@ -173,6 +185,7 @@ def verify(
         raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
     if mesh.ranks == 1:
         raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
+    from shardwise.verifier.records.reference import reference_named
     from shardwise.verifier.run import verify_subject
 
     doing = ["starting"]
@@ -182,6 +195,7 @@ def verify(
             dict(mesh.axes),
             options,
             references=references or "",
+            against=None if against is None else reference_named(against),
             stage=lambda text: doing.__setitem__(0, text),
         )
     return report(verdict)

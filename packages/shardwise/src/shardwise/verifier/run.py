@@ -21,7 +21,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram
-from shardwise.interop.running.recording import Recorder
+from shardwise.interop.running.recording import Draw, Record, Recorder
 from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
@@ -30,12 +30,14 @@ from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
 from .comparison.compare import compare
+from .comparison.notes import untrained_note
 from .comparison.numbers import Numbers
 from .comparison.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
 from .records.failure import Failure
 from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions
 from .records.record import RankRun
+from .records.reference import Reference, initial_parameters
 from .records.references import DECIDE, References, load, save
 from .records.subject import Function, Subject
 from .runs.crash import crash_among, lost, unreadable
@@ -97,11 +99,13 @@ def verify_subject(
     options: VerifyOptions,
     *,
     references: str = "",
+    against: Reference | None = None,
     stage: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """The verdict on ``subject``; ``stage`` is told what is being done.
 
     ``references``  a file with the run on one rank, which is then not run again.
+    ``against``     what the mesh is compared with in place of the program's own run on one rank.
     """
     for name, size in mesh.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -112,6 +116,10 @@ def verify_subject(
     started_s = time.perf_counter()
     shown = shown_mesh(mesh)
     runs, failure = run_both(subject, mesh, options, stage, references)
+    own = runs[-1] if runs else None
+    if failure is None and against is not None and own is not None:
+        against = replace(against, parameters=initial_parameters(own))
+        runs, failure = _against(against, runs, mesh, options, stage)
     if failure is not None:
         types = merged_types([run.types for run in runs])
         return Verdict(str(subject), shown, types, failure=failure, duration_s=time.perf_counter() - started_s)
@@ -122,11 +130,69 @@ def verify_subject(
     if numbers.disagreements and not references:
         rounding = rounding_to_measure(runs, numbers, options)
         if rounding is not None:
-            spread = _spread(subject, mesh, options, alone, rounding, stage)
+            spread = _spread(against or subject, mesh, options, alone, rounding, stage)
             numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
-        if options.narrow:
+        if options.narrow and against is None:
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
+    numbers = replace(numbers, notes=(*numbers.notes, *untrained_note(ranks, alone)))
+    if against is not None and own is not None:
+        numbers = replace(numbers, notes=(*numbers.notes, _compared_with(against, numbers, own, alone)))
+    if numbers.cause is not None and any(numbers.cause.code == one.code for one in types.findings):
+        numbers = replace(numbers, cause=None)  # it has been said
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
+
+
+def _against(
+    against: Reference,
+    runs: list[RankRun],
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    stage: Callable[[str], None],
+) -> tuple[list[RankRun], Failure | None]:
+    """The runs on the mesh with that of the reference behind them, in place of the program's own; or why not.
+
+    Which random numbers either draws is no business of the other, nor what modules it has that take the data.
+    """
+    *ranks, own = runs
+    stage(f"running {against}")
+    where = f"of {against}"
+    try:
+        (alone,) = run_ranks(against, dict.fromkeys(mesh, 1), replace(options, show=False))
+    except SyntaxError as error:
+        return ranks, unreadable(error)
+    except (RankFailure, RankTimeout) as error:
+        return ranks, lost(error, where)
+    failure = crash_among([alone], where, 1)
+    if failure is None and not {*initial_parameters(alone)} & {*initial_parameters(own)}:
+        here, there = (", ".join(list(initial_parameters(run))[:3]) or "none" for run in (own, alone))
+        text = f"it has no parameter of the program: its parameters are {there}; those of the program are {here}"
+        failure = Failure(where, text)
+    if failure is not None:
+        return ranks, failure
+    inputs = {entry.key.name for entry in alone.entries if entry.key.kind == "input"}
+    for run in (*ranks, own, alone):
+        run.entries = [
+            entry
+            for entry in run.entries
+            if not isinstance(entry, Draw) and (entry.key.kind != "input" or entry.key.name in inputs)
+        ]
+    # The n-th loss is the n-th loss, at whichever line either has it.
+    own_losses = [entry.key for entry in ranks[0].entries if entry.key.kind == "loss"]
+    losses = [entry for entry in alone.entries if isinstance(entry, Record) and entry.key.kind == "loss"]
+    for key, loss in zip(own_losses, losses, strict=False):
+        loss.key = key
+    return [*ranks, alone], None
+
+
+def _compared_with(against: Reference, numbers: Numbers, own: RankRun, alone: RankRun) -> str:
+    """What is meant by one rank, and whether the program's own run on one rank disagrees too."""
+    said = f"one rank is {against}, in place of the program's own run on one rank"
+    if not numbers.disagreements:
+        return said
+    same = compare([own], alone, rtol=None, mesh={"rank": 1}, spread=None).disagreements
+    return said + (
+        "; that disagrees with it too, so the mistake is not one of the mesh" if same else "; that agrees with it"
+    )
 
 
 def _spread(
@@ -276,7 +342,8 @@ def _closer(
         return replace(numbers, disagreements=found, module=closer.module, notes=(*numbers.notes, FED))
     first = next(iter(closer.disagreements), None)
     origin = first if first is not None and first.key.kind == "result" else None
-    return replace(numbers, origin=origin, module=closer.module)
+    cause = next(iter(merged_types([run.types for run in ranks]).errors), None)
+    return replace(numbers, origin=origin, module=closer.module, cause=cause)
 
 
 def _run_rank(

@@ -81,6 +81,9 @@ def render_verdict(
     ]
     more = rest(len(verdict.types.findings), limits.findings, "finding", "findings")
     blocks += [more] if more else []
+    if verdict.numbers.cause is not None:
+        cause = render_finding(verdict.numbers.cause, color=color, width=width, root=root, limits=limits)
+        blocks.append(f"the cause, as global types see it:\n{cause}")
     blocks += [paint(block, color=color) for block in _numbers(verdict, width, root, limits)]
     blocks.append(paint(summary_lines(verdict), color=color))
     return "\n\n".join(blocks)
@@ -106,6 +109,7 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
         yield [
             [("warning", f"the two runs part{where}: "), ("", numbers.parting.reason)],
             [("", "  from there on only what should be equal on several ranks is compared")],
+            *([[("strong", "  what to do: "), ("", numbers.parting.remedy)]] if numbers.parting.remedy else []),
         ]
     if numbers.not_compared:
         yield _not_compared(numbers.not_compared, root, limits)

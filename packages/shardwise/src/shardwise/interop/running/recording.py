@@ -18,7 +18,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..tensors.local_form import local_form
 from ..tensors.tagging import typed_shape
@@ -105,6 +105,8 @@ class Recorder:
     ``axes``     names of mesh axes as the program calls them.
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
     ``steps``    how many entries there were before each optimizer step.
+    ``untrained``   names of parameters that an optimizer has, that require a gradient, and have never had one.
+    ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -114,6 +116,8 @@ class Recorder:
         self.dtypes: set[torch.dtype] = set()
         self.steps: list[int] = []
         self.leaves: list[tuple[torch.Tensor, SourceLocation | None]] = []
+        self.untrained: list[str] = []
+        self.scale_free = False
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 
@@ -201,6 +205,12 @@ def declared(x: object, by: str) -> None:
     """``x`` has just been given a type on somebody's word: ``by`` is whose."""
     if _recorder is not None:
         _recorder.hear("declared", by, x)
+
+
+def recorded(kind: str, name: str, x: torch.Tensor) -> None:
+    """``x`` is of this kind, untyped, and has no place in the source."""
+    if _recorder is not None:
+        _recorder.add(kind, name, x, UNTYPED, None)
 
 
 def is_heard() -> bool:

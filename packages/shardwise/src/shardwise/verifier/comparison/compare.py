@@ -23,6 +23,7 @@ from ..records.record import RankRun
 from .difference import difference
 from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
+from .notes import with_convention
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
 from .spread import Spread
@@ -60,6 +61,7 @@ class _Comparison:
         mesh: Mapping[str, int] | None,
         spread: Spread | None,
     ) -> None:
+        self.runs = (*ranks, alone)
         self.ranks = [_by_key(run) for run in ranks]
         self.alone = _by_key(alone)
         self.counts = [_counts(run) for run in (*ranks, alone)]
@@ -118,9 +120,10 @@ class _Comparison:
         if self.observed is not None:  # what only a later rank has comes behind everything of the first
             disagreements.sort(key=self.observed.place_of)
         module = self._first_module(modules, disagreements)
-        return Numbers(
+        numbers = Numbers(
             equal, replicas, tuple(disagreements), tuple(not_compared), self.parting, module=module, gradients=gradients
         )
+        return with_convention(numbers, self.runs[:-1], self.runs[-1], self.axes)
 
     def _first_module(
         self, modules: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement]
@@ -315,6 +318,10 @@ class _Comparison:
         self, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, expected: torch.Tensor
     ) -> ValueDisagreement | NotCompared:
         key = first.key
+        if key.kind in ("output", "value") and self._is_sized_by_mesh(whole, expected):
+            return NotCompared(
+                key, first.claim, f"the mesh decides its size: {list(whole.shape)}, {list(expected.shape)} on one"
+            )
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
             if self._grows(pieces, expected) or not all(_same(piece, expected) for piece in pieces.values()):
@@ -324,6 +331,14 @@ class _Comparison:
         else:
             said = f"is {together}"
         return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+
+    def _is_sized_by_mesh(self, whole: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Has it an element for every rank, or every rank along an axis, where it has one on one rank?"""
+        sizes = {len(self.ranks), *(axis.size() for axis in self.axes)}
+        pairs = zip(whole.shape, expected.shape, strict=False)
+        return whole.ndim == expected.ndim and all(
+            here == there or (there == 1 and here in sizes) for here, there in pairs
+        )
 
     def _unequal(
         self, first: Record, pieces: Mapping[int, torch.Tensor], error: Unequal, place: str

@@ -33,6 +33,14 @@ def hint_for(factor: float | None, count: int, axes: Mapping[MeshAxis, str]) -> 
     return f"{factor:.4g} times as much throughout"
 
 
+def size_named(factor: float, axes: Mapping[MeshAxis, str]) -> str:
+    """``the size of dp`` if the factor is that size, or one divided by it; empty if it is of no axis."""
+    for names, size in _products(axes):
+        if math.isclose(factor, size, rel_tol=_CLOSE) or math.isclose(factor, 1 / size, rel_tol=_CLOSE):
+            return f"{size} is the size of {' and '.join(names)}"
+    return ""
+
+
 def _products(axes: Mapping[MeshAxis, str]) -> list[tuple[tuple[str, ...], int]]:
     """Axes and products of axes with their sizes; axes of one size are named together as alternatives."""
     sized = sorted(((name, axis.size()) for axis, name in axes.items() if axis.size() > 1), key=lambda one: one[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from shardwise.diagnostics.finding import Finding
 from shardwise.interop.running.recording import Key
 
 from .difference import Difference
@@ -65,6 +66,21 @@ class Parting:
     key: Key
     reason: str
 
+    @property
+    def remedy(self) -> str:
+        """What to do so that the two runs do the same work."""
+        return _REMEDIES.get(self.key.kind, _REMEDIES["parameter"] if self.key.kind == "trained" else "")
+
+
+_REMEDIES = {
+    "drawn": "seed every rank alike and draw in full before cutting, and set dropout to zero",
+    "input": "give every rank its share of one batch (a batch size of BATCH // world size), or verify --feed for "
+    "batches from a DataLoader",
+    "parameter": "draw initial weights in full from one seed, before cutting them",
+    "gradient": "take as many steps on every mesh: verify --feed does so for batches from a DataLoader",
+    "declared": "draw the data in full from one seed on every rank, and take each rank's share of it",
+}
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -78,6 +94,7 @@ class Numbers:
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     ``module``        the first module whose output no layout explains, in the order in which modules end.
     ``gradients``     how many of ``equal`` are gradients.
+    ``cause``         what global types say of the program whose numbers disagree.
     ``notes``         what else there is to say, in sentences.
     """
 
@@ -90,6 +107,7 @@ class Numbers:
     module: ValueDisagreement | None = None
     gradients: int = 0
     notes: tuple[str, ...] = ()
+    cause: Finding | None = None
 
     @property
     def open_questions(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class RankRun:
     ``rank``     which one.
     ``sites``    from where the source reaches parameters and inputs, if that was asked for.
     ``steps``    how many entries there were before each optimizer step.
+    ``untrained``   parameters that an optimizer has, that require a gradient, and have never had one.
+    ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -49,3 +51,5 @@ class RankRun:
     rank: int = 0
     sites: AnnotationSites = field(default_factory=AnnotationSites)
     steps: list[int] = field(default_factory=list)
+    untrained: list[str] = field(default_factory=list)
+    scale_free: bool = False

@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import UNTYPED
 from .options import VerifyOptions
 from .record import RankRun
 
-SCHEMA = "shardwise.references/1"
+SCHEMA = "shardwise.references/2"
 DECIDE = ("every", "double", "layouts")
 """Options that decide what is recorded: references are of use only to a run with the same ones."""
 
@@ -69,6 +69,8 @@ def save(references: References, path: str) -> None:
         "options": dict(references.options),
         "dtypes": sorted(str(dtype) for dtype in references.run.dtypes),
         "steps": list(references.run.steps),
+        "untrained": list(references.run.untrained),
+        "scale_free": references.run.scale_free,
         "entries": entries,
         "values": values,
     }
@@ -97,7 +99,9 @@ def load(path: str) -> References:
     values = whole["values"]
     entries = [_entry(plain, values.get(str(at))) for at, plain in enumerate(whole["entries"])]
     dtypes = {getattr(torch, name.removeprefix("torch.")) for name in whole["dtypes"]}
-    return References(whole["program"], whole["options"], RankRun(entries=entries, dtypes=dtypes, steps=whole["steps"]))
+    run = RankRun(entries=entries, dtypes=dtypes, steps=whole["steps"])
+    run.untrained, run.scale_free = whole["untrained"], whole["scale_free"]
+    return References(whole["program"], whole["options"], run)
 
 
 def _no_references(path: str, why: str) -> SpmdValueError:

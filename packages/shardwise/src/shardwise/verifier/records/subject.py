@@ -114,7 +114,7 @@ class Named:
         return replace(self, before=before)
 
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
-        return lambda mesh: self._function().prepare(sizes)(mesh)
+        return lambda mesh: self.loaded().prepare(sizes)(mesh)
 
     def _function(self) -> Function:
         with output_to_stderr():

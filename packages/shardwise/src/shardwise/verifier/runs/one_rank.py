@@ -84,6 +84,7 @@ def record_run(
         if watch is not None:
             collector.record = watch.record()
     came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
+    came.untrained, came.scale_free = recorder.untrained, recorder.scale_free
     if sites is not None:
         came.sites = sites.sites
     return came

@@ -41,6 +41,8 @@ from .perturbation import Perturbation
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
+SCALED = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
+"""Optimizers whose steps are as large as gradients are; those of others may not depend on that."""
 UNSEEDED = 67280421310721
 """The seed that torch gives a generator of which nobody has said anything."""
 
@@ -293,6 +295,8 @@ class _Steps:
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
+        self.graded: set[int] = set()
+        """Those of them that had a gradient in some step."""
 
     def given(self, name: str, x: torch.Tensor) -> None:
         """``x`` is given to a module or a loss, by which it has its name."""
@@ -376,6 +380,7 @@ class _Steps:
         named = list(zip(self.names.of(parameters), parameters, strict=True))
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
+            self.recorder.scale_free |= not isinstance(optimizer, SCALED)
             for name, parameter in named:
                 if id(parameter) not in self.remembered:
                     self._add("parameter", name, parameter, UNTYPED, location)
@@ -385,6 +390,7 @@ class _Steps:
             self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
             gradient = _gradient(parameter)
             if gradient is not None:
+                self.graded.add(id(parameter))
                 self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
                 self._add("gradient", name, gradient, type_of(parameter), location)
@@ -397,6 +403,9 @@ class _Steps:
                 changed = before is not None and has_values(now) and not torch.equal(before, now.detach().cpu())
             if changed:  # by hand, if no optimizer has it
                 self.stepped.setdefault(key, (name, parameter, type))
+        for key, (name, parameter, _) in self.stepped.items():
+            if key in self.entered and key not in self.graded and parameter.requires_grad:
+                self.recorder.untrained.append(name)
         for name, parameter, type in self.stepped.values():
             with no_torch_function():
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)

@@ -1,0 +1,104 @@
+"""What there is to say of two runs besides the tensors that differ: parameters that nothing trains, another convention.
+
+gradients 2 times those of one rank, parameters after the last step equal       summed, and divided in the step
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from shardwise.diagnostics.limits import counted
+from shardwise.interop.running.recording import Record
+from shardwise.mesh.axis import MeshAxis
+
+from ..records.record import RankRun
+from .hints import size_named
+from .numbers import Against, Numbers, ValueDisagreement
+from .tolerance import GRADIENTS
+
+_SHOWN = 3
+_SAME_UPDATE = 0.05
+"""Updates of a parameter that differ by less than this part of them are the same update."""
+
+
+def untrained_note(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
+    """Of parameters that an optimizer has, that require a gradient, and that get none in either run."""
+    names = [name for name in alone.untrained if any(name in run.untrained for run in ranks)]
+    if not names:
+        return ()
+    some = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return (
+        f"{counted(len(names), 'parameter')} that an optimizer has ({some}) got no gradient in either run: "
+        "not used by the loss, detached, or meant to be frozen?",
+    )
+
+
+def with_convention(
+    numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun, names: Mapping[MeshAxis, str]
+) -> Numbers:
+    """``numbers`` where all that is wrong are gradients by the size of an axis, and the parameters are updated alike.
+
+    A division in the step is a convention, and nothing is wrong. An optimizer whose steps do not depend on the scale
+    hides a mistake as well: that stays one.
+    """
+    factors = [_factor_of(wrong) for wrong in numbers.disagreements]
+    if not factors or factors[0] is None or not _same_updates(ranks, alone):
+        return numbers
+    first = factors[0]
+    if any(factor is None or not math.isclose(factor, first, rel_tol=1e-2) for factor in factors):
+        return numbers
+    over = size_named(first, names)
+    if not over:
+        return numbers
+    size = f"{first:.3g}"
+    if alone.scale_free:
+        note = (
+            f"every gradient that differs is {size} times that of one rank ({over}), and the parameters are updated "
+            "alike: the optimizer's step does not depend on the scale, so nothing shows yet. Norms, clipping, weight "
+            "decay that is added to gradients, and the optimizer's epsilon do depend on it"
+        )
+        return replace(numbers, notes=(*numbers.notes, note))
+    note = (
+        f"{counted(len(factors), 'gradient')} entered the optimizer {size} times as large as on one rank ({over}), and "
+        "the parameters are updated alike: a convention, with the division in the step"
+    )
+    return replace(numbers, disagreements=(), notes=(*numbers.notes, note), equal=numbers.equal + len(factors))
+
+
+def _factor_of(wrong: ValueDisagreement) -> float | None:
+    """The factor of a gradient that differs from that of one rank; None for all else."""
+    if wrong.key.kind not in GRADIENTS or wrong.against is not Against.ALONE or wrong.difference is None:
+        return None
+    return wrong.difference.factor
+
+
+def _same_updates(ranks: Sequence[RankRun], alone: RankRun) -> bool:
+    """Have the steps changed every replicated parameter by what they change it by on one rank?"""
+    here, there = _ends(ranks[0]), _ends(alone)
+    compared = False
+    for name, (before, after) in there.items():
+        own_before, own_after = here.get(name, (None, None))
+        if own_before is None or own_after is None or own_before.shape != before.shape:
+            continue
+        update, own = after.double() - before.double(), own_after.double() - own_before.double()
+        if float((own - update).norm()) > _SAME_UPDATE * float(update.norm()):
+            return False
+        compared |= bool(update.any())
+    return compared
+
+
+def _ends(run: RankRun) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The values of every parameter before the first step and after the last, by name."""
+    values: dict[str, dict[str, torch.Tensor]] = {"parameter": {}, "trained": {}}
+    for entry in run.entries:
+        if isinstance(entry, Record) and entry.key.kind in values and entry.value is not None:
+            values[entry.key.kind].setdefault(entry.key.name, entry.value)
+    return {
+        name: (value, values["trained"][name])
+        for name, value in values["parameter"].items()
+        if name in values["trained"]
+    }

@@ -1,0 +1,94 @@
+"""Does verify say what the two runs leave unsaid: what nothing trains, which convention a program has, what to do?"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Script
+from shardwise.verifier.run import verify_subject
+from shardwise.verifier.text import Verdict
+
+TRAIN = """
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+
+    class DividingSGD(torch.optim.SGD):
+        def step(self):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None if parameter.grad is None else parameter.grad / {divisor}
+            return super().step()
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    head = nn.Linear(8, 2)
+    optimizer = DividingSGD([*model.parameters(), *head.parameters()], lr=0.1)
+    for _ in range(2):
+        model(torch.randn(8, 4).chunk(world)[rank]).square().mean().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def verdict_on(folder: Path, text: str) -> Verdict:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    return verify_subject(Script(Program(path=str(script))), {"dp": 2}, VerifyOptions(strict=False, timeout_s=60.0))
+
+
+@pytest.mark.processes
+def test_a_division_in_the_step_is_a_convention(tmp_path):
+    verdict = verdict_on(tmp_path, TRAIN.replace("{divisor}", "world"))
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    convention, untrained = verdict.numbers.notes
+    assert "8 gradients entered the optimizer 2 times as large as on one rank (2 is the size of dp)" in convention
+    assert "2 parameters that an optimizer has (weight, bias) got no gradient in either run" in untrained
+
+
+@pytest.mark.processes
+def test_a_division_that_nobody_does_is_a_mistake(tmp_path):
+    verdict = verdict_on(tmp_path, TRAIN.replace("{divisor}", "1"))
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    assert "2 times as much, the size of dp" in str(verdict)
+
+
+@pytest.mark.processes
+def test_what_parts_the_runs_comes_with_what_to_do(tmp_path):
+    verdict = verdict_on(
+        tmp_path,
+        TRAIN.replace("{divisor}", "world").replace("torch.randn(8, 4).chunk(world)[rank]", "torch.randn(8, 4) + rank"),
+    )
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert "what to do: give every rank its share of one batch" in str(verdict)
+
+
+@pytest.mark.processes
+def test_global_types_say_why_the_numbers_disagree(tmp_path):
+    verdict = verdict_on(
+        tmp_path,
+        """
+        import torch
+        import torch.distributed as dist
+        from shardwise import R, S, assert_type
+
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        w = assert_type(torch.nn.Parameter(torch.randn(8, 4)), {"dp": R})
+        x = assert_type(torch.randn(8, 8).chunk(dist.get_world_size())[dist.get_rank()].clone(), {"dp": S(0)})
+        (((x @ w).sum(0) ** 2).sum()).backward()
+        """,
+    )
+    assert verdict.numbers.cause is not None, str(verdict)
+    assert verdict.numbers.cause.code == "SW112"
+    assert "the cause, as global types see it:\nSW112" in str(verdict)
