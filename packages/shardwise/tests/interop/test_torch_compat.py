@@ -368,6 +368,15 @@ def test_flattened_meshes():
         assert torch_compat.flattened_meshes(mesh["tp"]) == {"both": flat}
 
 
+def test_the_steps_of_a_redistribution():
+    with torch_compat.fake_world(0, 4):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        steps = torch_compat.redistribution_steps(
+            mesh, (4, 8), torch.float32, (Shard(0), Replicate()), (Replicate(), Shard(1))
+        )
+    assert steps == [(1, Replicate(), Shard(1), (2, 8)), (0, Shard(0), Replicate(), (4, 4))]
+
+
 def test_hooks_of_a_wrapper(world):
     wrapper = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
     assert torch_compat.communication_hooks(wrapper) == []

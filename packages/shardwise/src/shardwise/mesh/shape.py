@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
+from .axis import MeshAxis
+
 EXAMPLE = "write it like dp=2,tp=4, outermost axis first"
 
 
@@ -46,6 +48,11 @@ class MeshShape:
             return cls.parse(",".join(f"{name}={size}" for name, size in mesh.items()))
         said = f"a mesh is a text or a mapping from names to sizes, got {shown(mesh)}: {EXAMPLE}"
         raise SpmdArgumentError(said, code="SW905")
+
+    def as_axes(self) -> dict[str, MeshAxis]:
+        """The axes over ranks that are numbered from 0, the last axis fastest."""
+        strides = [math.prod(self.sizes[at + 1 :]) for at in range(len(self.sizes))]
+        return {name: MeshAxis.of(size, stride) for (name, size), stride in zip(self.axes, strides, strict=True)}
 
     @property
     def names(self) -> tuple[str, ...]:

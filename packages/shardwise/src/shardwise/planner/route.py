@@ -7,7 +7,7 @@ gradient, which takes the partners of the steps backwards, ends at the dual of t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
@@ -51,12 +51,16 @@ def plan(
         [('all_to_all', (dp, tp), 112)]
     """
     src, dst = _same_axes(src, dst)
-    axes: tuple[MeshAxis, ...] = src.axes
     problem = problem_of(shape, dtype, src, dst, links, together, max_bytes)
     path = shortest(problem)
     if path is None:
-        raise _no_way(problem, src, dst, max_bytes)
-    return Plan(shape, dtype, src, dst, tuple(_Steps(problem, axes, src, dst).of(path)))
+        raise _no_way(src, dst, max_bytes)
+    return Plan(shape, dtype, src, dst, steps_of(problem, src, dst, path))
+
+
+def steps_of(problem: Problem, src: TensorType, dst: TensorType, path: Sequence[Move]) -> tuple[PlanStep, ...]:
+    """The typed steps of a path; ``src`` and ``dst`` have the same axes."""
+    return tuple(_Steps(problem, src.axes, src, dst).of(path))
 
 
 def problem_of(
@@ -264,7 +268,7 @@ class _Steps:
         return frozenset(found)
 
 
-def _no_way(problem: Problem, src: TensorType, dst: TensorType, max_bytes: int | None) -> SpmdValueError:
+def _no_way(src: TensorType, dst: TensorType, max_bytes: int | None) -> SpmdValueError:
     if max_bytes is None:
         return SpmdValueError(f"no steps lead from {format_type(src)} to {format_type(dst)}", code="SW202")
     return SpmdValueError(

@@ -33,6 +33,7 @@ from .dtensor import enters_dtensor as enters_dtensor
 from .dtensor import is_strided_shard as is_strided_shard
 from .dtensor import leaves_dtensor as leaves_dtensor
 from .dtensor import local_tensor_of as local_tensor_of
+from .dtensor import redistribution_steps as redistribution_steps
 from .dtensor import without_redistribution as without_redistribution
 from .fake_tensors import fake_mode_of as fake_mode_of
 from .fake_tensors import fake_tensor_mode as fake_tensor_mode

@@ -48,3 +48,24 @@ def without_redistribution() -> contextlib.AbstractContextManager[object]:
     from torch.distributed.tensor._utils import ExplicitRedistributionContext
 
     return ExplicitRedistributionContext(strict=True)
+
+
+@private(
+    "torch.distributed.tensor._redistribute._gen_transform_infos_non_cached",
+    "torch.distributed.tensor._dtensor_spec.DTensorSpec",
+    "torch.distributed.tensor._dtensor_spec.TensorMeta",
+    lost="what DTensor would do, beside a plan of ours",
+    tier=2,
+)
+def redistribution_steps(
+    device_mesh: Any, shape: tuple[int, ...], dtype: torch.dtype, before: tuple[object, ...], after: tuple[object, ...]
+) -> list[tuple[int, Any, Any, tuple[int, ...]]]:
+    """What DTensor's ``redistribute`` does: mesh dim, placement before and after, and the shape along this mesh dim."""
+    from torch.distributed.tensor import _redistribute
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    strides = torch.empty(shape, device="meta").stride()
+    meta = TensorMeta(torch.Size(shape), strides, dtype)
+    specs = [DTensorSpec(device_mesh, placements, tensor_meta=meta) for placements in (before, after)]
+    infos = _redistribute._gen_transform_infos_non_cached(*specs)
+    return [(info.mesh_dim, *info.src_dst_placements, tuple(info.logical_shape)) for info in infos]
