@@ -374,7 +374,7 @@ def test_the_steps_of_a_redistribution():
         steps = torch_compat.redistribution_steps(
             mesh, (4, 8), torch.float32, (Shard(0), Replicate()), (Replicate(), Shard(1))
         )
-    assert steps == [(1, Replicate(), Shard(1), (2, 8)), (0, Shard(0), Replicate(), (4, 4))]
+    assert steps == [(1, Replicate(), Shard(1)), (0, Shard(0), Replicate())]
 
 
 def test_hooks_of_a_wrapper(world):

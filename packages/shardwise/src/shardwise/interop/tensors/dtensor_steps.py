@@ -51,7 +51,8 @@ def dtensor_steps(axes: tuple[MeshAxis, ...]) -> Iterator[Steps]:
                 infos = redistribution_steps(mesh, shape, getattr(torch, dtype), before, after)
             except RuntimeError as error:
                 raise NotSaidInDTensor(str(error).partition("\n")[0]) from None
-            return [_step(axes[at], one, other, logical) for at, one, other, logical in infos]
+            cut = [list(entry_axes(entry)) for entry in src.spec or (None,) * len(shape)]
+            return [_step(axes[at], one, other, shape, cut) for at, one, other in infos]
 
         yield steps
 
@@ -71,17 +72,28 @@ def _placement(type: TensorType, axis: MeshAxis) -> Placement:
     raise NotSaidInDTensor(f"placements cannot say {place!r} over {axis!r}")
 
 
-def _step(axis: MeshAxis, before: Placement, after: Placement, logical: tuple[int, ...]) -> DTensorStep:
-    count, shape = axis.size(), list(logical)
+def _step(
+    axis: MeshAxis, before: Placement, after: Placement, whole: tuple[int, ...], cut: list[list[MeshAxis]]
+) -> DTensorStep:
+    """The step; ``cut`` has the axes that cut each dim of the ``whole``, and is brought up to date."""
+    shape = [_length(length, axes) for length, axes in zip(whole, cut, strict=True)]
     if isinstance(before, Shard):
-        shape[before.dim] = -(-shape[before.dim] // count)
-        if isinstance(after, Shard):  # padded to equal pieces
-            shape[after.dim] = -(-shape[after.dim] // count) * count
-            return DTensorStep("all_to_all", axis, math.prod(shape))
-        return DTensorStep("all_gather" if after.is_replicate() else "convert", axis, math.prod(shape))
-    if not before.is_partial():
-        return DTensorStep("convert", axis, math.prod(shape))
+        cut[before.dim].remove(axis)
     if isinstance(after, Shard):
-        shape[after.dim] = -(-shape[after.dim] // count) * count
-        return DTensorStep("reduce_scatter", axis, math.prod(shape))
-    return DTensorStep("all_reduce", axis, math.prod(shape))
+        cut[after.dim].append(axis)
+        if not before.is_replicate():  # padded to equal pieces
+            shape[after.dim] = -(-shape[after.dim] // axis.size()) * axis.size()
+    if isinstance(before, Shard):
+        op = "all_to_all" if isinstance(after, Shard) else "all_gather" if after.is_replicate() else "convert"
+    elif before.is_partial():
+        op = "reduce_scatter" if isinstance(after, Shard) else "all_reduce"
+    else:
+        op = "convert"
+    return DTensorStep(op, axis, math.prod(shape))
+
+
+def _length(length: int, axes: list[MeshAxis]) -> int:
+    """What the first rank holds."""
+    for axis in axes:
+        length = -(-length // axis.size())
+    return length

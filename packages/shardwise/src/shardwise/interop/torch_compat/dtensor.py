@@ -59,8 +59,8 @@ def without_redistribution() -> contextlib.AbstractContextManager[object]:
 )
 def redistribution_steps(
     device_mesh: Any, shape: tuple[int, ...], dtype: torch.dtype, before: tuple[object, ...], after: tuple[object, ...]
-) -> list[tuple[int, Any, Any, tuple[int, ...]]]:
-    """What DTensor's ``redistribute`` does: mesh dim, placement before and after, and the shape along this mesh dim."""
+) -> list[tuple[int, Any, Any]]:
+    """What DTensor's ``redistribute`` does: the mesh dim, and the placement along it before and after."""
     from torch.distributed.tensor import _redistribute
     from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
@@ -68,4 +68,4 @@ def redistribution_steps(
     meta = TensorMeta(torch.Size(shape), strides, dtype)
     specs = [DTensorSpec(device_mesh, placements, tensor_meta=meta) for placements in (before, after)]
     infos = _redistribute._gen_transform_infos_non_cached(*specs)
-    return [(info.mesh_dim, *info.src_dst_placements, tuple(info.logical_shape)) for info in infos]
+    return [(info.mesh_dim, *info.src_dst_placements) for info in infos]
