@@ -116,7 +116,8 @@ class Named:
     def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         return lambda mesh: self.loaded().prepare(sizes)(mesh)
 
-    def _function(self) -> Function:
+    def loaded(self) -> Function:
+        """The function itself. NoProgram if there is none."""
         with output_to_stderr():
             found: Any = _from_file(self.home) if self.home.endswith(".py") else _from_path(self.home)
         for part in self.function.split("."):
