@@ -7,34 +7,25 @@ one is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise import R, S
 from shardwise.types import SpmdTypeError
-from shardwise.types.spec import partition_spec_get_shard
-from shardwise.worlds.world import InProcessWorld
+
+from .on_ranks import RANKS, Case, drawn, judge, outcomes, shard, whole
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*:FutureWarning")]
 
-RANKS = 2
-WHOLE = torch.randn(8, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+WHOLE = drawn(8, 4, seed=1)
+WEIGHT = drawn(4, 4, seed=2)
 RAGGED = ([1, 3], [3, 1])
 """Rows that each of two ranks sends to each, and receives."""
-
-
-def shard(value: Tensor, dim: int = 0) -> Tensor:
-    own = value.chunk(RANKS, dim)[dist.get_rank()].clone()
-    return spmd.assert_type(own, {"tp": S(dim)})
 
 
 def rows() -> Tensor:
@@ -43,10 +34,6 @@ def rows() -> Tensor:
 
 def to_columns(x: Tensor) -> Tensor:
     return spmd.all_to_all(x, "tp", src=S(0), dst=S(1))
-
-
-def whole(value: Tensor) -> Tensor:
-    return spmd.assert_type(value.clone(), {"tp": R})
 
 
 def swap(x: Tensor) -> Tensor:
@@ -80,19 +67,6 @@ def into_place(exchange: Callable[[Tensor], Tensor]) -> Tensor:
     return x.add_(moved)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A program, and the value that one device computes for it."""
-
-    name: str
-    program: Callable[[], Tensor]
-    meant: Tensor
-    wrong: bool = False
-
-    def __str__(self) -> str:
-        return self.name
-
-
 EXCHANGES = {"raw": swap, "typed": swap_typed, "functional": swap_functional}
 MIXED = torch.relu(WHOLE @ WEIGHT) * 2 + WHOLE
 CASES = [
@@ -103,14 +77,14 @@ CASES = [
         Case(f"{way}, summed where it is", lambda e=exchange: e(rows()).sum(0), WHOLE.sum(0)),
         Case(f"{way}, two of one order", lambda e=exchange: (e(rows()) * e(shard(MIXED))).sum(), (WHOLE * MIXED).sum()),
         Case(f"{way}, views of one order", lambda e=exchange: e(e(rows()).view(4, 2, 2).flatten(1)), WHOLE),
-        Case(f"{way}, not back", lambda e=exchange: e(rows()) + rows(), 2 * WHOLE, True),
-        Case(f"{way}, not back by name", lambda e=exchange: torch.add(rows(), other=e(rows())), 2 * WHOLE, True),
-        Case(f"{way}, in place", lambda e=exchange: into_place(e), 2 * WHOLE, True),
-        Case(f"{way}, contracted", lambda e=exchange: e(rows()).t() @ rows(), WHOLE.t() @ WHOLE, True),
-        Case(f"{way}, thrice", lambda e=exchange: e(e(e(rows()))) + rows(), 2 * WHOLE, True),
-        Case(f"{way}, gathered", lambda e=exchange: spmd.all_gather(e(rows()), "tp", src=S(0), dst=R), WHOLE, True),
-        Case(f"{way}, to another dim", lambda e=exchange: to_columns(e(rows())), WHOLE, True),
-        Case(f"{way}, gathered raw", lambda e=exchange: torch.cat(gathered(e(rows()))), WHOLE, True),
+        Case(f"{way}, not back", lambda e=exchange: e(rows()) + rows(), 2 * WHOLE, "SW223"),
+        Case(f"{way}, not back by name", lambda e=exchange: torch.add(rows(), other=e(rows())), 2 * WHOLE, "SW223"),
+        Case(f"{way}, in place", lambda e=exchange: into_place(e), 2 * WHOLE, "SW223"),
+        Case(f"{way}, contracted", lambda e=exchange: e(rows()).t() @ rows(), WHOLE.t() @ WHOLE, "SW223"),
+        Case(f"{way}, thrice", lambda e=exchange: e(e(e(rows()))) + rows(), 2 * WHOLE, "SW223"),
+        Case(f"{way}, gathered", lambda e=exchange: spmd.all_gather(e(rows()), "tp", src=S(0), dst=R), WHOLE, "SW223"),
+        Case(f"{way}, to another dim", lambda e=exchange: to_columns(e(rows())), WHOLE, "SW223"),
+        Case(f"{way}, gathered raw", lambda e=exchange: torch.cat(gathered(e(rows()))), WHOLE, "SW223"),
     )
 ]  # fmt: skip
 CASES += [
@@ -118,60 +92,32 @@ CASES += [
     Case("pieces of dim 1", lambda: torch.cat(gathered(shard(WHOLE, 1)), -1), WHOLE),
     Case("pieces on top of each other", lambda: torch.vstack(gathered(rows())), WHOLE),
     Case("pieces side by side", lambda: torch.hstack(gathered(shard(WHOLE, 1))), WHOLE),
-    Case("columns on top of each other", lambda: torch.vstack(gathered(shard(WHOLE, 1))), WHOLE, True),
-    Case("rows side by side", lambda: torch.hstack(gathered(rows())), WHOLE, True),
-    Case("pieces turned round", lambda: torch.cat(gathered(rows())[::-1]), WHOLE, True),
-    Case("a piece left out", lambda: torch.cat(gathered(rows())[:1]), WHOLE, True),
-    Case("a piece twice", lambda: torch.cat([gathered(rows())[0]] * 2), WHOLE, True),
+    Case("columns on top of each other", lambda: torch.vstack(gathered(shard(WHOLE, 1))), WHOLE, "SW223"),
+    Case("rows side by side", lambda: torch.hstack(gathered(rows())), WHOLE, "SW223"),
+    Case("pieces turned round", lambda: torch.cat(gathered(rows())[::-1]), WHOLE, "SW223"),
+    Case("a piece left out", lambda: torch.cat(gathered(rows())[:1]), WHOLE, "SW223"),
+    Case("a piece twice", lambda: torch.cat([gathered(rows())[0]] * 2), WHOLE, "SW223"),
 ]
-
-
-def on_a_rank(program: Callable[[], Tensor]) -> Any:
-    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
-    with spmd.set_current_mesh(mesh):
-        with spmd.typecheck(local=False):
-            try:
-                result = program() * 1
-            except SpmdTypeError as error:
-                return error.code
-            type = spmd.typeof(result).type
-        return type, result.detach()
-
-
-def denoted(outcomes: list[Any]) -> Tensor:
-    type, (axis,) = outcomes[0][0], outcomes[0][0].axes
-    cut = partition_spec_get_shard(type.spec, axis)
-    values = [value for _, value in outcomes]
-    if cut is not None:
-        return torch.cat(values, cut.dim)
-    return torch.stack(values).sum(0) if type.is_partial(axis) else values[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows_and_pieces_meet_in_their_order_only(case: Case) -> None:
-    outcomes = InProcessWorld(RANKS).run(on_a_rank, case.program)
-    if case.wrong:
-        assert outcomes == ["SW223"] * RANKS
-    else:
-        torch.testing.assert_close(denoted(outcomes), case.meant)
+    judge(case)
 
 
-def ragged(*, back: bool) -> Tensor:
+def ragged() -> Tensor:
     x, rank = rows(), dist.get_rank()
     sent = RAGGED[rank]
     received = [sizes[rank] for sizes in RAGGED]
     out = x.new_empty(sum(received), 4)
     dist.all_to_all_single(out, x, received, sent)
-    if not back:
-        return (out[:4] if out.shape[0] > 4 else out) + x
     home = torch.empty_like(x)
     dist.all_to_all_single(home, out * 2, sent, received)
     return home + x
 
 
 def test_an_exchange_with_sizes_is_undone_by_its_inverse() -> None:
-    outcomes = InProcessWorld(RANKS).run(on_a_rank, lambda: ragged(back=True))
-    torch.testing.assert_close(denoted(outcomes), 3 * WHOLE)
+    judge(Case("ragged", lambda: ragged(), 3 * WHOLE))
 
 
 def test_the_message_names_what_was_moved() -> None:
@@ -183,4 +129,4 @@ def test_the_message_names_what_was_moved() -> None:
         assert "each row of moved meets a row of x that is not its own" in str(caught.value)
         raise caught.value
 
-    assert InProcessWorld(RANKS).run(on_a_rank, program) == ["SW223"] * RANKS
+    assert outcomes(program, local=False) == ["SW223"] * RANKS

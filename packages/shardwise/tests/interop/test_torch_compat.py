@@ -246,6 +246,15 @@ def test_functions_that_are_constants_when_compiled():
     assert compiled(torch.ones(1)).item() == 3
 
 
+def test_a_scripted_function_remembers_what_it_was_made_of():
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    assert torch_compat.function_scripted(torch.jit.script(double)) is double
+    assert torch_compat.function_scripted(torch.jit.trace(double, torch.ones(1))) is double
+    assert torch_compat.function_scripted(double) is None
+
+
 def test_the_database_of_operators():
     assert "add" in {op.name for op in torch_compat.op_database()}
 

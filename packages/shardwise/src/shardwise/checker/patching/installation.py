@@ -24,6 +24,7 @@ from . import (
     masked,
     module_hooks,
     parameters,
+    scripted,
     storages,
     vmap,
 )
@@ -41,6 +42,7 @@ PLUGINS: tuple[Plugin, ...] = (
     functional_collectives.PLUGIN,
     coalescing.PLUGIN,
     storages.PLUGIN,
+    scripted.PLUGIN,
     masked.PLUGIN,
     group_sizes.PLUGIN,
     fsdp.FULLY_SHARD,

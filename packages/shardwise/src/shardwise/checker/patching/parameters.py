@@ -1,4 +1,4 @@
-"""``nn.Parameter``, which makes a new tensor object of its data."""
+"""New tensor objects of the same data: ``nn.Parameter``, and ``as_subclass``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def plugin(made: Callable[[], None]) -> Plugin:
 
 def _install(patches: Patches, made: Callable[[], None]) -> None:
     patches.replace_attribute(torch.nn.Parameter, "__new__", functools.partial(_wrap, made))
+    torch.Tensor.as_subclass = _wrap_as_subclass(torch.Tensor.as_subclass)  # type: ignore[method-assign]
+    patches.on_undo(functools.partial(delattr, torch.Tensor, "as_subclass"))  # which it inherits
+
+
+def _wrap_as_subclass(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def as_subclass(self: object, cls: object) -> object:
+        made = plain(self, cls)
+        tag = tag_of(self)
+        if tag is not None and made is not self and checking_session() is not None:
+            alias(made, self, tag.current(), tag.origin)
+        return made
+
+    return as_subclass
 
 
 def _wrap(before: Callable[[], None], original: Any) -> object:

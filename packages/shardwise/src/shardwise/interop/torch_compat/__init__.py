@@ -7,7 +7,9 @@ from .autograd import RUN_BACKWARD as RUN_BACKWARD
 from .autograd import RUN_FUNCTION_BACKWARD as RUN_FUNCTION_BACKWARD
 from .autograd import forward_class as forward_class
 from .autograd import in_backward as in_backward
+from .compiler import SCRIPTED_METHOD as SCRIPTED_METHOD
 from .compiler import constant_when_compiled as constant_when_compiled
+from .compiler import function_scripted as function_scripted
 from .compiler import preload as preload
 from .devices import FLEX_DEVICE as FLEX_DEVICE
 from .distributed import COALESCING_MANAGER as COALESCING_MANAGER

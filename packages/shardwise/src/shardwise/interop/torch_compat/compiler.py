@@ -1,4 +1,4 @@
-"""``torch.compile``: what is constant for it, and what it loads late."""
+"""What torch compiles: what is constant for it, what it loads late, and functions in its own language."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .registry import private
+from .registry import patch_point, private
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+SCRIPTED_METHOD = patch_point(
+    "torch._C.ScriptMethod.__call__",
+    purpose="runs a method of a scripted or traced module, in which no function mode sees a thing",
+    lost="the types of what scripted and traced modules compute",
+    tier=2,
+)
+
+
+@private(
+    "torch.jit._script.script",
+    "torch.jit._trace.trace",
+    lost="the types of what scripted and traced functions compute",
+    tier=2,
+)
+def function_scripted(scripted: object) -> Callable[..., object] | None:
+    """The Python function that a scripted or traced one was made of, which torch leaves on it for Dynamo."""
+    return getattr(scripted, "_torchdynamo_inline", None)
 
 
 @private(

@@ -14,7 +14,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
-from shardwise.types.placement import UNKNOWN, I, Placement, R, V
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType, constant_type
 
@@ -135,8 +135,12 @@ def propagate(
         if untyped or absent:
             found[axis] = (UNKNOWN,)  # nothing is assumed of an operand of which nothing is known
             continue
-        places = local_rules(rule, givens, blocked=blocked, complete=len(givens) == len(operands))
-        if isinstance(places, Refusal):
+        complete = len(givens) == len(operands)
+        places = local_rules(rule, givens, blocked=blocked, complete=complete)
+        if pending and V in real and scope is not None and blocked is None and complete and placer.joins(axis, scope):
+            places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
+            placer.summed.add(axis)
+        elif isinstance(places, Refusal):
             refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
             places = (UNKNOWN,)
         if scope is not None and axis in scope.mapped:
@@ -144,7 +148,7 @@ def propagate(
             if cut:
                 refusals.append(AxisRefusal(axis, Refusal("SW401", "not mapped", cut)))
                 places = (UNKNOWN,)
-        elif V in places and scope is not None and axis not in scope.local_axes:
+        elif isinstance(places, tuple) and V in places and scope is not None and axis not in scope.local_axes:
             # Nobody knows how an operand is cut that says nothing about the axis.
             known = len(positions) == len(operands)
             places = placer.place(axis, scope, places) if known else (UNKNOWN,)

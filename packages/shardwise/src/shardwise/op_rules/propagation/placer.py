@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -106,6 +106,18 @@ class Placer:
             return places
         # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
         return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
+
+    def joins(self, axis: MeshAxis, scope: Scope) -> bool:
+        """True if a dim that ``axis`` shards is contracted, and the sum over it is added to those that are pending."""
+        sharded = [self._sharded(at, axis) for at in self.tensors]
+        known = all(one.dim is not None for one in sharded if one.placement is V)
+        asked = scope.partials or axis in scope.claimed
+        if axis in scope.local_axes or axis in scope.mapped or not known or self.labelling is None:
+            return False
+        placed = sharded_rule(self.labelling, sharded, partials=asked)
+        if isinstance(placed, Refusal) or placed.placement is not P or placed.total:
+            return False
+        return self.fit is Fit.SHARD and self._pending(axis, sharded) is None
 
     def _extrema(self, place: PerMeshAxisLocalSpmdType) -> tuple[Placement | Weak, ...]:
         """What an extreme over a sharded dim leaves; positions beside it are those in this rank's shard."""

@@ -116,14 +116,19 @@ def not_pending(
 ) -> Refusal | None:
     """Why a contraction over the dim that ``cut`` have sharded leaves no pending sum; None if it does.
 
-    It is pending in every term that has the dim, and no other term may be added.
+    It is pending in every term that has the dim; another term may be added if it is a pending sum itself.
     ``alike``  operands of one value everywhere that have the dim: a shard of ones is ones.
     """
     culprits = tuple(sorted(cut))
     if not rule.terms:
         return Refusal("SW405", "not linear, so the sum over the shards does not commute with it", culprits)
     for product in products(rule, operands):
-        has_dim = any(at in cut or at in alike for at in product)
+        sums = [at for at in product if operands[at].placement is P]
+        if any(at in cut for at in product):
+            sums += [-1]
+        if len(sums) > 1:
+            return Refusal("SW111", "product", tuple(at for at in product if at in sums or at in cut))
+        has_dim = any(at in cut or at in alike for at in product) or bool(sums)
         if not has_dim and not any(operands[at].placement is Weak.ZERO for at in product):
             return Refusal("SW113", "added per rank", tuple(sorted(set(product))), culprits)
     return None
