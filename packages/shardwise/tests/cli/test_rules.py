@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from click.testing import CliRunner
 
+from shardwise.cli.call_page import call_sections
 from shardwise.cli.main import main
 from shardwise.cli.rule_page import example_of, placements
 from shardwise.cli.rule_page import render as page_of
@@ -92,3 +94,38 @@ def test_a_page_of_a_branch_says_how_its_results_join():
     assert "pred true_fn false_fn -> result" in lines
     assert {"R R V -> V", "V R R -> V", "R P P -> P", "R R P -> refused, SW113", "R I I -> I"} <= set(lines)
     assert "a slice of the result" in rules("map").stdout
+
+
+def test_a_page_shows_what_torch_makes_of_the_call():
+    text = rules("linear").stdout
+    assert "  kernels    aten::linear: CompositeImplicitAutograd" in text
+    assert "  forward    view, t, addmm, view\n" in text
+    assert "  backward   view, t, mm, t, mm, t, sum.dim_IntList, view" in text
+    assert "  backward   embedding_dense_backward\n" in rules("embedding").stdout
+    assert "  backward   hands the gradient on\n" in rules("add").stdout
+
+
+def test_a_page_shows_what_is_left_to_be_summed_and_its_cost():
+    text = rules("linear").stdout
+    assert "  S(0)   R       R     d weight           192 B by an all_reduce of [6, 8]\n" in text
+    assert "  P      R       P     result             576 B by an all_reduce of [4, 6, 6]\n" in text
+    # Whole numbers have no gradient, so nobody owes one.
+    assert "d input" not in rules("embedding").stdout.partition("cost over")[2]
+
+
+def test_what_a_page_says_is_owed_is_what_the_placements_say():
+    rule = lookup("linear")
+    owed = [line.operands for line in placements(rule, example_of(rule)) if P in line.results]
+    shown = next(call_sections(rule))
+    for one in owed:
+        assert "  ".join(f"{place!r:<{width}}" for place, width in zip(one, (5, 6, 4), strict=True)) in shown
+
+
+def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_program():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for rule in all_rules():
+        found = lookup(rule.op)
+        sections = list(call_sections(found))
+        assert sections[-1].startswith("in torch")
+    assert torch.equal(torch.get_rng_state(), before)

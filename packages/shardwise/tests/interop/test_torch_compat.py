@@ -92,6 +92,13 @@ def test_operators_of_aten_with_their_overloads():
     assert schema.overload_name == "Tensor"
 
 
+def test_the_kernels_of_an_operator():
+    assert "CompositeImplicitAutograd" in torch_compat.dispatch_keys("aten::linear")
+    assert {"CPU", "Meta"} <= set(torch_compat.dispatch_keys("aten::mm"))
+    assert "CompositeImplicitAutograd" not in torch_compat.dispatch_keys("aten::mm")
+    assert set(torch_compat.dispatch_keys("aten::mm")) <= set(torch_compat.DISPATCH_KEYS)
+
+
 def test_the_memory_of_tensors():
     x = torch.zeros(4, 4)
     assert torch_compat.base_of(x[0]) is x

@@ -22,7 +22,7 @@ _Sizes = tuple[tuple[int, ...], ...]
 _ALIKE: _Sizes = ((4, 6, 8), (4, 6), (4, 6, 8, 10))
 _MEETING: _Sizes = ((4, 6, 8), (4, 6), (6, 8), (8, 6), (8,), (6,), (4,), (10, 6, 8), (4, 8, 6))
 _SQUARE: _Sizes = ((6, 6), (4, 6, 6), (2, 4, 6, 8, 10))
-_ARGUMENTS = {
+ARGUMENTS = {
     "normalized_shape": (8,),
     "shape": (4, 48),
     "size": (4, 48),
@@ -153,7 +153,7 @@ def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
 
 def _labelled(rule: OpRule, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Example | None:
     tensors = tuple(Shape(shape, _parameter(rule, name)) for name, shape in zip(names, shapes, strict=True))
-    arguments: dict[str, object] = {name: value for name, value in _ARGUMENTS.items() if name in rule.parameters}
+    arguments: dict[str, object] = {name: value for name, value in ARGUMENTS.items() if name in rule.parameters}
     for tensor in tensors:
         if f"*{tensor.param}" in rule.parameters:
             arguments[tensor.param] = [one for one in tensors if one.param == tensor.param]

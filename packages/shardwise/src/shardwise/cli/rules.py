@@ -12,7 +12,7 @@ EPILOG = """\b
 Examples:
   shardwise rules                              every rule
   shardwise rules --about softmax              the rules that mention a word
-  shardwise rules matmul                       one rule: law, dims, placements, gradients
+  shardwise rules matmul                       one rule: law, dims, placements, gradients, costs, torch's way
 """
 
 
@@ -20,7 +20,8 @@ Examples:
 @click.argument("op", required=False)
 @click.option("--about", metavar="WORD", help="List only rules whose name, law, labels or kind mention WORD.")
 def rules(op: str | None, about: str | None) -> ExitCode:
-    """List the op rules, or show the one of OP.
+    """List the op rules, or show what happens to a call of OP: its rule, its placements and gradients along one mesh
+    axis, what is left to be summed and what that costs, and what torch makes of it, forward and backward.
 
     Exit codes: 0 fine, 2 wrong usage.
     """
@@ -34,6 +35,7 @@ def rules(op: str | None, about: str | None) -> ExitCode:
 def _page(op: str) -> str:
     from shardwise.op_rules.registry import all_rules, lookup
 
+    from .call_page import call_sections
     from .rule_page import render
 
     name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
@@ -42,7 +44,7 @@ def _page(op: str) -> str:
         known = [spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings)]
         near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
         raise click.UsageError("; try ".join([f"no rule for {op!r}", *(f"shardwise rules {one}" for one in near)]))
-    return render(rule)
+    return "\n\n".join([render(rule), *call_sections(rule)])
 
 
 def _listing(about: str | None) -> str:

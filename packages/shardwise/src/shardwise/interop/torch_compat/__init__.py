@@ -78,6 +78,7 @@ from .modules import APPLY_HOOK_TO_INPUT as APPLY_HOOK_TO_INPUT
 from .modules import APPLY_HOOK_TO_OUTPUT as APPLY_HOOK_TO_OUTPUT
 from .modules import MAKE_BACKWARD_HOOK as MAKE_BACKWARD_HOOK
 from .modules import communication_hooks as communication_hooks
+from .op_names import DISPATCH_KEYS as DISPATCH_KEYS
 from .op_names import FUNCTIONAL_NAMESPACES as FUNCTIONAL_NAMESPACES
 from .op_names import METHODS_OF_TORCH as METHODS_OF_TORCH
 from .op_names import MODULE_OF_FACTORIES as MODULE_OF_FACTORIES
@@ -86,6 +87,7 @@ from .op_names import HigherOrderOperator as HigherOrderOperator
 from .op_names import OpOverload as OpOverload
 from .op_names import OpOverloadPacket as OpOverloadPacket
 from .op_names import aten_overloads as aten_overloads
+from .op_names import dispatch_keys as dispatch_keys
 from .op_names import factories as factories
 from .op_names import functional_collectives as functional_collectives
 from .op_names import operator_parameters as operator_parameters

@@ -65,6 +65,26 @@ def aten_overloads() -> dict[str, list[object]]:
     return {name: [getattr(packet, overload) for overload in packet.overloads()] for name, packet in packets.items()}
 
 
+DISPATCH_KEYS = (
+    *("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"),
+    *("AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "CPU", "CUDA", "Meta"),
+)
+"""Where torch may have a kernel of its own for an operator, from what is tried first of all backends to the devices."""
+
+
+@private(
+    "torch._C._dispatch_has_kernel_for_dispatch_key",
+    lost="the dispatch keys on the pages of shardwise rules",
+    tier=2,
+)
+def dispatch_keys(name: str) -> list[str]:
+    """Those of ``DISPATCH_KEYS`` under which ``aten::linear``, say, has a kernel; none for one of scripts alone."""
+    try:
+        return [key for key in DISPATCH_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
+    except RuntimeError:
+        return []
+
+
 def schema_of(overload: Any) -> Any:
     """The schema of one overload: its arguments and results, with their types and what they share memory with."""
     return overload._schema

@@ -1,0 +1,190 @@
+"""What happens to a call of an operator, beside its rule: what is left to be summed, its cost, and what torch does.
+
+The example of the rule's page is called for real: what the dispatcher sees below autograd, forward and backward, is
+written down, so the page says what the installed torch does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.interop.torch_compat import DispatchMode, OpOverloadPacket, dispatch_keys
+from shardwise.op_rules.schema import Kind, OpRule
+from shardwise.planner.cost import cost_of
+from shardwise.types.placement import P
+
+from .rule_page import ARGUMENTS, Example, RuleLine, example_of, placements
+
+RANKS = 2
+DTYPE = "float32"
+_FURTHER: tuple[dict[str, object], ...] = ({"dim": -1}, {}, {"size": (4, 6, 8)}, {"p": 0.5})
+"""What calls need beside tensors, tried in this order."""
+_WHOLE: tuple[frozenset[str], ...] = (
+    frozenset(),
+    frozenset({"index", "indices", "target"}),
+    frozenset({"input"}),
+)
+"""Operands that hold whole numbers, tried in this order."""
+_RUN = frozenset({Kind.PURE, Kind.CONSTANT, Kind.ZERO, Kind.RANDOM})
+_UNSUITED = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """What the example ran below autograd; ``backward`` is None where it has no gradient.
+
+    ``gradients``  the operands that got one.
+    """
+
+    forward: tuple[str, ...]
+    backward: tuple[str, ...] | None
+    gradients: frozenset[str]
+
+
+def call_sections(rule: OpRule) -> Iterator[str]:
+    """The further parts of the page, as plain text."""
+    example = example_of(rule) if rule.kind in _RUN else None
+    recorded = _recorded(rule, example) if example is not None else None
+    if example is not None and recorded is not None:
+        yield _costs(example, list(placements(rule, example)), recorded)
+    yield _in_torch(rule, recorded)
+
+
+def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) -> str:
+    """What the placements leave pending, forward and backward, and what its all-reduce costs a rank."""
+    rows = [("  ".join(example.names), "left to be summed", f"received by a rank, {DTYPE}")]
+    for line in lines:
+        if line.refused:
+            continue
+        owed = []
+        for number, (dims, place) in enumerate(zip(example.labelling.results or ((),), line.results, strict=False)):
+            if place is P:
+                sizes = [example.sizes[label] for label in dims if label in example.sizes]
+                owed.append((f"result {number}" if len(line.results) > 1 else "result", sizes))
+        for name, shape, place in zip(example.names, example.shapes, line.operands, strict=True):
+            if place.backward_type() is P and name in recorded.gradients:
+                owed.append((f"d {name}", list(shape)))
+        told = "  ".join(repr(place).ljust(len(name)) for place, name in zip(line.operands, example.names, strict=True))
+        for name, sizes in owed or [("nothing", [])]:
+            rows.append((told, name, _received(sizes) if owed else ""))
+            told = ""
+    widths = [max(len(row[at]) for row in rows) for at in range(2)]
+    told_rows = (f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows)
+    return "\n".join([f"cost over {RANKS} ranks: the call itself moves nothing", *told_rows])
+
+
+def _received(sizes: Sequence[int]) -> str:
+    cost = cost_of("all_reduce", math.prod(sizes), RANKS, DTYPE)
+    return f"{cost.bytes} B by an all_reduce of {list(sizes)}"
+
+
+def _in_torch(rule: OpRule, recorded: RecordedCall | None) -> str:
+    """The dispatch keys of the operator, and the operators below autograd that the example turns into."""
+    lines = ["in torch, as it is installed"]
+    for name in _aten_names(rule):
+        keys = dispatch_keys(name)
+        if keys:
+            lines.append(f"  kernels    {name}: {', '.join(keys)}")
+        if "CompositeImplicitAutograd" in keys:
+            lines.append("             it has no gradient of its own: torch takes it apart before autograd")
+    if recorded is None:
+        lines.append("  operators  not shown: no call with tensors like these runs on a CPU")
+    else:
+        lines.append(f"  forward    {', '.join(recorded.forward) or 'nothing below autograd'}")
+        if recorded.backward is None:
+            lines.append("  backward   no gradient")
+        else:
+            lines.append(f"  backward   {', '.join(recorded.backward) or 'hands the gradient on'}")
+    return "\n".join(lines)
+
+
+def _aten_names(rule: OpRule) -> list[str]:
+    """The operator of aten with the overload that a call with tensors takes, if it has one."""
+    names = [spelling.replace(".", "_") for spelling in (rule.op, *rule.spellings)]
+    found = next((name for name in names if isinstance(getattr(torch.ops.aten, name, None), OpOverloadPacket)), None)
+    if found is None:
+        return []
+    overloads = getattr(torch.ops.aten, found).overloads()
+    preferred = next((one for one in ("Tensor", "default", "int", "dim") if one in overloads), overloads[0])
+    return [f"aten::{found}" if preferred == "default" else f"aten::{found}.{preferred}"]
+
+
+def _functions(rule: OpRule) -> Iterator[Callable[..., Any]]:
+    """What a program calls the operator, the most usual first."""
+    for home in (torch.nn.functional, torch, torch.special, torch.Tensor):
+        for spelling in (rule.op, *rule.spellings):
+            found: Any = home
+            for part in spelling.split("."):
+                found = getattr(found, part, None)
+            if callable(found) and not isinstance(found, type):
+                yield found
+
+
+def _recorded(rule: OpRule, example: Example) -> RecordedCall | None:
+    """The example called in every way that may suit the operator; None if no call of it works."""
+    given = {name: value for name, value in ARGUMENTS.items() if name in rule.parameters}
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for function in _functions(rule):
+            for whole in _WHOLE:
+                for further in _FURTHER:
+                    for positional in (False, True):
+                        with contextlib.suppress(*_UNSUITED):  # another way to call it may do
+                            operands = _operands(example, whole)
+                            return _run(function, rule, operands, {**given, **further}, positional=positional)
+    return None
+
+
+def _operands(example: Example, whole: frozenset[str]) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.zeros(shape, dtype=torch.int64) if name in whole else torch.rand(shape).add(0.5).requires_grad_()
+        for name, shape in zip(example.names, example.shapes, strict=True)
+    }
+
+
+def _run(
+    function: Callable[..., Any],
+    rule: OpRule,
+    operands: Mapping[str, torch.Tensor],
+    further: Mapping[str, object],
+    *,
+    positional: bool,
+) -> RecordedCall:
+    arguments: dict[str, Any] = {}
+    for name, tensor in operands.items():
+        listed = name.rstrip("0123456789")
+        if f"*{listed}" in rule.parameters:
+            arguments.setdefault(listed, []).append(tensor)
+        else:
+            arguments[name] = tensor
+    with _Recorder() as forward:
+        result = function(*arguments.values(), **further) if positional else function(**arguments, **further)
+    results = result if isinstance(result, (tuple, list)) else [result]
+    roots = [one for one in results if isinstance(one, torch.Tensor) and one.requires_grad]
+    leaves = {name: tensor for name, tensor in operands.items() if tensor.requires_grad}
+    if not roots:
+        return RecordedCall(tuple(forward.names), None, frozenset())
+    ones = [torch.ones_like(one) for one in roots]
+    with _Recorder() as backward:
+        gradients = torch.autograd.grad(roots, list(leaves.values()), ones, allow_unused=True)
+    got = frozenset(name for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None)
+    return RecordedCall(tuple(forward.names), tuple(name for name in backward.names if name != "detach"), got)
+
+
+class _Recorder(DispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, the names of operators as they reach the dispatcher below autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.__name__.removesuffix(".default"))
+        return func(*args, **(kwargs or {}))
