@@ -15,7 +15,7 @@ BROKEN = """
 with set_current_mesh(mesh):
     x = assert_type(torch.randn(6, 16), {"dp": V, "tp": P})
     y = torch.relu(x)
-    z = torch.sigmoid(x)
+    z = torch.sigmoid(x * 2)
 """
 
 
@@ -34,6 +34,54 @@ def test_every_independent_mistake_is_reported_in_one_run_and_exits_1(project):
     assert "\n9 |     y = torch.relu(x)\n" in result.stdout
     assert " --> train.py:10:9" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("2 errors in 2 lines; ")
+
+
+def test_uses_of_one_value_that_miss_the_same_step_are_one_finding(project):
+    result = project.check_source(BROKEN.replace("x * 2", "x") + "    w = torch.tanh(x)\n")
+    assert result.exit_code == 1
+    (headline,) = [line for line in result.stdout.splitlines() if line.startswith("SW")]
+    assert headline.endswith("; the same at 2 more places")
+    assert result.stdout.count("^^^ non-linear in x") == 3
+    assert '= help: x = all_reduce(x, "tp", src=P, dst=R) once, before them' in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("1 error in 3 lines; ")
+    result = project.check("train.py", "--format", "github")
+    assert result.stdout.count("::error ") == 3
+
+
+LAYERS = """
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = Norm()
+    def forward(self, x):
+        return self.norm(x)
+
+class Norm(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(48))
+    def forward(self, x):
+        for layer in self.layers:
+            layer(x)
+
+with set_current_mesh(mesh):
+    Net()(assert_type(torch.randn(6, 16), {"dp": V, "tp": P}))
+"""
+
+
+def test_48_layers_with_one_mistake_are_one_finding_with_their_modules(project):
+    result = project.check_source(LAYERS)
+    assert len([line for line in result.stdout.splitlines() if line.startswith("SW")]) == 1
+    said = "in layers.0.norm, layers.1.norm, layers.2.norm and 45 more modules, 48 times at this place"
+    assert f"= note: {said}" in result.stdout
+    (finding,) = json.loads(project.check("train.py", "--format", "json").stdout)["findings"]
+    assert (finding["count"], finding["modules"][47]) == (48, "layers.47.norm")
 
 
 def test_a_program_without_types_is_not_clean(project):

@@ -18,7 +18,7 @@ TWO_MISTAKES = """
 with set_current_mesh(mesh):
     x = assert_type(torch.randn(6, 16), {"dp": V, "tp": P})
     y = torch.relu(x)
-    z = torch.sigmoid(x)
+    z = torch.sigmoid(x * 2)
 """
 
 
@@ -133,7 +133,7 @@ def test_only_errors_decide_the_exit_code(broken):
     configure(broken, "severity = {SW112 = 'warning'}")
     result = broken.check("train.py")
     assert result.exit_code == 0
-    assert "clean, 2 warnings in 2 lines; 2 operations checked, severity as configured" in result.stdout
+    assert "clean, 2 warnings in 2 lines; 3 operations checked, severity as configured" in result.stdout
     configure(broken, "severity = {SW1 = 'note'}")
     assert "clean, 2 notes in 2 lines" in broken.check("train.py").stdout
     assert broken.check("train.py", "--format", "github").stdout.count("::notice ") == 2
@@ -144,7 +144,8 @@ def test_only_errors_decide_the_exit_code(broken):
 def test_a_comment_on_any_line_of_the_statement_holds_its_code_back(project):
     project.write(
         TWO_MISTAKES.replace("torch.relu(x)", "torch.relu(x)  # shardwise: ignore[SW112] known since May").replace(
-            "torch.sigmoid(x)", "torch.sigmoid(\n        x,\n    )  # shardwise: ignore[partial-sum-in-nonlinear-op]"
+            "torch.sigmoid(x * 2)",
+            "torch.sigmoid(\n        x * 2,\n    )  # shardwise: ignore[partial-sum-in-nonlinear-op]",
         ),
         typed=True,
     )

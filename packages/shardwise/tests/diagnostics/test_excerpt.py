@@ -105,3 +105,14 @@ def test_a_line_between_two_marked_ones_is_shown_and_longer_gaps_are_elided():
     assert plain(excerpt(marks, gutter=1, width=80)).split("\n") == [
         "1 | a", "  | -", "2 | b", "3 | c", "  | -", "...", "6 | f", "  | -",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_no_label_is_wider_than_the_page(width):
+    text = "y = gelu(h) + bias"
+    put(text)
+    label = "h: f32[4, 512, 1024] {dp: S(0), tp: P}, partial over tp since this contraction of sharded dims"
+    marks = [Mark(location_of(text, 4, 11), label, primary=True), Mark(location_of(text, 14, 18), label + " too")]
+    lines = plain(excerpt(marks, gutter=1, width=width)).splitlines()
+    assert max(map(cells, lines)) <= width
+    assert " ".join(" ".join(lines).replace("|", " ").split()).count("contraction of sharded dims") == 2

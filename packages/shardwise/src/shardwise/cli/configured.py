@@ -55,7 +55,8 @@ def written(chosen: Configured, result: RunResult) -> str:
     """Write the baseline of a run; what is to be said of that. What comments and codes hold back is not in it."""
     assert chosen.writes is not None
     left = chosen.policy.applied(result, judges_comments=False)
-    errors = [finding for finding in left.findings if finding.severity is Severity.ERROR]
+    found = [place for finding in left.findings for place in finding.places]
+    errors = [finding for finding in found if finding.severity is Severity.ERROR]
     count = write_baseline(chosen.writes, errors)
     return f"{counted(count, 'finding')} written into {chosen.writes} as known"
 

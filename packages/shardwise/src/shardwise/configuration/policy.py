@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shardwise.diagnostics.causes import by_cause
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import HeldBack, HeldBackBy, RunResult
 
@@ -40,7 +41,8 @@ class Policy:
     def applied(
         self, result: RunResult, *, strict: bool = False, local: bool = True, judges_comments: bool = True
     ) -> RunResult:
-        """The result with severities as they are configured, and findings held back as they are told to be.
+        """The result with severities as they are configured, findings held back as they are told to be,
+        and those with one cause as one.
 
         ``strict``, ``local``  how types were checked: it decides which codes could have been found.
         ``judges_comments``    whether an ignore comment that nothing needs is a finding (SW920, SW921).
@@ -70,7 +72,7 @@ class Policy:
             for print_, entry in baseline.items()
             if left[print_]
         )
-        return replace(result, findings=tuple(reported), held_back=tuple(held_back), gone=gone)
+        return replace(result, findings=by_cause(reported), held_back=tuple(held_back), gone=gone)
 
     def _rated(self, finding: Finding) -> Finding:
         severity = self.settings.severity.get(finding.code)

@@ -18,7 +18,10 @@ from .text import held_back_text
 def to_github(result: RunResult, *, root: str | None = None) -> str:
     """One command per finding, and one for a run that ended early; paths are relative to ``root`` (default: here)."""
     base = os.path.abspath(root if root is not None else os.getcwd())
-    told = [*result.findings, *([result.ending] if result.ending is not None else [])]
+    told = [
+        *(place for one in result.findings for place in one.places),
+        *([result.ending] if result.ending is not None else []),
+    ]
     held_back = [f"::notice::{_data(held_back_text(result.held_back))}"] if result.held_back else []
     return "\n".join([*(_command(finding, base) for finding in told), *held_back])
 

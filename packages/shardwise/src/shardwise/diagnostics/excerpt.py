@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -196,12 +197,14 @@ def _rows(layer: list[_Span], room: int) -> list[Line]:
         rows.append(_bars(hanging))
     while hanging:
         span = hanging.pop()
-        # A label that would leave the page starts further left, at the price of its place under the mark.
-        start = max(0, min(span.start, room - cells(span.mark.label)))
-        left = [other for other in hanging if other.start < start]
-        row = _bars(left)
-        row.append(("", " " * (start - (left[-1].start + 1 if left else 0))))
-        rows.append([*row, (span.mark.style, span.mark.label)])
+        # A label that would leave the page starts further left, at the price of its place under the mark, and goes on
+        # in the next row if the page is too narrow for it.
+        for part in textwrap.wrap(span.mark.label, room) or [""]:
+            start = max(0, min(span.start, room - cells(span.mark.label)))
+            left = [other for other in hanging if other.start < start]
+            row = _bars(left)
+            row.append(("", " " * (start - (left[-1].start + 1 if left else 0))))
+            rows.append([*row, (span.mark.style, part)])
     return rows
 
 

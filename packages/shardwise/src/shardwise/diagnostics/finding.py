@@ -21,6 +21,7 @@ from .ranks import ranks_text
 from .source_location import Operand, SourceLocation
 
 WIDTH = 120
+_MODULES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Finding:
     ``fixes``    those of them that are known as edits of the source.
     ``count``    how many calls at this location had this same cause.
     ``ranks``    the ranks that say so, where several were checked and not all of them do.
+    ``modules``  paths of the modules in whose calls it was made, as ``layers.3.mlp``.
+    ``alike``    the other places with the same cause; help and fixes are for all of them.
     ``configured``  the severity that the project gives the code, if it is another than the code's own.
     """
 
@@ -74,7 +77,14 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     count: int = field(default=1, compare=False)
     ranks: tuple[int, ...] = field(default=(), compare=False)
+    modules: tuple[str, ...] = field(default=(), compare=False)
+    alike: tuple[Finding, ...] = field(default=(), compare=False)
     configured: Severity | None = field(default=None, compare=False)
+
+    @property
+    def places(self) -> tuple[Finding, ...]:
+        """A finding for each place: itself, and those that are alike."""
+        return (self, *self.alike)
 
     @property
     def name(self) -> str:
@@ -149,8 +159,13 @@ _KIND_STYLES = {"note": "strong", "help": "help", "more": "quiet"}
 
 
 def _tail(finding: Finding) -> Iterable[tuple[str, str]]:
-    if finding.count > 1:
-        yield "note", f"{finding.count} times at this place"
+    times = f"{finding.count} times at this place" if finding.count > 1 else ""
+    if finding.modules:
+        shown, more = finding.modules[:_MODULES], len(finding.modules) - _MODULES
+        names = ", ".join(safe_str(name) for name in shown) + (f" and {more} more modules" if more > 0 else "")
+        yield "note", f"in {names}{', ' if times else ''}{times}"
+    elif times:
+        yield "note", times
     if finding.ranks:
         yield "note", f"on {ranks_text(finding.ranks)} only"
     for text in finding.help:
@@ -178,6 +193,9 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
         marks += readable
         if not readable:
             notes.append(_described(operand, root))
+    for other in finding.alike:
+        if other.location is not None:
+            marks.append(Mark(other.location, _caret_label(other), primary=True))
     shown = [*_limited(notes, limits.operand_notes, "operand"), *_limited(finding.facts, limits.facts, "fact")]
     return marks, [("note", note) for note in shown]
 

@@ -118,6 +118,8 @@ def _finding(finding: Finding) -> dict[str, object]:
         "fixes": [{"help": safe_str(fix.help), "wraps": [_wrap(wrap) for wrap in fix.wraps]} for fix in finding.fixes],
         "count": finding.count,
         "ranks": list(finding.ranks),
+        "modules": list(map(safe_str, finding.modules)),
+        "alike": [_finding(one) for one in finding.alike],
     }
 
 
@@ -231,6 +233,8 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         fixes=tuple(Fix(fix["help"], tuple(map(_read_wrap, fix["wraps"]))) for fix in data.get("fixes", ())),
         count=data["count"],
         ranks=tuple(data.get("ranks", ())),
+        modules=tuple(data.get("modules", ())),
+        alike=tuple(_read_finding(one) for one in data.get("alike", ())),
         configured=None if data.get("configured") is None else Severity(data["configured"]),
     )
 

@@ -233,12 +233,14 @@ def group(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with repetitions counted; the first of each kind stands for the others."""
     first: dict[tuple[object, ...], Finding] = {}
     counts: Counter[tuple[object, ...]] = Counter()
+    modules: dict[tuple[object, ...], dict[str, None]] = {}
     for finding in findings:
         # Without a location nothing but the message tells two mistakes apart.
         key = (finding.code, finding.location or finding.message, finding.op, finding.axis)
         first.setdefault(key, finding)
         counts[key] += finding.count
-    return tuple(replace(finding, count=counts[key]) for key, finding in first.items())
+        modules.setdefault(key, {}).update(dict.fromkeys(finding.modules))
+    return tuple(replace(finding, count=counts[key], modules=tuple(modules[key])) for key, finding in first.items())
 
 
 _Notes = Counter[tuple[str, SourceLocation | Site | None]]

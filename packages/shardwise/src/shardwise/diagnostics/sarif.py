@@ -23,7 +23,8 @@ SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas
 def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -> str:
     """The run as a SARIF log; paths are relative to ``root`` (default: here)."""
     base = os.path.abspath(root if root is not None else os.getcwd())
-    told = [*((finding, None) for finding in result.findings), *((one.finding, one) for one in result.held_back)]
+    found = [place for one in result.findings for place in one.places]
+    told = [*((finding, None) for finding in found), *((one.finding, one) for one in result.held_back)]
     used = [code for code in CODES if any(finding.code == code for finding, _ in told)]
     run = {
         "tool": {"driver": {"name": "shardwise", **_version(version), "rules": [_rule(code) for code in used]}},

@@ -16,7 +16,7 @@ SCHEMA = "shardwise.statistics/1"
 
 def counts_by_code(result: RunResult) -> dict[str, int]:
     """The number of findings of each code, the most frequent first."""
-    counts = Counter(finding.code for finding in result.findings)
+    counts = Counter(place.code for finding in result.findings for place in finding.places)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

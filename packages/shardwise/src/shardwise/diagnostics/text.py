@@ -119,7 +119,8 @@ def _untyped(result: RunResult) -> list[Line]:
 def _summary(result: RunResult) -> Line:
     kinds = {"error": result.errors, "warning": result.warnings, "note": result.notes}
     said = [counted(len(found), noun) for noun, found in kinds.items() if found]
-    lines = {(f.location.file, f.location.line) for f in result.findings if f.location is not None}
+    places = [place.location for finding in result.findings for place in finding.places]
+    lines = {(place.file, place.line) for place in places if place is not None}
     found = ", ".join(said) + (f" in {counted(len(lines), 'line')}" if said and lines else "")
     checked = f"{counted(result.checked_ops, 'operation')} checked"
     if result.unchecked_ops:

@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Final, Literal
 
@@ -26,6 +27,7 @@ from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.mesh.axis import MeshAxis
 
 from ..torch_compat import in_backward
+from .module_path import module_path
 from .silence import is_silenced, silent_code
 
 # Call sites are looked for in the user's program; torch's own frames are not it.
@@ -102,6 +104,9 @@ class Session:
         if self.judged is not None and error.code not in self.judged:
             return
         finding = attach(error)
+        path = "" if finding.modules else module_path()
+        if path:
+            finding = error.finding = replace(finding, modules=(path,))
         if self.collector is not None:
             self.collector.add(finding)
         elif finding.severity is Severity.WARNING:

@@ -1,0 +1,131 @@
+"""Findings with one cause as one: calls of one function that all miss the same step of the same value.
+
+Three lines that take a pending sum as if it were complete miss one all_reduce. One repair mends them: it stands where
+the value is made if that line says so, else around each use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .excerpt import source_line
+from .finding import Finding
+from .fix import Fix, Wrap
+from .source_location import Hop, Operand
+
+_BEFORE = " before "
+
+
+@dataclass(frozen=True)
+class _Missed:
+    """A step that a line of help takes: its text, the operand's name and where that got its type."""
+
+    step: str
+    name: str
+    origin: tuple[Hop, ...]
+
+    @property
+    def kind(self) -> str:
+        """The step without its operand: ``all_reduce(, "tp", src=P, dst=R)``."""
+        return self.step.replace(f"({self.name}, ", "(, ", 1)
+
+
+def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, of which those with one cause are one that has the others as ``alike``; in order of the first."""
+    causes = [(finding, _causes(finding)) for finding in findings]
+    counts = Counter(key for _, keys in causes for key in keys)
+    groups: dict[object, list[Finding]] = {}
+    for number, (finding, keys) in enumerate(causes):
+        common = max(keys, key=lambda key: counts[key], default=None)
+        alone = common is None or counts[common] == 1
+        groups.setdefault(number if alone else common, []).append(finding)
+    return tuple(
+        group[0] if len(group) == 1 or not isinstance(key, tuple) else _together(group, key[-1])
+        for key, group in groups.items()
+    )
+
+
+def _causes(finding: Finding) -> list[tuple[object, ...]]:
+    """What the finding may have in common with others that have the same cause, one for each of its repairs."""
+    if finding.location is None or finding.alike:
+        return []
+    where = (finding.location.file, finding.location.function, finding.code, finding.axis, finding.severity)
+    missed = [_missed(finding, line) for line in finding.help]
+    return [(*where, finding.ranks, one) for one in missed if one is not None and one.origin]
+
+
+def _missed(finding: Finding, line: str) -> _Missed | None:
+    """What a line of help takes; None if it is no step of one operand."""
+    step, before, _ = line.partition(_BEFORE)
+    operand: Operand | None = next((one for one in finding.operands if f"({one.name}, " in step), None)
+    if not before or operand is None or ") and " in step:
+        return None
+    return _Missed(step, operand.name, operand.origin)
+
+
+def _together(group: Sequence[Finding], common: object) -> Finding:
+    """One finding for all: repairs of the common value first, then those that are alike at every place."""
+    first, *others = group
+    shared: dict[str, tuple[Wrap, ...]] = {}
+    alike: dict[str, tuple[Wrap, ...]] = {}
+    for line in first.help:
+        missed = _missed(first, line)
+        if missed is None:
+            continue
+        lines = [_line_alike(other, missed) for other in others]
+        if None in lines:
+            continue
+        fixes = [_fix(finding, text) for finding, text in zip(group, [line, *lines], strict=True)]
+        same = isinstance(common, _Missed) and (missed.name, missed.origin) == (common.name, common.origin)
+        (shared if same else alike)[_help(line, missed, same)] = _wraps(fixes, missed, first, same)
+    more = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
+    help = {**shared, **alike}
+    return replace(
+        first,
+        message=f"{first.message}; the same at {more}",
+        help=tuple(help),
+        fixes=tuple(Fix(line, wraps) for line, wraps in help.items() if wraps),
+        alike=tuple(others),
+        facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
+        modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),
+    )
+
+
+def _line_alike(finding: Finding, missed: _Missed) -> str | None:
+    """The line of help that takes the same step, of the same operand or of the one in its place."""
+    for line in finding.help:
+        own = _missed(finding, line)
+        if own is not None and own.kind == missed.kind:
+            return line
+    return None
+
+
+def _fix(finding: Finding, line: str | None) -> Fix | None:
+    return next((one for one in finding.fixes if one.help == line), None)
+
+
+def _help(line: str, missed: _Missed, same: bool) -> str:
+    """``h = all_reduce(h, ...) once, before them (...)``; of what has no name of its own, around each use."""
+    step, _, rest = line.partition(_BEFORE)
+    effect = f" {rest[rest.index('(') :]}" if "(" in rest else ""
+    if not same:
+        return f"{step}{_BEFORE}{rest.partition(' (')[0]}, and alike at the other places{effect}"
+    if missed.name.isidentifier():
+        return f"{missed.name} = {step} once, before them{effect}"
+    return f"{step}{_BEFORE}each of them{effect}"
+
+
+def _wraps(fixes: Sequence[Fix | None], missed: _Missed, first: Finding, same: bool) -> tuple[Wrap, ...]:
+    """Around what makes the value where a line of the same function assigns it, else around every use."""
+    if any(fix is None for fix in fixes):
+        return ()
+    wraps = tuple(dict.fromkeys(wrap for fix in fixes if fix is not None for wrap in fix.wraps))
+    made = missed.origin[0].location if missed.origin else None
+    if not same or made is None or made.column is None or first.location is None:
+        return wraps
+    assigned = re.match(rf"\s*{re.escape(missed.name)}\s*=(?!=)", source_line(made) or "")
+    is_here = (made.file, made.function) == (first.location.file, first.location.function)
+    return (replace(wraps[0], location=made),) if assigned and is_here else wraps

@@ -1,0 +1,85 @@
+"""Findings with one cause are one finding with several places, and what only looks alike stays apart."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+
+from shardwise.diagnostics.causes import by_cause
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+
+SOURCE = """\
+h = partial()
+y = torch.relu(h)
+z = torch.sigmoid(h)
+k = h + bias
+"""
+
+
+@pytest.fixture(autouse=True)
+def _source():
+    linecache.cache["step.py"] = (len(SOURCE), None, SOURCE.splitlines(keepends=True), "step.py")
+    yield
+    linecache.cache.pop("step.py")
+
+
+def missed(line, op, *, name="h", made=1, function="step", code="SW112", column=15):
+    use = SourceLocation("step.py", line, line, column, column + 1, function)
+    origin = (Hop("made here", SourceLocation("step.py", made, made, 4, 13, function)),)
+    help = f'all_reduce({name}, "tp", src=P, dst=R) before {op} (all-reduce in forward)'
+    return Finding(
+        code,
+        f"{op} needs complete values",
+        SourceLocation("step.py", line, line, 4, 17, function),
+        op,
+        "tp",
+        (Operand(name, "f32[4] {tp: P}", use, origin),),
+        help=(help,),
+        fixes=(Fix(help, (Wrap(use, "all_reduce", '"tp"', "P", "R"),)),),
+    )
+
+
+def test_uses_of_one_value_that_miss_one_step_are_one_finding_with_one_repair():
+    (found,) = by_cause([missed(2, "relu"), missed(3, "sigmoid")])
+    assert found.message == "relu needs complete values; the same at 1 more place"
+    assert [place.location.line for place in found.places] == [2, 3]
+    assert found.help == ('h = all_reduce(h, "tp", src=P, dst=R) once, before them (all-reduce in forward)',)
+    ((wrap,),) = [fix.wraps for fix in found.fixes]
+    assert (wrap.location.line, wrap.location.column, wrap.op) == (1, 4, "all_reduce")
+
+
+def test_a_value_without_a_line_of_its_own_is_mended_around_each_use():
+    (found,) = by_cause([missed(2, "relu", name="xs[0]"), missed(3, "sigmoid", name="xs[0]")])
+    assert found.help == ('all_reduce(xs[0], "tp", src=P, dst=R) before each of them (all-reduce in forward)',)
+    assert [wrap.location.line for wrap in found.fixes[0].wraps] == [2, 3]
+
+
+@pytest.mark.parametrize("other", [{"name": "k"}, {"made": 4}, {"function": "other"}, {"code": "SW113"}])
+def test_another_value_function_or_offence_stays_apart(other):
+    findings = [missed(2, "relu"), missed(3, "sigmoid", **other)]
+    assert by_cause(findings) == tuple(findings)
+    assert not any(finding.alike for finding in by_cause(findings))
+
+
+def test_a_repair_that_is_not_shared_is_not_offered_for_all():
+    first, second = missed(2, "relu"), missed(3, "sigmoid")
+    own = 'convert(bias, "tp", src=R, dst=P) before relu (zeroes)'
+    bias = Operand("bias", "f32[4] {tp: R}", None, ())
+    first = Finding(
+        first.code, first.message, first.location, "relu", "tp", (*first.operands, bias), help=(*first.help, own)
+    )
+    (found,) = by_cause([first, second])
+    assert len(found.help) == 1
+    assert "convert" not in found.help[0]
+
+
+def test_what_has_no_repair_or_no_place_stays_apart():
+    alone = [
+        Finding("SW301", "no rule"),
+        Finding("SW301", "no rule"),
+        Finding("SW116", "read", missed(2, "x").location),
+    ]
+    assert by_cause(alone) == tuple(alone)
