@@ -89,7 +89,8 @@ def _verdict(output: str, complaints: str, exit_code: int) -> Verdict:
         report = json.loads(output)
     except json.JSONDecodeError:
         return Verdict((), exit_code, output + complaints)
-    errors = (_said(finding) for finding in report["findings"] if finding["severity"] == "error")
+    places = (place for finding in report["findings"] for place in (finding, *finding["alike"]))
+    errors = (_said(place) for place in places if place["severity"] == "error")
     return Verdict(tuple(errors), exit_code, output)
 
 

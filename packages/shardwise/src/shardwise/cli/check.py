@@ -16,7 +16,7 @@ import click
 
 from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopReason
-from shardwise.diagnostics.statistics import counts_json, counts_text
+from shardwise.diagnostics.statistics import COUNTS
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
@@ -103,9 +103,9 @@ Examples:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "sarif", "github"]),
+    type=click.Choice(["text", "json", "sarif", "github", "badge"]),
     default="text",
-    help="Form of the report (sarif: for code-scanning services; github: workflow annotations).",
+    help="Form of the report (sarif: for code-scanning services; github: annotations; badge: with --statistics).",
 )
 @color_option
 @click.option(
@@ -151,7 +151,7 @@ def check(
     partials: Literal["infer", "explicit"],
     fake: bool,
     device: str,
-    form: Literal["text", "json", "sarif", "github"],
+    form: Literal["text", "json", "sarif", "github", "badge"],
     color: Literal["auto", "always", "never"],
     lists: tuple[str, ...],
     annotate: bool,
@@ -188,8 +188,10 @@ def check(
     size = me.size if me is not None else world_size_of(mesh, world_size, DEFAULT_WORLD_SIZE)
     if (diff or fix) and form != "text":
         raise click.UsageError(f"--{'fix' if fix else 'diff'} is for people: leave out --format {form}")
-    if statistics and (diff or fix or form not in ("text", "json")):
-        raise click.UsageError("--statistics counts, as text or with --format json: leave the others out")
+    if statistics and (diff or fix or form not in COUNTS):
+        raise click.UsageError("--statistics counts, as text or with --format json or badge: leave the others out")
+    if form == "badge" and not statistics:
+        raise click.UsageError("a badge has only numbers: add --statistics")
     if diff or fix:
         require_writer("--diff and --fix")
     if html is not None:
@@ -223,7 +225,7 @@ def check(
         if annotate:
             show_annotated(result, form, color, everything)
         if statistics:
-            click.echo(counts_json(result) if form == "json" else counts_text(result))
+            click.echo(COUNTS[form](result))
         else:
             click.echo(_report(result, form, color, limits), color=True)
         return result

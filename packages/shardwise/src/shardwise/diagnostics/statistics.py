@@ -51,3 +51,16 @@ def counts_json(result: RunResult) -> str:
             "codes": counts_by_code(result),
         }
     )
+
+
+def badge_json(result: RunResult) -> str:
+    """The verdict as an endpoint of shields.io has it: https://shields.io/badges/endpoint-badge."""
+    message = counted(len(result.errors), "error") if result.verdict == "findings" else result.verdict
+    if result.held_back:
+        message += f", {len(result.held_back)} held back"
+    color = {"clean": "brightgreen", "findings": "red"}.get(result.verdict, "lightgrey")
+    return json.dumps({"schemaVersion": 1, "label": "shardwise", "message": message, "color": color})
+
+
+COUNTS = {"text": counts_text, "json": counts_json, "badge": badge_json}
+"""By form, what ``--statistics`` prints."""
