@@ -52,6 +52,30 @@ def test_equal_values_need_equal_numbers_and_pieces_their_own(
     assert codes(lambda: torch.bernoulli(x, generator=generator)) == expected
 
 
+@pytest.mark.parametrize(
+    ("strict", "kind", "expected"),
+    [
+        ("strict", None, ["SW121"]),
+        ("permissive", None, []),
+        ("permissive", "distinct", ["SW121"]),
+        ("permissive", "synchronised", []),
+    ],
+)
+@pytest.mark.parametrize("letter", ["R", "I"])
+def test_whether_weights_are_filled_alike_is_unknown_until_somebody_says_it(
+    tp_mesh: Any, strict: str, kind: str | None, expected: list[str], letter: str
+) -> None:
+    """Models are initialised under equal seeds without a word; what is filled has no type, and is no finding."""
+    weight = make(letter)
+    generator = None if kind is None else spmd.rng(1, **{kind: "tp"}).generator()
+    collector = Collector()
+    with checking(strict=strict == "strict", collect=collector):
+        torch.nn.init.normal_(weight, generator=generator)
+        if not expected:
+            assert place(weight) == (letter if kind == "synchronised" else "")
+    assert [finding.code for finding in collector.result().findings] == expected
+
+
 def test_an_inner_stream_takes_back_what_a_declaration_said(tp_mesh: Any) -> None:
     x = make("R")
 

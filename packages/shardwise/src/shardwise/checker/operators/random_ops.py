@@ -72,7 +72,10 @@ def random_op(op: Op) -> Handler:
         if draws and template.axes:
             operands = [Bound("input", template, label="input")]
             values = [args[0]]
-            outcome = _like_numbers(draws_of(session, kwargs), template, overwrites=op.in_place)
+            generators = draws_of(session, kwargs)
+            outcome = _like_numbers(generators, template, overwrites=op.in_place)
+            if op.in_place and not session.strict and outcome.refusals:
+                outcome = _filled_by_whom_nobody_knows(generators, template, outcome)
         elif draws and not operands and not op.in_place:
             outcome = _numbers(draws_of(session, kwargs))
         elif draws:
@@ -93,10 +96,12 @@ def random_op(op: Op) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class _Draws:
-    """Along the axes ``equal`` this call's numbers are equal on all ranks; of ``meant``, a stream was made for that."""
+    """Along the axes ``equal`` this call's numbers are equal on all ranks; of ``meant``, a stream was made for that.
+    Along ``distinct`` a stream gives each rank its own; of the axes in none of them nobody has said anything."""
 
     equal: frozenset[Any]
     meant: frozenset[Any]
+    distinct: frozenset[Any] = frozenset()
 
 
 def draws_of(session: CheckSession, kwargs: Keywords) -> _Draws:
@@ -105,7 +110,7 @@ def draws_of(session: CheckSession, kwargs: Keywords) -> _Draws:
     if promise is None:
         return _Draws(session.synchronised, frozenset())
     declared = session.synchronised - promise.distinct if generator is None else frozenset()
-    return _Draws(declared | promise.synchronised, promise.synchronised)
+    return _Draws(declared | promise.synchronised, promise.synchronised, promise.distinct)
 
 
 def _numbers(draws: _Draws) -> Outcome:
@@ -127,6 +132,14 @@ def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> O
     type = template.with_ground(Ground.ABSENT)
     source = Bound("input", type, label="input")
     return drawn(draws, Outcome(type, sources=(0,) * len(type.axes)), [source])
+
+
+def _filled_by_whom_nobody_knows(draws: _Draws, template: TensorType, outcome: Outcome) -> Outcome:
+    """Weights that are initialised under seeds of which nobody has said anything: equal if the seeds are, which is
+    not assumed and not denied. ``--ranks`` and ``verify`` compare the generators and the values."""
+    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
+    refusals = tuple(one for one in outcome.refusals if one.axis not in unsaid)
+    return replace(outcome, type=template.with_placements(dict.fromkeys(unsaid, UNKNOWN)), refusals=refusals)
 
 
 def drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:
