@@ -21,6 +21,8 @@ from .source_location import SourceLocation
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal_prefixes: list[str] = [_PACKAGE, contextlib.__file__, copy.__file__, functools.__file__]
 _CONSUMERS = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "GET_ITER", "FORMAT_", "UNPACK_", "UNARY_NOT", "LIST_EXTEND")
+_OPEN = os.path.join(_PACKAGE, "zoo", "programs") + os.sep
+"""Programs that are read, checked and changed as a user's are."""
 _is_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of its instructions
 
 
@@ -39,7 +41,7 @@ def is_internal(code: CodeType) -> bool:
     known = _is_internal.get(name)
     if known is None:
         # Besides torch and shardwise: the import machinery, and graphs that torch.fx has turned into code.
-        known = name.startswith(("<frozen", "<eval_with_key>", *_internal_prefixes))
+        known = name.startswith(("<frozen", "<eval_with_key>", *_internal_prefixes)) and not name.startswith(_OPEN)
         _is_internal[name] = known
     return known
 

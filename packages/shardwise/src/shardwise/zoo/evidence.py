@@ -1,0 +1,95 @@
+"""A program of the zoo on real processes, beside its program of one device: losses, gradients and weights compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+from shardwise.types.spec import entry_axes
+from shardwise.worlds.world import ProcessWorld
+
+from .program import Trained, ZooProgram, train, train_single, type_of
+
+TOLERANCE = 1e-9
+"""Relative: sums of float64 in another order agree to about 1e-15."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """What a rank has, and one device has not: ``what`` of ``step`` on ``rank``, off by ``largest``."""
+
+    what: str
+    step: int
+    rank: int
+    largest: float
+
+    def __str__(self) -> str:
+        return f"{self.what} of step {self.step} on rank {self.rank} is off by up to {self.largest:.2g}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """``losses`` of both runs by step, how many tensors were compared, and where they differ."""
+
+    losses: tuple[tuple[float, float], ...]
+    compared: int
+    disagreements: tuple[Disagreement, ...]
+
+
+def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120.0) -> Evidence:
+    """Train on gloo processes, one for each rank of a mesh of these sizes, and on one device.
+
+    Errors: RankFailure, RankTimeout if a rank raises or hangs.
+    """
+    world = ProcessWorld(math.prod(sizes.values()), timeout_s=timeout_s)
+    ranks = world.run(_on_a_rank, program, tuple(sizes.items()))
+    alone = train_single(program)
+    losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
+    pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
+    wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
+    return Evidence(losses, len(pairs), wrong)
+
+
+def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> Trained:
+    mesh = init_device_mesh("cpu", tuple(size for _, size in sizes), mesh_dim_names=tuple(name for name, _ in sizes))
+    return train(program, mesh)
+
+
+Pair = tuple[str, int, int, Tensor, Tensor]
+
+
+def _pairs(
+    program: ZooProgram, sizes: Mapping[str, int], rank: int, trained: Trained, alone: Trained
+) -> Iterator[Pair]:
+    """What this rank has beside its piece of what one device has."""
+    place = dict(zip(sizes, (int(i) for i in torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))), strict=True))
+    steps = enumerate(zip(trained.losses, alone.losses, trained.gradients, alone.gradients, strict=True))
+    for step, (loss, whole_loss, gradients, whole_gradients) in steps:
+        yield "the loss", step, rank, loss, whole_loss
+        for name, gradient in gradients.items():
+            yield f"the gradient of {name}", step, rank, gradient, _piece(program, name, whole_gradients, sizes, place)
+    for name, weight in trained.weights.items():
+        yield f"the weight {name}", len(trained.losses) - 1, rank, weight, _piece(program, name, alone.weights, sizes, place)
+
+
+def _piece(
+    program: ZooProgram, name: str, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], place: Mapping[str, int]
+) -> Tensor:
+    full = tensors[name]
+    for dim, entry in enumerate(type_of(program.weights[name]).type.spec or ()):
+        for axis in map(str, entry_axes(entry)):
+            full = full.chunk(sizes[axis], dim)[place[axis]]
+    return full
+
+
+def _compare(what: str, step: int, rank: int, here: Tensor, there: Tensor) -> Disagreement | None:
+    if here.shape != there.shape:
+        return Disagreement(what, step, rank, math.inf)
+    largest = float((here - there).abs().max()) if here.numel() else 0.0
+    scale = float(there.abs().max()) if there.numel() else 0.0
+    return None if largest <= TOLERANCE * max(1.0, scale) else Disagreement(what, step, rank, largest)

@@ -1,0 +1,206 @@
+"""A program of the zoo: the weights and inputs with their types, the loss on a mesh, and the same loss on one device.
+
+Types are written as ``f64[16@tp, 12] {dp: R, tp: I}``: a dim of 16 elements cut over tp, equal over dp. They say how
+the whole is cut into pieces, and what every gradient owes: a weight that is R over an axis has a gradient that is P.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+import shardwise as spmd
+from shardwise.types.notation import TypedShape, parse
+from shardwise.types.placement import P, R
+from shardwise.types.spec import entry_axes
+
+STEPS = 2
+LEARNING_RATE = 0.1
+MOMENTUM = 0.9
+
+Tensors = SimpleNamespace
+"""Tensors by name: ``w.up`` is the weight ``up``."""
+Loss = Callable[[Tensors, Tensors], Tensor]
+Step = Callable[[Tensors, Tensors, DeviceMesh], Tensor]
+
+
+@dataclass(frozen=True)
+class ZooProgram:
+    """One way to train, on small sizes.
+
+    ``mesh``      the axes, outermost first, with sizes that suit a laptop.
+    ``shared``    the axes that share the work of a batch: over them the loss is a pending sum.
+    ``weights``   the type of every weight by name; ``inputs`` that of every input. Shapes are those of the whole.
+    ``single``    the loss on one device, of whole weights and inputs.
+    ``parallel``  the loss on a rank's pieces: P over the axes of ``shared``.
+    ``step``      for programs whose point is the step itself: forward, backward and sums of gradients; gives the loss.
+    ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
+    ``constants`` inputs that are the same in every step.
+    """
+
+    mesh: Mapping[str, int]
+    shared: Sequence[str]
+    weights: Mapping[str, str]
+    inputs: Mapping[str, str]
+    single: Loss
+    parallel: Step | None = None
+    step: Step | None = None
+    choices: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Trained:
+    """What a training run has computed: the loss of every step, and the gradients and weights as whole or as pieces."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    gradients: list[dict[str, Tensor]] = field(default_factory=list)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
+    """Train on this rank's pieces, with typed tensors; what is returned are pieces too."""
+    found = Trained()
+    with spmd.set_current_mesh(mesh):
+        w = Tensors(**{name: weight(name, text, mesh) for name, text in program.weights.items()})
+        optimizer = torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        for step in range(steps):
+            x = Tensors(**dict(_inputs(program, step, mesh)))
+            found.losses.append(_step_of(program)(w, x, mesh).detach())
+            found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
+            optimizer.step()
+            optimizer.zero_grad()
+    found.weights = {name: tensor.detach().clone() for name, tensor in vars(w).items()}
+    return found
+
+
+def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
+    """Train the program of one device on the whole weights and inputs."""
+    found = Trained()
+    types = {name: type_of(text) for name, text in {**program.weights, **program.inputs}.items()}
+    w = Tensors(**{name: whole(name, *types[name].shape).requires_grad_() for name in program.weights})
+    optimizer = torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    for step in range(steps):
+        x = Tensors(**{name: _data(program, name, step, types[name]) for name in program.inputs})
+        loss = program.single(w, x)
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.losses.append(loss.detach())
+        found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
+        optimizer.step()
+        optimizer.zero_grad()
+    found.weights = {name: tensor.detach() for name, tensor in vars(w).items()}
+    return found
+
+
+def sum_gradient(weight: Tensor, axis: str, mesh: DeviceMesh) -> None:
+    """R in forward is P in backward: the gradient owes a sum over the axis."""
+    dist.all_reduce(weight.grad, group=mesh.get_group(axis))
+
+
+def total(loss: Tensor, axes: Sequence[str]) -> Tensor:
+    """The loss of all ranks, for printing: its pending sums are taken."""
+    loss = loss.detach()
+    for axis in axes:
+        loss = spmd.all_reduce(loss, axis, src=P, dst=R)
+    return loss
+
+
+def whole(name: str, *shape: int, seed: int = 0) -> Tensor:
+    """Gaussian numbers, the same on every rank and in every process, by the name of what they are for."""
+    generator = torch.Generator().manual_seed(sum(map(ord, name)) + 1000 * seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * max(1, shape[-1]) ** -0.5
+
+
+def weight(name: str, text: str, mesh: DeviceMesh) -> Tensor:
+    """This rank's piece of the weight ``name``, with its type."""
+    type = type_of(text)
+    return typed(piece(whole(name, *type.shape), type, mesh), type).requires_grad_()
+
+
+def piece(full: Tensor, type: TypedShape, mesh: DeviceMesh) -> Tensor:
+    """What this rank holds of ``full``: along a dim that is cut over several axes, the first one cuts first."""
+    for dim, entry in enumerate(type.type.spec or ()):
+        for axis in entry_axes(entry):
+            full = full.chunk(mesh[str(axis)].size(), dim)[mesh.get_local_rank(str(axis))]
+    return full.clone()
+
+
+def typed(local: Tensor, type: TypedShape) -> Tensor:
+    """``local`` with the type that is written."""
+    return spmd.assert_type(local, type.type.local, type.type.spec)
+
+
+def main(program: ZooProgram) -> None:
+    """Run the program as a script: every axis of its mesh is an option. Without torchrun there is one rank."""
+    parser = argparse.ArgumentParser()
+    for axis in program.mesh:
+        parser.add_argument(f"--{axis}", type=int, default=1, help=f"ranks along {axis}")
+    sizes = vars(parser.parse_args())
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    elif not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", tuple(sizes[axis] for axis in program.mesh), mesh_dim_names=tuple(program.mesh))
+    for step, loss in enumerate(train(program, mesh).losses):
+        print(f"step {step}  loss {loss.item():.6f}")
+    dist.destroy_process_group()
+
+
+def _step_of(program: ZooProgram) -> Step:
+    if program.step is not None:
+        return program.step
+    parallel = program.parallel
+    assert parallel is not None, "a program has a loss or a step"
+
+    def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
+        loss = parallel(w, x, mesh)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for name, text in program.weights.items():
+            for axis, placement in type_of(text).type.local.items():
+                if placement is R:
+                    sum_gradient(getattr(w, name), str(axis), mesh)
+        return total(loss, program.shared)
+
+    return step
+
+
+def _inputs(program: ZooProgram, step: int, mesh: DeviceMesh) -> Iterator[tuple[str, Tensor]]:
+    for name, text in program.inputs.items():
+        type = type_of(text)
+        yield name, typed(piece(_data(program, name, step, type), type, mesh), type)
+
+
+def _data(program: ZooProgram, name: str, step: int, type: TypedShape) -> Tensor:
+    if name in program.constants:
+        return program.constants[name]
+    full = whole(name, *type.shape, seed=step + 1)
+    many = program.choices.get(name)
+    return full if many is None else (full.abs() * 1000).long() % many
+
+
+def _gradient(tensor: Any) -> Tensor:
+    gradient = tensor.grad
+    return torch.zeros_like(tensor) if gradient is None else gradient.detach().clone()
+
+
+class _AxisName(str):
+    """The name of an axis where the axis is meant: types can be sorted by it."""
+
+    @property
+    def sort_key(self) -> str:
+        return self
+
+
+def type_of(text: str) -> TypedShape:
+    """The type that is written; axes are their names, so that it can be read without a mesh."""
+    return parse(text, {word: _AxisName(word) for word in re.findall(r"[a-z]\w*", text)})

@@ -1,0 +1,59 @@
+"""Context parallelism by gathering keys and values (Llama 3), with the causal work dealt out evenly.
+
+Mesh:    cp outside of tp and inside of dp: it moves keys and values of a layer once, which are few with grouped queries.
+Choose:  for sequences too long for one device when heads are few; simpler than a ring, and the masks may be any.
+Breaks:  a causal mask by local positions lets rank 1 look at nothing before its own piece; with pieces in plain order
+         the last rank has nearly all of the work. Here rank r holds pieces r and 2 cp - 1 - r, and positions say which.
+Memory:  3 * D * D * 8
+Traffic: cp: 4 * (cp - 1) * B / dp * T / cp * D * 8
+"""
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+import shardwise as spmd
+from shardwise import R, S
+from shardwise.zoo.program import Tensors, ZooProgram, main
+
+B, T, D, CP = 4, 8, 6, 2
+
+
+def balanced(length: int, ranks: int) -> Tensor:
+    """The positions in the order in which they lie on the ranks: 8 on 2 ranks are 0 1 6 7 and 2 3 4 5."""
+    pieces = torch.arange(length).chunk(2 * ranks)
+    return torch.cat([piece for rank in range(ranks) for piece in (pieces[rank], pieces[2 * ranks - 1 - rank])])
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, every: Tensor) -> Tensor:
+    """Rows at positions ``own`` look at columns at positions ``every`` that are not later."""
+    score = (query @ key.mT / D**0.5).masked_fill(every[None, :] > own[:, None], -torch.inf)
+    return score.softmax(-1) @ value
+
+
+def single(w: Tensors, x: Tensors) -> Tensor:
+    seen = attention(x.tokens @ w.query, x.tokens @ w.key, x.tokens @ w.value, x.position, x.position)
+    return (x.tokens + seen).square().sum() / (B * T)
+
+
+def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
+    query, key, value = x.tokens @ w.query, x.tokens @ w.key, x.tokens @ w.value
+    key = spmd.all_gather(key, "cp", src=S(1), dst=R)
+    value = spmd.all_gather(value, "cp", src=S(1), dst=R)
+    every = spmd.all_gather(x.position, "cp", src=S(0), dst=R)
+    y = x.tokens + attention(query, key, value, x.position, every)
+    return spmd.sum(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "cp")) / (B * T)
+
+
+PROGRAM = ZooProgram(
+    mesh={"dp": 2, "cp": CP},
+    shared=["dp", "cp"],
+    weights={name: "f64[6, 6] {dp: R, cp: R}" for name in ("query", "key", "value")},
+    inputs={"tokens": "f64[4@dp, 8@cp, 6]", "position": "i64[8@cp] {dp: R}"},
+    constants={"position": balanced(T, CP)},
+    single=single,
+    parallel=parallel,
+)
+
+if __name__ == "__main__":
+    main(PROGRAM)
