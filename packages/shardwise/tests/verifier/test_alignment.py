@@ -92,6 +92,16 @@ def test_experts_that_were_dealt_out_and_differ_are_replicas_along_the_other_axe
     assert alignment.equal_axes("experts.0.weight") == (grid.axes["dp"],)
 
 
+def test_experts_cut_over_another_axis_are_no_replicas_for_being_cut():
+    """The ranks of tp differ because each has half of an expert, and those of ep hold different experts all the same."""
+    grid = Grid.of({"ep": 2, "tp": 2})
+    alone = weights(4, 4, 4)
+    alone = {f"experts.{at}.weight": whole for at, whole in enumerate(alone)}
+    halves = weights(2, 2, 4, seed=1)
+    held = [{f"experts.{at}.weight": halves[tp] + at for at in range(2)} for _, tp in grid.coordinates]
+    assert Alignment(grid, held, alone).equal_axes("experts.0.weight") == ()
+
+
 def test_a_constant_that_only_an_optimizer_has_is_not_known_by_its_place():
     alignment = Alignment(Grid.of({"dp": 2}), [{"parameter 0": torch.zeros(2)}] * 2, {"parameter 0": torch.zeros(4)})
     assert alignment.of("parameter 0") == ()

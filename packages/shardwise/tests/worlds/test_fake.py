@@ -12,7 +12,9 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.worlds.absent_objects import OtherRanksNeeded
@@ -53,6 +55,23 @@ def test_everything_is_put_back():
     assert sys.excepthook is hook
     assert not dist.is_initialized()
     assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_whole_numbers_are_counted_in_bins_as_on_a_gpu() -> None:
+    experts = torch.tensor([0, 2, 2, 3])
+    with fake_world(0, 2):
+        assert torch.histc(experts, bins=4, min=0, max=3).tolist() == [1, 0, 2, 1]
+        assert experts.histc(4, 0, 3).dtype == torch.int64
+    with pytest.raises(NotImplementedError):
+        torch.histc(experts, bins=4, min=0, max=3)
+
+
+def test_attention_takes_dtensors_as_the_kernels_of_gpus_do() -> None:
+    with fake_world(0, 2):
+        mesh = init_device_mesh("cuda", (2,))
+        query = distribute_tensor(torch.randn(1, 4, 6, 8), mesh, [Shard(1)])
+        seen = F.scaled_dot_product_attention(query, query, value=query, is_causal=True)
+        assert (seen.shape, seen.placements) == ((1, 4, 6, 8), (Shard(1),))
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo", "cpu:gloo,cuda:nccl", None])

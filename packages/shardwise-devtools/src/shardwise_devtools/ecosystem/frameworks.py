@@ -115,7 +115,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "transformers",
-        ("transformers==5.23.0",),
+        ("transformers==5.23.0", "accelerate==1.15.0"),
         (
             Case("Llama, its TP plan", "transformers_llama.py", {"tp": 2}, "--tp {tp}"),
             Case("Llama, its TP plan and FSDP2", "transformers_llama.py", DP2_TP2, "--tp {tp} --fsdp {dp}"),

@@ -67,14 +67,22 @@ def _pairs(
     program: ZooProgram, sizes: Mapping[str, int], rank: int, trained: Trained, alone: Trained
 ) -> Iterator[Pair]:
     """What this rank has beside its piece of what one device has."""
-    place = dict(zip(sizes, (int(i) for i in torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))), strict=True))
+    place = dict(
+        zip(sizes, (int(i) for i in torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))), strict=True)
+    )
     steps = enumerate(zip(trained.losses, alone.losses, trained.gradients, alone.gradients, strict=True))
     for step, (loss, whole_loss, gradients, whole_gradients) in steps:
         yield "the loss", step, rank, loss, whole_loss
         for name, gradient in gradients.items():
             yield f"the gradient of {name}", step, rank, gradient, _piece(program, name, whole_gradients, sizes, place)
     for name, weight in trained.weights.items():
-        yield f"the weight {name}", len(trained.losses) - 1, rank, weight, _piece(program, name, alone.weights, sizes, place)
+        yield (
+            f"the weight {name}",
+            len(trained.losses) - 1,
+            rank,
+            weight,
+            _piece(program, name, alone.weights, sizes, place),
+        )
 
 
 def _piece(

@@ -81,7 +81,13 @@ class Alignment:
         axes = varying(self._grid, tuple(held))
         equal = tuple(axis for axis in axes if _is_equal_along(held, axis))
         apart = math.prod(axis.size() for axis in axes if axis not in equal)
-        return equal if self._dealt_out(name) <= apart else ()
+        return equal if self._dealt_out(name) * self._cut(name) <= apart else ()
+
+    def _cut(self, name: str) -> float:
+        """Into how many pieces the parameter of this name is cut."""
+        whole = self._alone.get(name)
+        piece = next((values[name] for values in self._ranks if name in values), None)
+        return 1.0 if whole is None or piece is None or not piece.numel() else whole.numel() / piece.numel()
 
     def _dealt_out(self, name: str) -> float:
         """Over how many ranks the items of a container towards ``name`` are shared out and numbered anew; 1 if not."""
