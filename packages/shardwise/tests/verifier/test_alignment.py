@@ -93,7 +93,7 @@ def test_experts_that_were_dealt_out_and_differ_are_replicas_along_the_other_axe
 
 
 def test_experts_cut_over_another_axis_are_no_replicas_for_being_cut():
-    """The ranks of tp differ because each has half of an expert, and those of ep hold different experts all the same."""
+    """The ranks of tp have a half of an expert each; those of ep have other experts all the same."""
     grid = Grid.of({"ep": 2, "tp": 2})
     alone = weights(4, 4, 4)
     alone = {f"experts.{at}.weight": whole for at, whole in enumerate(alone)}

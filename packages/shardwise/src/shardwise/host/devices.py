@@ -20,13 +20,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.running import session
-from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import set_tag, tag_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
@@ -48,6 +46,7 @@ from .cuda_stand_ins import (
     cuda_module_stand_ins,
     cuda_stand_ins,
 )
+from .gpu_kernels import GPU_KERNELS
 
 HERE = {"cpu", "meta"}
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
@@ -260,25 +259,6 @@ def _to_accelerator(target: Target, func: object, args: Any, kwargs: object) -> 
     return args[0].to(target.device)
 
 
-def _histogram(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
-    """``torch.histc`` of whole numbers, as the tokens of experts are counted: on a GPU it takes them, on a CPU not."""
-    x = args[0] if args else kwargs["input"]
-    if x.is_floating_point() or kwargs.get("out") is not None:
-        return func(*args, **kwargs)
-    rest = {name: value for name, value in kwargs.items() if name != "input"}
-    made: Any = func(x.double(), *args[1:], **rest)
-    return made.to(x.dtype)
-
-
-def _attention(target: Target, func: TorchFunction, args: Any, kwargs: Any) -> object:
-    """Attention of DTensors: there is a sharding strategy for the fused kernels of GPUs, and for that of a CPU none."""
-    given = (*args[:3], *(kwargs.get(name) for name in ("query", "key", "value")))
-    if not any(isinstance(x, torch.Tensor) and is_dtensor(x) for x in given):
-        return func(*args, **kwargs)
-    with sdpa_kernel(SDPBackend.MATH):
-        return func(*args, **kwargs)
-
-
 def _stay(target: Target, func: object, args: Sequence[object], kwargs: object) -> object:
     """``x.pin_memory()``: nothing to do."""
     return args[0]
@@ -312,14 +292,16 @@ def _stand_in(func: Any, x: torch.Tensor, args: Any) -> object:
     return one if converted is None else converted(one)
 
 
+def _instead(stand_in: Callable[..., object], target: Target, func: TorchFunction, args: Any, kwargs: Any) -> object:
+    return stand_in(func, args, kwargs)
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.to: _move,
     torch.Tensor.type: _retype,
     torch.Tensor.cuda: _to_accelerator,
     torch.Tensor.pin_memory: _stay,
-    torch.nn.functional.scaled_dot_product_attention: _attention,
-    torch.histc: _histogram,
-    torch.Tensor.histc: _histogram,
+    **{func: functools.partial(_instead, stand_in) for func, stand_in in GPU_KERNELS.items()},
     parse_to: _parse,
     dist.all_gather: _gather,
     **dict.fromkeys(

@@ -7,11 +7,12 @@ the whole is cut into pieces, and what every gradient owes: a weight that is R o
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-import shardwise as spmd
+from shardwise.collectives.annotate import assert_type
+from shardwise.collectives.communicate import all_reduce
+from shardwise.mesh.current import set_current_mesh
 from shardwise.types.notation import TypedShape, parse
 from shardwise.types.placement import P, R
 from shardwise.types.spec import entry_axes
@@ -28,8 +31,17 @@ STEPS = 2
 LEARNING_RATE = 0.1
 MOMENTUM = 0.9
 
-Tensors = SimpleNamespace
-"""Tensors by name: ``w.up`` is the weight ``up``."""
+
+class Tensors:
+    """Tensors by name: ``w.up`` is the weight ``up``."""
+
+    def __init__(self, **tensors: Tensor) -> None:
+        vars(self).update(tensors)
+
+    def __getattr__(self, name: str) -> Tensor:
+        raise AttributeError(f"there is no tensor {name}; there are {', '.join(vars(self))}")
+
+
 Loss = Callable[[Tensors, Tensors], Tensor]
 Step = Callable[[Tensors, Tensors, DeviceMesh], Tensor]
 
@@ -71,7 +83,7 @@ class Trained:
 def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
     """Train on this rank's pieces, with typed tensors; what is returned are pieces too."""
     found = Trained()
-    with spmd.set_current_mesh(mesh):
+    with set_current_mesh(mesh):
         w = Tensors(**{name: weight(name, text, mesh) for name, text in program.weights.items()})
         optimizer = torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
         for step in range(steps):
@@ -111,14 +123,14 @@ def total(loss: Tensor, axes: Sequence[str]) -> Tensor:
     """The loss of all ranks, for printing: its pending sums are taken."""
     loss = loss.detach()
     for axis in axes:
-        loss = spmd.all_reduce(loss, axis, src=P, dst=R)
+        loss = all_reduce(loss, axis, src=P, dst=R)
     return loss
 
 
 def whole(name: str, *shape: int, seed: int = 0) -> Tensor:
     """Gaussian numbers, the same on every rank and in every process, by the name of what they are for."""
     generator = torch.Generator().manual_seed(sum(map(ord, name)) + 1000 * seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64) * max(1, shape[-1]) ** -0.5
+    return torch.randn(shape, generator=generator, dtype=torch.float64) / math.sqrt(max(1, shape[-1]))
 
 
 def weight(name: str, text: str, mesh: DeviceMesh) -> Tensor:
@@ -137,7 +149,7 @@ def piece(full: Tensor, type: TypedShape, mesh: DeviceMesh) -> Tensor:
 
 def typed(local: Tensor, type: TypedShape) -> Tensor:
     """``local`` with the type that is written."""
-    return spmd.assert_type(local, type.type.local, type.type.spec)
+    return assert_type(local, type.type.local, *() if type.type.spec is None else (type.type.spec,))
 
 
 def main(program: ZooProgram) -> None:
@@ -149,11 +161,16 @@ def main(program: ZooProgram) -> None:
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     elif not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=_store(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", tuple(sizes[axis] for axis in program.mesh), mesh_dim_names=tuple(program.mesh))
     for step, loss in enumerate(train(program, mesh).losses):
-        print(f"step {step}  loss {loss.item():.6f}")
+        sys.stdout.write(f"step {step}  loss {loss.item():.6f}\n")
     dist.destroy_process_group()
+
+
+def _store() -> Any:
+    stores: Any = dist
+    return stores.HashStore()
 
 
 def _step_of(program: ZooProgram) -> Step:

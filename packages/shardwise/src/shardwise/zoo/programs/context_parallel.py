@@ -1,12 +1,14 @@
 """Context parallelism by gathering keys and values (Llama 3), with the causal work dealt out evenly.
 
-Mesh:    cp outside of tp and inside of dp: it moves keys and values of a layer once, which are few with grouped queries.
+Mesh:    cp outside of tp and inside of dp: it moves keys and values of a layer once, few with grouped queries.
 Choose:  for sequences too long for one device when heads are few; simpler than a ring, and the masks may be any.
 Breaks:  a causal mask by local positions lets rank 1 look at nothing before its own piece; with pieces in plain order
          the last rank has nearly all of the work. Here rank r holds pieces r and 2 cp - 1 - r, and positions say which.
 Memory:  3 * D * D * 8
 Traffic: cp: 4 * (cp - 1) * B / dp * T / cp * D * 8
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -27,8 +29,8 @@ def balanced(length: int, ranks: int) -> Tensor:
 
 def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, every: Tensor) -> Tensor:
     """Rows at positions ``own`` look at columns at positions ``every`` that are not later."""
-    score = (query @ key.mT / D**0.5).masked_fill(every[None, :] > own[:, None], -torch.inf)
-    return score.softmax(-1) @ value
+    later = every[None, :] > own[:, None]
+    return (query @ key.mT / math.sqrt(D)).masked_fill(later, -torch.inf).softmax(-1) @ value
 
 
 def single(w: Tensors, x: Tensors) -> Tensor:
@@ -48,7 +50,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
 PROGRAM = ZooProgram(
     mesh={"dp": 2, "cp": CP},
     shared=["dp", "cp"],
-    weights={name: "f64[6, 6] {dp: R, cp: R}" for name in ("query", "key", "value")},
+    weights=dict.fromkeys(("query", "key", "value"), "f64[6, 6] {dp: R, cp: R}"),
     inputs={"tokens": "f64[4@dp, 8@cp, 6]", "position": "i64[8@cp] {dp: R}"},
     constants={"position": balanced(T, CP)},
     single=single,

@@ -1,7 +1,7 @@
 """Hybrid sharded data parallelism (HSDP): weights lie in pieces inside a group of ranks, and groups are replicas.
 
-Mesh:    shard inside, where links are fast and weights travel twice a step; replica outside, where only the gradients of
-         a rank's own piece are summed.
+Mesh:    shard inside, where links are fast and weights travel twice a step; replica outside, where only the gradients
+         of a rank's own piece are summed.
 Choose:  when the model fits on the devices of one node (or a few), and gathers across all of them would be too slow.
 Breaks:  the sum over replica is easily forgotten, because the one over shard comes from the backward of the gather.
 Memory:  3 * (H * D + D * H) / shard * 8
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
-from shardwise import P, R, S
+from shardwise import R, S
 from shardwise.zoo.program import Tensors, ZooProgram, main
 
 B, D, H = 8, 12, 16

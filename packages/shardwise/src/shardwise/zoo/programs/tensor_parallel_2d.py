@@ -2,8 +2,8 @@
 
 Mesh:    row and column. One layer sums over one of them and the next over the other, so nothing is ever gathered: the
          output of a layer is cut over the axis along which the next one contracts.
-Choose:  when tp as large as a model's width asks for would make every device wait for an all-reduce over all of it: here
-         each sum is over one axis of the square.
+Choose:  when tp as large as a model's width asks for would make every device wait for an all-reduce over all of it:
+         here each sum is over one axis of the square.
 Breaks:  the two axes exchanged in one place: shapes fit as long as the mesh is square.
 Memory:  2 * H * D / (row * column) * 8
 Traffic: column: 2 * (column - 1) / column * B * H / row * 8
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
-from shardwise import P, R, S
+from shardwise import P, R
 from shardwise.zoo.program import Tensors, ZooProgram, main
 
 B, D, H = 8, 12, 16

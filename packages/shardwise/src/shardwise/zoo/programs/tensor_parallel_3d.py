@@ -1,7 +1,7 @@
 """Three-dimensional tensor parallelism (Agarwal et al., 1995): weights cut over three axes, each used for one thing.
 
-Mesh:    a cube. Rows of the batch are cut over depth, features over column and row in turn; a weight lies in pieces over
-         all three axes and is gathered over depth where it is used.
+Mesh:    a cube. Rows of the batch are cut over depth, features over column and row in turn; a weight lies in pieces
+         over all three axes and is gathered over depth where it is used.
 Choose:  on very large machines with few tokens a device: every collective is over the cube root of the ranks.
 Breaks:  what is summed over which axis changes from layer to layer; a transposed cube still has shapes that fit.
 Memory:  2 * H * D / (depth * row * column) * 8

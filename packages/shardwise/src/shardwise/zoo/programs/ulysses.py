@@ -21,7 +21,7 @@ D = HEADS * A
 
 def split(x: Tensor) -> Tensor:
     """[B, T, 3 D] to [3, B, HEADS, T, A]."""
-    return x.unflatten(-1, (3, HEADS, A)).permute(2, 0, 3, 1, 4)
+    return x.view(*x.shape[:2], 3, HEADS, A).permute(2, 0, 3, 1, 4)
 
 
 def single(w: Tensors, x: Tensors) -> Tensor:

@@ -1,0 +1,45 @@
+"""Calls that a GPU takes and a CPU does not, done in another way: counts of whole numbers, attention of DTensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from shardwise.interop.torch_call import TorchFunction
+
+LOCAL_ATTENTION = {Shard(0), Shard(1), Replicate()}
+"""Placements of batches and heads, for which attention needs nothing of other ranks."""
+
+
+def _histogram(func: TorchFunction, args: Any, kwargs: Any) -> object:
+    """``torch.histc`` of whole numbers, as the tokens of experts are counted: on a GPU it takes them, on a CPU not."""
+    x = args[0] if args else kwargs["input"]
+    if x.is_floating_point() or kwargs.get("out") is not None:
+        return func(*args, **kwargs)
+    rest = {name: value for name, value in kwargs.items() if name != "input"}
+    made: Any = func(x.double(), *args[1:], **rest)
+    return made.to(x.dtype)
+
+
+def _attention(func: TorchFunction, args: Any, kwargs: Any) -> object:
+    """Attention of DTensors: each rank has batches and heads of its own, as the strategy for the kernels of GPUs has it;
+    for the kernel of a CPU there is none."""
+    named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
+    given = [named.get(name) for name in ("query", "key", "value")]
+    first: Any = given[0]
+    alike = all(isinstance(x, DTensor) and x.placements == first.placements for x in given)
+    if not alike or isinstance(named.get("attn_mask"), DTensor) or not set(first.placements) <= LOCAL_ATTENTION:
+        return func(*args, **kwargs)
+    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in named.items()}
+    made: Any = func(**local, **dict(zip(("dropout_p", "is_causal"), args[4:], strict=False)))
+    return DTensor.from_local(made, first.device_mesh, first.placements, run_check=False)
+
+
+GPU_KERNELS: dict[Any, Callable[..., object]] = {
+    torch.nn.functional.scaled_dot_product_attention: _attention,
+    torch.histc: _histogram,
+    torch.Tensor.histc: _histogram,
+}
