@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "shardwise.cli.plan",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",
+    "zoo": "shardwise.cli.zoo",
 }
 
 ADDED_BY = {"mutate": "shardwise-devtools"}

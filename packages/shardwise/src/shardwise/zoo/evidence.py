@@ -34,11 +34,13 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """``losses`` of both runs by step, how many tensors were compared, and where they differ."""
+    """``losses`` of both runs by step, how many tensors were ``compared``, where they differ, and the bytes of weights
+    that every rank ``held``."""
 
     losses: tuple[tuple[float, float], ...]
     compared: int
     disagreements: tuple[Disagreement, ...]
+    held: tuple[int, ...]
 
 
 def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120.0) -> Evidence:
@@ -52,7 +54,8 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
-    return Evidence(losses, len(pairs), wrong)
+    held = tuple(sum(x.numel() * x.element_size() for x in trained.weights.values()) for trained in ranks)
+    return Evidence(losses, len(pairs), wrong, held)
 
 
 def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> Trained:

@@ -4,8 +4,10 @@ Mesh:    cp outside of tp and inside of dp: it moves keys and values of a layer 
 Choose:  for sequences too long for one device when heads are few; simpler than a ring, and the masks may be any.
 Breaks:  a causal mask by local positions lets rank 1 look at nothing before its own piece; with pieces in plain order
          the last rank has nearly all of the work. Here rank r holds pieces r and 2 cp - 1 - r, and positions say which.
-Memory:  3 * D * D * 8
-Traffic: cp: 4 * (cp - 1) * B / dp * T / cp * D * 8
+Memory:  3 * D * D
+Traffic: cp = 2 * all_gather(B / dp * T / cp * D) + 2 * reduce_scatter(B / dp * T * D) + all_gather(T / cp) +
+             all_reduce(3 * D * D)
+         dp = all_reduce(3 * D * D)
 """
 
 import math

@@ -4,8 +4,8 @@ Mesh:    one axis, dp, over everything. Its only traffic is the sum of the gradi
 Choose:  when weights, gradients and optimizer state fit on every device. It is the first thing to try.
 Breaks:  a weight that is left out of the sum drifts apart; a mean over the rank's own rows under a sum of gradients is
          dp times too much; dropout masks are the same on every rank if all are seeded alike.
-Memory:  3 * (H * D + D * H) * 8
-Traffic: dp: 2 * (dp - 1) / dp * (H * D + D * H) * 8
+Memory:  2 * H * D
+Traffic: dp = all_reduce(2 * H * D)
 """
 
 import torch.nn.functional as F

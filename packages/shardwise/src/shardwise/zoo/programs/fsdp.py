@@ -5,8 +5,8 @@ Mesh:    one axis, dp. Every layer gathers its weight before it is used and agai
 Choose:  when the model does not fit with data parallelism, and there are enough tokens a device to hide the gathers.
 Breaks:  a weight that is kept gathered costs what was saved; a bias that is left whole needs a sum of its own, which
          the gathered weights have from the backward of their gather.
-Memory:  3 * (H * D + D * H) / dp * 8
-Traffic: dp: 2 * (dp - 1) / dp * (H * D + D * H) * 8
+Memory:  2 * H * D / dp
+Traffic: dp = 2 * all_gather(H * D / dp) + 2 * reduce_scatter(H * D)
 """
 
 import torch.nn.functional as F

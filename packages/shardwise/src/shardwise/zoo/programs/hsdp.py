@@ -4,8 +4,9 @@ Mesh:    shard inside, where links are fast and weights travel twice a step; rep
          of a rank's own piece are summed.
 Choose:  when the model fits on the devices of one node (or a few), and gathers across all of them would be too slow.
 Breaks:  the sum over replica is easily forgotten, because the one over shard comes from the backward of the gather.
-Memory:  3 * (H * D + D * H) / shard * 8
-Traffic: shard: 2 * (shard - 1) / shard * (H * D + D * H) * 8
+Memory:  2 * H * D / shard
+Traffic: shard = 2 * all_gather(H * D / shard) + 2 * reduce_scatter(H * D)
+         replica = all_reduce(2 * H * D / shard)
 """
 
 import torch.nn.functional as F

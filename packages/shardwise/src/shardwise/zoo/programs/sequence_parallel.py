@@ -5,8 +5,9 @@ Mesh:    as for tensor parallelism: tp inside a node. The all-reduce of a layer 
 Choose:  always with tensor parallelism: it costs nothing and saves the activations of norms and residuals.
 Breaks:  weights of norms and biases see a piece of the sequence: their gradients owe a sum over tp which nothing in the
          forward pass shows. Here they are R over tp, so the sum is their type's.
-Memory:  (2 * H * D / tp + 2 * D) * 8
-Traffic: tp: 4 * (tp - 1) / tp * B / dp * T * D * 8
+Memory:  2 * H * D / tp + 2 * D
+Traffic: tp = 2 * all_gather(B / dp * T / tp * D) + 2 * reduce_scatter(B / dp * T * D) + all_reduce(2 * D)
+         dp = all_reduce(2 * H * D / tp + 2 * D)
 """
 
 import torch.nn.functional as F

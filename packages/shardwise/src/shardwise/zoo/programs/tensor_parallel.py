@@ -5,8 +5,9 @@ Mesh:    tp innermost: its all-reduces lie between the matmuls of every layer an
 Choose:  when one layer is too large or too slow for one device, and up to the devices of a node.
 Breaks:  a bias added before the all-reduce is added tp times; a norm's weight whose input is R where it should be I
          gets a piece of its gradient; more tp ranks than heads or columns leave ranks idle.
-Memory:  (2 * H * D / tp + 2 * D) * 8
-Traffic: tp: 2 * B / dp * D * 8
+Memory:  2 * H * D / tp + 2 * D
+Traffic: tp = 2 * all_reduce(B / dp * D)
+         dp = all_reduce(2 * H * D / tp + 2 * D)
 """
 
 import torch.nn.functional as F

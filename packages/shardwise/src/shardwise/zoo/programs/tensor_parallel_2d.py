@@ -5,8 +5,9 @@ Mesh:    row and column. One layer sums over one of them and the next over the o
 Choose:  when tp as large as a model's width asks for would make every device wait for an all-reduce over all of it:
          here each sum is over one axis of the square.
 Breaks:  the two axes exchanged in one place: shapes fit as long as the mesh is square.
-Memory:  2 * H * D / (row * column) * 8
-Traffic: column: 2 * (column - 1) / column * B * H / row * 8
+Memory:  2 * H * D / (row * column)
+Traffic: column = 2 * all_reduce(B * H / row)
+         row = 2 * all_reduce(B * D / column)
 """
 
 import torch.nn.functional as F

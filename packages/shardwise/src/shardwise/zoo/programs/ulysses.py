@@ -3,8 +3,9 @@
 Mesh:    sp inside a node if it can be; an all-to-all moves 1/sp of the bytes that a gather moves, so sp may also cross.
 Choose:  for long sequences and at least sp heads (with grouped queries: sp key-value heads).
 Breaks:  more ranks than heads; the way back in another order of dims, which mixes heads and positions and still runs.
-Memory:  4 * D * D * 8
-Traffic: sp: 8 * (sp - 1) / sp * B / dp * T / sp * D * 8
+Memory:  4 * D * D
+Traffic: sp = 2 * all_to_all(4 * B / dp * T / sp * D) + all_reduce(4 * D * D)
+         dp = all_reduce(4 * D * D)
 """
 
 import torch.nn.functional as F

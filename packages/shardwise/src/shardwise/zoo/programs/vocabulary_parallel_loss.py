@@ -4,8 +4,9 @@ Mesh:    tp, as for the layers: the last matmul is column-parallel and its colum
 Choose:  whenever the vocabulary is large beside the width; the scores of 128,000 words are most of a step's memory.
 Breaks:  the largest score must be of all words and not of a rank's own; the score of the target lies on one rank, and
          the others must add 0 for it; a sum of exponents that is not reduced is a plausible, smaller loss.
-Memory:  WORDS / tp * D * 8
-Traffic: tp: (B / dp) * (2 * (tp - 1) + 4 * (tp - 1) / tp) * 8 + 2 * (tp - 1) / tp * B / dp * D * 8
+Memory:  WORDS / tp * D
+Traffic: tp = 5 * all_reduce(B / dp)
+         dp = all_reduce(WORDS / tp * D)
 """
 
 import torch

@@ -1,0 +1,98 @@
+"""What the zoo holds: its programs by name, each with what its docstring says of it and what that comes to in numbers.
+
+A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as formulas
+in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements that one
+rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from shardwise.diagnostics.errors import SpmdValueError
+
+from .program import ZooProgram
+
+FOLDER = Path(__file__).parent / "programs"
+PARTS = ("Mesh", "Choose", "Breaks", "Memory", "Traffic")
+_COLLECTIVES: Mapping[str, Callable[[float, int], float]] = {
+    "all_reduce": lambda elements, n: 2 * elements * (n - 1) / n,
+    "reduce_scatter": lambda elements, n: elements * (n - 1) / n,
+    "all_to_all": lambda elements, n: elements * (n - 1) / n,
+    "all_gather": lambda elements, n: elements * (n - 1),
+    "send": lambda elements, n: elements if n > 1 else 0,
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One program: its ``title``, the ``parts`` of its docstring, its ``module`` and the ``path`` of that."""
+
+    name: str
+    title: str
+    parts: Mapping[str, str]
+    path: Path
+
+    @property
+    def module(self) -> ModuleType:
+        """The module; imports torch."""
+        return importlib.import_module(f"shardwise.zoo.programs.{self.name}")
+
+    @property
+    def program(self) -> ZooProgram:
+        """What is trained."""
+        program: ZooProgram = self.module.PROGRAM
+        return program
+
+    @property
+    def code(self) -> str:
+        """The source behind the docstring."""
+        text = self.path.read_text(encoding="utf-8")
+        docstring = ast.parse(text).body[0]
+        return "\n".join(text.splitlines()[docstring.end_lineno :]).strip("\n")
+
+    def memory(self, sizes: Mapping[str, int]) -> float:
+        """Elements of weights that one rank of a mesh of these sizes holds, by the formula."""
+        return self._value(self.parts["Memory"], sizes, 1)
+
+    def traffic(self, sizes: Mapping[str, int]) -> dict[str, float]:
+        """Elements that one rank receives in a step, by axis, by the formulas."""
+        formulas = re.findall(r"(\w+) = (.+?)(?= \w+ = |$)", self.parts["Traffic"])
+        return {axis: self._value(formula, sizes, sizes[axis]) for axis, formula in formulas}
+
+    def _value(self, formula: str, sizes: Mapping[str, int], n: int) -> float:
+        names: dict[str, object] = {**vars(self.module), **sizes}
+        names |= {name: lambda elements, of=of: of(elements, n) for name, of in _COLLECTIVES.items()}
+        return float(eval(formula, {"__builtins__": {}}, names))  # formulas of our own files
+
+
+def names() -> list[str]:
+    """All programs."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def entry(name: str) -> Entry:
+    """The program of this name.
+
+    Errors: SW905 if there is none, with those whose names are near.
+    """
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 3, 0.4)
+        raise SpmdValueError(
+            f"the zoo has no {name!r}",
+            code="SW905",
+            help=(f"shardwise zoo {near[0]}",) if near else ("shardwise zoo lists what it has",),
+        )
+    path = FOLDER / f"{name}.py"
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    title, _, rest = text.partition("\n")
+    found = re.split(rf"^({'|'.join(PARTS)}):", rest, flags=re.MULTILINE)
+    parts = {part: " ".join(body.split()) for part, body in zip(found[1::2], found[2::2], strict=True)}
+    return Entry(name, title, parts, path)

@@ -1,0 +1,74 @@
+"""Every program of the zoo: it computes what one device computes, both checks accept it, and its formulas are true."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from math import prod
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+from shardwise.host.program import Program
+from shardwise.planner.cost import cost_of
+from shardwise.zoo.catalogue import PARTS, entry, names
+from shardwise.zoo.evidence import Evidence, run
+from shardwise.zoo.program import STEPS, ZooProgram
+from shardwise_devtools.mutate.measure import Bench
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_computes_what_one_device_computes_and_holds_what_its_formula_says(name: str) -> None:
+    found = entry(name)
+    evidence = run(found.program, found.program.mesh)
+    assert evidence.disagreements == ()
+    assert evidence.compared == prod(found.program.mesh.values()) * (STEPS + (STEPS + 1) * len(found.program.weights))
+    assert set(evidence.held) == {found.memory(found.program.mesh) * 8}
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_is_accepted_with_local_and_with_global_types(name: str) -> None:
+    """``Bench.of`` raises unless both checks are clean and the numbers are those of the program on one rank."""
+    found = entry(name)
+    arguments = tuple(word for axis in found.program.mesh for word in (f"--{axis}", f"{{{axis}}}"))
+    bench = Bench.of(Program(path=os.fspath(found.path), arguments=arguments), found.program.mesh)
+    assert all(len(values) > len(found.program.weights) for values in bench.values)
+
+
+@pytest.mark.parametrize("name", names())
+def test_its_ranks_receive_what_its_formulas_say(name: str, tmp_path: Path) -> None:
+    found = entry(name)
+    sizes = found.program.mesh
+    options = [word for axis, size in sizes.items() for word in (f"--{axis}", str(size))]
+    mesh = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+    schedule = tmp_path / "schedule.jsonl"
+    words = ["check", os.fspath(found.path), "--mesh", mesh, "--schedule", os.fspath(schedule), "--", *options]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    received: Counter[str] = Counter()
+    for line in schedule.read_text().splitlines():
+        call = json.loads(line)
+        if call["kind"] == "collective" and call["shape"]:  # not the loss, which is summed for printing
+            received[call["group"]] += cost_of(call["op"], prod(call["shape"]), sizes[call["group"]]).elements
+    assert {axis: count / STEPS for axis, count in received.items()} == pytest.approx(found.traffic(sizes))
+
+
+def test_a_page_has_all_its_parts() -> None:
+    for name in names():
+        found = entry(name)
+        assert tuple(found.parts) == PARTS
+        assert all(found.parts.values()), name
+        assert set(found.traffic(found.program.mesh)) == set(found.program.mesh), "an axis without traffic is none"
+
+
+def test_a_wrong_program_is_seen_to_differ() -> None:
+    """The comparison can fail: a weight whose gradient is not summed, and one that lies otherwise than it says."""
+    right = entry("data_parallel").program
+    unsummed = ZooProgram(**{**vars(right), "weights": {**right.weights, "up": "f64[16, 12] {dp: V}"}})
+    evidence: Evidence = run(unsummed, {"dp": 2})
+    assert {"the gradient of up", "the weight up"} <= {wrong.what for wrong in evidence.disagreements}
