@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.result import ExitCode
+from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshParam, MeshShape
+from .mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.zoo.catalogue import Entry

@@ -25,8 +25,8 @@ def _histogram(func: TorchFunction, args: Any, kwargs: Any) -> object:
 
 
 def _attention(func: TorchFunction, args: Any, kwargs: Any) -> object:
-    """Attention of DTensors: each rank has batches and heads of its own, as the strategy for the kernels of GPUs has it;
-    for the kernel of a CPU there is none."""
+    """Attention of DTensors: each rank has batches and heads of its own, as for the kernels of GPUs; there is
+    no sharding strategy for the kernel of a CPU."""
     named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
     given = [named.get(name) for name in ("query", "key", "value")]
     first: Any = given[0]

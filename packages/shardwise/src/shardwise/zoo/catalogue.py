@@ -1,8 +1,8 @@
-"""What the zoo holds: its programs by name, each with what its docstring says of it and what that comes to in numbers.
+"""What the zoo holds: its programs by name, each with what its docstring says of it and its numbers.
 
-A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as formulas
-in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements that one
-rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n.
+A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as
+formulas in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements
+that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n.
 """
 
 from __future__ import annotations
