@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Disagreement:
+class Apart:
     """What a rank has, and one device has not: ``what`` of ``step`` on ``rank``, off by ``largest``."""
 
     what: str
@@ -39,7 +39,7 @@ class Evidence:
 
     losses: tuple[tuple[float, float], ...]
     compared: int
-    disagreements: tuple[Disagreement, ...]
+    disagreements: tuple[Apart, ...]
     held: tuple[int, ...]
 
 
@@ -98,9 +98,9 @@ def _piece(
     return full
 
 
-def _compare(what: str, step: int, rank: int, here: Tensor, there: Tensor) -> Disagreement | None:
+def _compare(what: str, step: int, rank: int, here: Tensor, there: Tensor) -> Apart | None:
     if here.shape != there.shape:
-        return Disagreement(what, step, rank, math.inf)
+        return Apart(what, step, rank, math.inf)
     largest = float((here - there).abs().max()) if here.numel() else 0.0
     scale = float(there.abs().max()) if there.numel() else 0.0
-    return None if largest <= TOLERANCE * max(1.0, scale) else Disagreement(what, step, rank, largest)
+    return None if largest <= TOLERANCE * max(1.0, scale) else Apart(what, step, rank, largest)
