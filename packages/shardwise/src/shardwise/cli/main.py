@@ -32,6 +32,7 @@ COMMANDS = {
     "explain": "shardwise.cli.explain",
     "infer": "shardwise.cli.infer",
     "lsp": "shardwise.cli.lsp",
+    "mesh": "shardwise.cli.mesh",
     "plan": "shardwise.cli.plan",
     "rules": "shardwise.cli.rules",
     "verify": "shardwise.cli.verify",

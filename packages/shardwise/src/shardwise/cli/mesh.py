@@ -1,0 +1,205 @@
+"""``shardwise mesh``: where the ranks of a mesh sit, which of them talk, and which groups stay inside a node."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.result import ExitCode
+from shardwise.mesh.shape import MeshShape
+
+from .mesh_option import MeshParam
+
+if TYPE_CHECKING:
+    from shardwise.mesh.axis import MeshAxis
+    from shardwise.mesh.placement_on_nodes import AxisOnNodes
+
+EPILOG = """\b
+Examples:
+  shardwise mesh pp=2,dp=4,tp=8 --nodes 8
+  shardwise mesh pp=2,dp=4,cp=2,tp=4 --flatten dp_cp=dp,cp --nodes 8 --rank 13
+  shardwise mesh tp=8,dp=4 --column-major --busiest tp,dp --format json
+"""
+SHOWN_GROUPS, SHOWN_RANKS = 2, 8
+
+
+@click.command(epilog=EPILOG)
+@click.argument("mesh", type=MeshParam(), metavar="AXES")
+@click.option(
+    "--flatten", "flattened", multiple=True, metavar="NAME=AXES", help="Several axes seen as one, e.g. dp_cp=dp,cp."
+)
+@click.option("--nodes", "per_node", type=click.IntRange(min=1), metavar="N", help="N ranks share a node.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Where this rank stands, and whom it talks to.")
+@click.option("--busiest", metavar="AXES", help="The axes that send most, first (default: the innermost ones).")
+@click.option(
+    "--column-major", is_flag=True, help="AXES are written innermost first, as Megatron's order tp-cp-ep-dp-pp is."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def mesh(
+    mesh: MeshShape,
+    flattened: tuple[str, ...],
+    per_node: int | None,
+    rank: int | None,
+    busiest: str | None,
+    column_major: bool,
+    form: str,
+) -> ExitCode:
+    """Show the groups of a mesh with AXES and sizes, outermost first.
+
+    Ranks are numbered row by row, the last axis fastest, as init_device_mesh and JAX's Mesh number them; a node has
+    consecutive ranks.
+
+    Exit codes: 0 shown, 2 wrong usage.
+    """
+    from shardwise.mesh.current import set_current_mesh
+    from shardwise.mesh.placement_on_nodes import on_nodes
+
+    if column_major:
+        mesh = MeshShape(mesh.axes[::-1])
+    if rank is not None and rank >= mesh.ranks:
+        raise click.UsageError(f"--rank {rank}: the mesh {mesh} has the ranks 0 to {mesh.ranks - 1}")
+    if per_node is not None and per_node < mesh.ranks and mesh.ranks % per_node:
+        raise click.UsageError(f"--nodes {per_node}: {mesh.ranks} ranks do not fill nodes of {per_node}")
+    axes = mesh.as_axes()
+    wanted = _busiest(busiest, mesh)
+    with set_current_mesh(axes):
+        shown = {**axes, **dict(_flattened(one, axes) for one in flattened)}
+        found = {
+            name: on_nodes(axis, mesh.ranks, min(per_node or mesh.ranks, mesh.ranks)) for name, axis in shown.items()
+        }
+        said = _said(mesh, found, per_node, rank, wanted)
+    click.echo(json.dumps(said, indent=2) if form == "json" else _text(mesh, said, per_node))
+    return ExitCode.CLEAN
+
+
+def _flattened(text: str, axes: dict[str, MeshAxis]) -> tuple[str, MeshAxis]:
+    from shardwise.mesh.axis import flatten_axes
+
+    name, equals, parts = (piece.strip() for piece in text.partition("="))
+    names = [one.strip() for one in parts.split(",")]
+    unknown = [one for one in names if one not in axes]
+    if not equals or not name.isidentifier():
+        raise click.UsageError(f"--flatten {text}: write it like dp_cp=dp,cp")
+    if unknown:
+        raise click.UsageError(f"--flatten {text}: the mesh has no axis {unknown[0]!r}, its axes are {', '.join(axes)}")
+    if name in axes:
+        raise click.UsageError(f"--flatten {text}: {name} is an axis of the mesh already")
+    try:
+        return name, flatten_axes(tuple(axes[one] for one in names))
+    except SpmdTypeError as error:
+        raise click.UsageError(f"--flatten {text}: {error.args[0]}") from None
+
+
+def _busiest(text: str | None, mesh: MeshShape) -> list[str]:
+    """All axes, those that send most first."""
+    first = [] if text is None else [one.strip() for one in text.split(",")]
+    for name in first:
+        if name not in mesh.names or first.count(name) > 1:
+            raise click.UsageError(f"--busiest {text}: {name!r} is not an axis of {mesh}, or is there twice")
+    return [*first, *(name for name in reversed(mesh.names) if name not in first)]
+
+
+def _said(
+    mesh: MeshShape, found: dict[str, AxisOnNodes], per_node: int | None, rank: int | None, busiest: list[str]
+) -> dict[str, object]:
+    from shardwise.mesh.index_map import IndexMap
+    from shardwise.mesh.placement_on_nodes import launch_order
+
+    whole = IndexMap.compact(mesh.sizes)
+    order = launch_order(dict(mesh.axes), busiest)
+    said: dict[str, object] = {
+        "schema": "shardwise.mesh/1",
+        "mesh": dict(mesh.axes),
+        "ranks": mesh.ranks,
+        "ranks_per_node": per_node,
+        "axes": [
+            {
+                "name": name,
+                "layout": str(one.axis.layout),
+                "size": one.fiber.size,
+                "groups": one.groups.size,
+                "first_groups": [_ranks(one, at) for at in range(min(SHOWN_GROUPS, one.groups.size))],
+                "nodes_of_a_group": one.nodes if per_node else None,
+            }
+            for name, one in found.items()
+        ],
+        "launch_order": {
+            "busiest_first": busiest,
+            "layout": str(order),
+            "is_the_meshs_own": order.coalesce() == whole.coalesce(),
+        },
+    }
+    if rank is not None:
+        digits = whole.digits(rank)
+        said["rank"] = {
+            "rank": rank,
+            "coordinates": dict(zip(mesh.names, digits, strict=True)),
+            "node": None if per_node is None else rank // per_node,
+            "groups": {name: _group_of(one, rank) for name, one in found.items()},
+            "launched_as": order(rank),
+        }
+    return said
+
+
+def _ranks(one: AxisOnNodes, at: int) -> list[int]:
+    """The first ranks of a group."""
+    return [one.groups(at) + one.fiber(place) for place in range(min(one.fiber.size, SHOWN_RANKS))]
+
+
+def _group_of(one: AxisOnNodes, rank: int) -> list[int]:
+    """The ranks that ``rank`` talks to along the axis, itself included."""
+    start = rank - one.fiber(one.axis.layout.place(rank))
+    return [start + one.fiber(place) for place in range(one.fiber.size)]
+
+
+def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str:
+    axes: list[dict[str, object]] = said["axes"]  # type: ignore[assignment]  # as written above
+    rows = [["axis", "layout", "groups", *(["nodes of a group"] if per_node else []), "ranks of the first groups"]]
+    for one in axes:
+        first: list[list[int]] = one["first_groups"]  # type: ignore[assignment]
+        groups, size = int(str(one["groups"])), int(str(one["size"]))
+        shown = "  ".join(" ".join(map(str, ranks)) + (" .." if size > len(ranks) else "") for ranks in first)
+        nodes = one["nodes_of_a_group"]
+        inside = "1, inside" if nodes == 1 else "differs" if nodes is None else str(nodes)
+        many = f"{groups} of {size}"
+        rows.append(
+            [
+                str(one["name"]),
+                str(one["layout"]),
+                many,
+                *([inside] if per_node else []),
+                shown + ("  .." if groups > len(first) else ""),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        f"{mesh}: {mesh.arithmetic} ranks"
+        + (f" on {max(1, mesh.ranks // per_node)} nodes of {per_node}" if per_node else ""),
+        "",
+    ]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    order: dict[str, object] = said["launch_order"]  # type: ignore[assignment]
+    names: list[str] = order["busiest_first"]  # type: ignore[assignment]
+    lines += [
+        "",
+        f"launch order with adjacent ranks along {', then '.join(names)}: "
+        + (
+            "as the mesh is written"
+            if order["is_the_meshs_own"]
+            else f"{order['layout']}, init_device_mesh with {', '.join(reversed(names))}"
+        ),
+    ]
+    if "rank" in said:
+        lines += ["", *_rank_lines(said["rank"])]  # type: ignore[arg-type]
+    return "\n".join(lines)
+
+
+def _rank_lines(rank: dict[str, object]) -> list[str]:
+    places: dict[str, int] = rank["coordinates"]  # type: ignore[assignment]
+    groups: dict[str, list[int]] = rank["groups"]  # type: ignore[assignment]
+    node = "" if rank["node"] is None else f", node {rank['node']}"
+    lines = [f"rank {rank['rank']}: {', '.join(f'{name}={at}' for name, at in places.items())}{node}"]
+    return [*lines, *(f"  {name} with {' '.join(map(str, ranks))}" for name, ranks in groups.items())]

@@ -1,0 +1,68 @@
+"""``shardwise mesh`` against groups that are listed rank by rank."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.placement_on_nodes import on_nodes
+
+
+def shown(*words: str):
+    result = CliRunner().invoke(main, ["mesh", *words, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 2, 2), (3, 2, 4)])
+@pytest.mark.parametrize("per_node", [2, 4, 8])
+def test_the_nodes_of_a_group_are_those_of_its_ranks(sizes, per_node):
+    ranks, stride = 1, 1
+    for size in sizes:
+        ranks *= size
+    for size in reversed(sizes):
+        one = on_nodes(MeshAxis.of(size, stride), ranks, per_node)
+        groups = [[one.groups(at) + one.fiber(place) for place in range(size)] for at in range(ranks // size)]
+        assert sorted(itertools.chain.from_iterable(groups)) == list(range(ranks))
+        counts = {len({rank // per_node for rank in group}) for group in groups}
+        assert one.nodes is None or counts == {one.nodes}
+        if one.nodes is None:
+            assert len(counts) > 1 or size * stride % per_node
+        stride *= size
+
+
+def test_a_rank_its_coordinates_and_its_groups():
+    said = shown("pp=2,dp=4,cp=2,tp=4", "--flatten", "dp_cp=dp,cp", "--nodes", "8", "--rank", "13")
+    assert said["rank"]["coordinates"] == {"pp": 0, "dp": 1, "cp": 1, "tp": 1}
+    assert said["rank"]["node"] == 1
+    assert said["rank"]["groups"]["dp_cp"] == [1, 5, 9, 13, 17, 21, 25, 29]
+    inside = {one["name"]: one["nodes_of_a_group"] for one in said["axes"]}
+    assert inside == {"pp": 2, "dp": 4, "cp": 1, "tp": 1, "dp_cp": 4}
+
+
+def test_the_busiest_axis_gets_adjacent_ranks():
+    said = shown("tp=8,dp=4", "--busiest", "tp")
+    assert said["launch_order"] == {"busiest_first": ["tp", "dp"], "layout": "(8, 4):(1, 8)", "is_the_meshs_own": False}
+    assert shown("tp=8,dp=4", "--column-major", "--busiest", "tp")["launch_order"]["is_the_meshs_own"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dp=4", "--rank", "4"], "has the ranks 0 to 3"),
+        (["dp=6", "--nodes", "4"], "do not fill nodes of 4"),
+        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp'"),
+        (["dp=4,tp=2", "--flatten", "dp"], "write it like dp_cp=dp,cp"),
+        (["dp=4,tp=2", "--flatten", "x=dp,dp"], "not orthogonal"),
+        (["dp=4,tp=2", "--busiest", "cp"], "is not an axis of dp=4,tp=2"),
+    ],
+)
+def test_wrong_usage_is_told(words, said):
+    result = CliRunner().invoke(main, ["mesh", *words])
+    assert result.exit_code == 2
+    assert said in result.output

@@ -1,0 +1,136 @@
+"""The laws of layouts as functions, against maps that are listed index by index."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.mesh.index_map import IndexMap, index_map_of
+
+
+@st.composite
+def numberings(draw, most=4):
+    """A mesh that numbers 0 to n - 1 once each, its axes in any order."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=most))
+    order = draw(st.permutations(range(len(sizes))))
+    strides, reached = [0] * len(sizes), 1
+    for at in order:
+        strides[at] = reached
+        reached *= sizes[at]
+    return IndexMap(tuple(sizes), tuple(strides))
+
+
+@st.composite
+def parts(draw):
+    """Some axes of a numbering, and how many ranks that has."""
+    whole = draw(numberings())
+    taken = draw(st.lists(st.booleans(), min_size=len(whole.sizes), max_size=len(whole.sizes)))
+    return IndexMap.of_modes([mode for mode, pick in zip(whole.modes, taken, strict=True) if pick]), whole.size
+
+
+def listed(f):
+    return [f(at) for at in range(f.size)]
+
+
+@given(numberings(), st.lists(st.integers(0, 5), min_size=4, max_size=4))
+def test_coalescing_keeps_the_function_and_equal_functions_become_equal(f, strides):
+    g = IndexMap(f.sizes, tuple(strides[: len(f.sizes)]))
+    assert listed(g.coalesce()) == listed(g)
+    assert (g.coalesce() == f.coalesce()) == (listed(g) == listed(f))
+
+
+@given(numberings(), numberings())
+def test_composition_is_one_after_the_other(f, g):
+    assume(g.reach <= f.size)
+    try:
+        both = f.compose(g)
+    except SpmdValueError:
+        assume(False)
+    assert listed(both) == [f(one) for one in listed(g)]
+
+
+@given(parts())
+def test_a_part_and_its_complement_are_every_rank_once(part):
+    f, total = part
+    rest = f.complement(total)
+    assert sorted(one + other for one in listed(f) for other in listed(rest)) == list(range(total))
+    assert listed(rest) == sorted(listed(rest))
+
+
+@given(numberings())
+def test_the_inverse_leads_back(f):
+    assert [f.inverse()(rank) for rank in listed(f)] == list(range(f.size))
+
+
+@given(numberings(), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_division_covers_the_whole_tile_by_tile(f, taken):
+    counted = IndexMap.compact(f.sizes)
+    tile = IndexMap.of_modes([mode for mode, pick in zip(counted.modes, taken, strict=False) if pick])
+    tiles, inside = f.divide(tile)
+    assert listed(inside) == [f(one) for one in listed(tile)]
+    assert sorted(listed(f.divided(tile))) == sorted(listed(f))
+    assert listed(f.divided(tile)) == [one + other for one in listed(tiles) for other in listed(inside)]
+
+
+@given(parts(), numberings(most=2))
+def test_a_product_has_copies_that_do_not_meet(part, order):
+    f, _ = part
+    try:
+        copies, inside = f.times(order)
+    except SpmdValueError:  # the copies would lie unevenly between the ranks of one
+        assume(False)
+    assert inside == f
+    ranks = listed(f.repeated(order))
+    assert len(set(ranks)) == len(ranks) == f.size * order.size
+    assert ranks == [one + other for one in listed(copies) for other in listed(f)]
+
+
+@given(numberings(), st.integers(0, 3), st.integers(1, 4))
+def test_flattening_and_unflattening_keep_the_function(f, first, count):
+    assert listed(f.flatten(first, count)) == listed(f)
+    for at, size in enumerate(f.sizes):
+        for one in range(1, size + 1):
+            if size % one == 0:
+                assert listed(f.unflatten(at, (one, size // one))) == listed(f)
+
+
+@given(numberings(), st.integers(0, 9))
+def test_a_map_is_read_from_the_ranks_of_a_mesh(f, start):
+    assert listed(index_map_of([start + rank for rank in listed(f)], f.sizes)) == listed(f)
+
+
+def test_ranks_without_strides_have_no_map():
+    assert index_map_of([0, 2, 1, 3, 5, 4], (2, 3)) is None
+
+
+def test_nothing_is_listed_where_there_are_many_ranks():
+    mesh = IndexMap.compact((2**4,) * 10)
+    assert mesh.complement(2**44).size == 2**4
+    assert mesh.inverse()(mesh(2**39 + 5)) == 2**39 + 5
+    assert mesh.divide(IndexMap((8,), (1,)))[0].size == 2**37
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: IndexMap((0,), (1,)), "one stride"),
+        (lambda: IndexMap((2,), (1,)).complement(3), "no multiple"),
+        (lambda: IndexMap((2, 2), (1, 1)).complement(4), "overlap"),
+        (lambda: IndexMap((2,), (2,)).inverse(), "no inverse"),
+        (lambda: IndexMap((2,), (1,)).compose(IndexMap((3,), (1,))), "reaches"),
+        (lambda: IndexMap((6,), (1,)).unflatten(0, (4,)), "multiply to 4"),
+    ],
+)
+def test_what_has_no_answer_is_refused(wrong, said):
+    with pytest.raises(SpmdValueError, match=said):
+        wrong()
+
+
+def test_the_inverse_of_column_major_is_a_column_major_count():
+    megatron = IndexMap((4, 2), (1, 4))  # tp=4 fastest, then dp=2, written tp first
+    assert math.prod(megatron.sizes) == 8
+    assert megatron.inverse().compose(megatron).coalesce() == IndexMap((8,), (1,))
