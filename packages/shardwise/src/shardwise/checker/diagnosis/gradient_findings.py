@@ -29,6 +29,7 @@ from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from .function_findings import line_of_gradient
+from .scale_texts import scale_text
 
 _RANGES = 3
 
@@ -322,14 +323,18 @@ def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence
     report(session, LocatedCall("backward", []), said, axis, operands=operands)
 
 
+def _called(hook: object) -> str:
+    name: str = getattr(hook, "__qualname__", type(hook).__qualname__)
+    return name.split(".<locals>.")[-1].removesuffix(".<lambda>")
+
+
 def not_dual(
     session: Session, hook: object, axis: MeshAxis, own: Placement, expected: Placement, found: Placement
 ) -> None:
     """SW606: a hook returns a gradient whose type is not the dual of its tensor's."""
-    name = getattr(hook, "__qualname__", type(hook).__qualname__).removesuffix(".<lambda>").split(".<locals>.")[-1]
     where = axis_text(axis)
     message = (
-        f"the hook {name} makes the gradient of a tensor that is {own.word} over {where} "
+        f"the hook {_called(hook)} makes the gradient of a tensor that is {own.word} over {where} "
         f"{found.word}, where {expected.word} is wanted"
     )
     facts, help_lines = [], []
@@ -338,6 +343,14 @@ def not_dual(
         help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
     said = Diagnosis("SW606", message, tuple(facts), tuple(help_lines))
     report(session, LocatedCall("backward", []), said, axis, operands=())
+
+
+def rescaled(session: Session, hook: object, axis: MeshAxis, exponent: int) -> None:
+    """SW606: a hook inside the graph returns a gradient that is too large or small by a power of the axis's size."""
+    message = f"the gradient that the hook {_called(hook)} returns {scale_text(axis, exponent)} over {axis_text(axis)}"
+    fact = "whatever this tensor was made of gets its gradient in that scale, and nothing tells the optimizer"
+    way = "scale the loss, or the gradients of the parameters, where the optimizer is told"
+    report(session, LocatedCall("backward", []), Diagnosis("SW606", message, (fact,), (way,)), axis, operands=())
 
 
 def wrong_backward(

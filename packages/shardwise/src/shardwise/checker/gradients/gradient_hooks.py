@@ -21,9 +21,9 @@ from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import hook_tables, no_torch_function
 from shardwise.types.placement import UNKNOWN, Placement
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
-from ..diagnosis.gradient_findings import not_dual
+from ..diagnosis.gradient_findings import not_dual, rescaled
 from ..state.session import CheckSession
 from .gradient_types import arrive, dual, is_gradient_of
 
@@ -149,6 +149,10 @@ def checked_call(
     return result, lambda tensor: left.get(id(tensor), type_of(tensor))
 
 
+def _is_rescaled(before: Exponent, after: Exponent) -> bool:
+    return before is not None and after is not None and before != after
+
+
 def accepted(
     session: CheckSession, hook: object, own: TensorType, expected: TensorType, found: TensorType, *, discharges: bool
 ) -> TensorType:
@@ -171,4 +175,6 @@ def accepted(
         elif not is_gradient_of(want, got):
             not_dual(session, hook, axis, own.get(axis), want, got)
             places[axis] = UNKNOWN
+        if not discharges and _is_rescaled(expected.exponent(axis), found.exponent(axis)):
+            rescaled(session, hook, axis, (found.exponent(axis) or 0) - (expected.exponent(axis) or 0))
     return expected.with_placements(places).rescaled({axis: found.exponent(axis) for axis in expected.axes})

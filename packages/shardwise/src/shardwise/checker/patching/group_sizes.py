@@ -1,4 +1,4 @@
-"""Numbers of ranks: what ``dist.get_world_size`` and ``DeviceMesh.size`` give grows with the axes of the mesh."""
+"""Numbers of ranks: what ``get_world_size`` and the sizes of meshes and groups give grows with the axes of the mesh."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _install(patches: Patches) -> None:
         return
     patches.replace_everywhere({dist.get_world_size: _world_size(dist.get_world_size)})
     patches.replace_attribute(DeviceMesh, "size", _mesh_size)
+    patches.replace_attribute(dist.ProcessGroup, "size", _group_size)
 
 
 @functools.cache
@@ -41,6 +42,14 @@ def _mesh_size(plain: Callable[..., int]) -> Callable[..., object]:
     def size(self: Any, mesh_dim: object = None) -> object:
         result = plain(self, mesh_dim)
         return _told(result, lambda: self.get_all_groups() if mesh_dim is None else [self.get_group(mesh_dim)])
+
+    return size
+
+
+def _group_size(plain: Callable[..., int]) -> Callable[..., object]:
+    @functools.wraps(plain)
+    def size(self: object) -> object:
+        return _told(plain(self), lambda: [self])
 
     return size
 

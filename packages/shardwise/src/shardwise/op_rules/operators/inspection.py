@@ -17,7 +17,7 @@ _GETTERS = """
     is_vulkan is_xla is_xpu __cuda_array_interface__
 """
 _METHODS = """
-    __len__ __hash__ __dir__ __repr__ __str__ __format__ __reduce_ex__ __setstate__ __dlpack_device__ __dlpack__
+    __len__ __hash__ __dir__ __repr__ __str__ __format__ __reduce_ex__ __setstate__ __dlpack_device__
     size stride storage_offset dim ndimension nelement numel dim_order element_size get_device storage untyped_storage
     storage_type data_ptr const_data_ptr _typed_storage
     is_complex is_conj is_contiguous is_distributed is_floating_point is_inference is_neg is_pinned is_same_size
@@ -34,6 +34,8 @@ _METHODS = """
 
 
 _ONE = "item tolist numpy is_nonzero __bool__ __nonzero__ __int__ __long__ __float__ __index__ __complex__ __array__"
+_SHARED = "__dlpack__"
+"""Hands the memory itself to whoever asks, as ``numpy`` does."""
 _MORE = "__contains__ _local_scalar_dense _assert_async _functional_assert_async apply_"
 _TWO = "equal allclose"
 _ASKED = "_is_all_true _is_any_true"
@@ -43,7 +45,7 @@ RULES = (
     *(OpRule(op, "", kind=Kind.METADATA, law="looks at no value") for op in f"{_GETTERS} {_METHODS}".split()),
     *(
         OpRule(op, "input", kind=Kind.VALUE, law="hands the value to Python")
-        for op in f"{_ONE} {_MORE} {_ASKED}".split()
+        for op in f"{_ONE} {_SHARED} {_MORE} {_ASKED}".split()
     ),
     *(OpRule(op, "input other", kind=Kind.VALUE, law="hands a comparison to Python") for op in _TWO.split()),
 )
