@@ -18,7 +18,7 @@ HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add ``codes.md``, ``codes/SW###.md``, ``coverage.md`` and ``reference/*.md``."""
+    """Add ``codes.md``, ``codes/SW###.md``, ``coverage.md``, ``reference/*.md`` and ``llms.txt``."""
     rows = [f"| [{code.code}](codes/{code.code}.md) | {code.name} | {code.summary} |" for code in CODES.values()]
     table = ["# Diagnostic codes", "", "| code | name | what is wrong |", "| --- | --- | --- |", *rows, ""]
     files.append(File.generated(config, "codes.md", content="\n".join(table)))
@@ -27,7 +27,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "coverage.md", content=render(json.loads(COVERAGE.read_text()))))
     for name, text in api_reference.pages().items():
         files.append(File.generated(config, name, content=text))
+    pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
+    files.append(File.generated(config, "llms.txt", content=llms_txt(config, pages)))
     return files
+
+
+def llms_txt(config: MkDocsConfig, pages: dict[str, str]) -> str:
+    """The site for language models: what it is about, and every page of the navigation with its first sentence."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for part in config.nav or []:
+        for heading, entries in part.items() if isinstance(part, dict) else [("Start", [part])]:
+            lines += [f"## {heading}", ""]
+            for name in entries if isinstance(entries, list) else [entries]:
+                title, first = _beginning(pages[name])
+                lines.append(f"- [{title}]({name.removesuffix('.md')}.html): {first}")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _beginning(page: str) -> tuple[str, str]:
+    """The title of a page, and the first sentence below it as plain text."""
+    title, _, rest = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.DOTALL | re.MULTILINE).strip().partition("\n")
+    paragraphs = (" ".join(one.split()) for one in rest.split("\n\n") if one.strip() and one.strip()[0].isalnum())
+    sentence = re.split(r"(?<=[.?!:])\s", next(paragraphs, ""), maxsplit=1)[0]
+    return title.lstrip("# ").strip(), re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence.replace("**", ""))
 
 
 def on_page_markdown(markdown: str, **context: object) -> str:

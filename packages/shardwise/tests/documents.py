@@ -2,7 +2,8 @@
 
     ```python title="mlp.py"     a file; written, not run
     ```python                    run; what it prints must be in the ```text block that follows, if there is one
-    ```console                   `$ shardwise ...` is run (`> file` is understood), the lines below are its stdout
+    ```console                   `$ shardwise ...` is run (`> file` is understood), the lines below are its stdout;
+                                 `$ pytest ...` and `$ python -m unittest ...` too, without the time that they took
     <!-- not run: reason -->     before a block: left alone
 
 The blocks of a page share a folder and a namespace, and find the README's program in the folder.
@@ -13,9 +14,12 @@ The blocks of a page share a folder and a namespace, and find the README's progr
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -107,8 +111,14 @@ def _run_console(text: str, folder: Path) -> Iterator[str]:
             continue
         yield line
         program, *arguments = shlex.split(line[2:], comments=True)
+        if program == "pytest":
+            yield _run_tests(["pytest", *arguments, *_plugin()], folder)
+            continue
+        if [program, *arguments[:2]] == ["python", "-m", "unittest"]:
+            yield _run_tests(arguments[1:], folder)
+            continue
         if program != "shardwise":
-            raise ValueError(f"only shardwise can be run in a console block, got {line!r}")
+            raise ValueError(f"only shardwise, pytest and unittest can be run in a console block, got {line!r}")
         target = None
         if ">" in arguments:
             at = arguments.index(">")
@@ -120,6 +130,27 @@ def _run_console(text: str, folder: Path) -> Iterator[str]:
             (folder / target).write_text(result.stdout)
         else:
             yield result.stdout
+
+
+def _plugin() -> list[str]:
+    """What loads the plugin where it is not installed."""
+    name = "shardwise.testing.plugin"
+    brought = [entry.value for entry in importlib.metadata.entry_points(group="pytest11")]
+    return ["-p", "no:cacheprovider", *([] if name in brought else ["-p", name])]
+
+
+def _run_tests(words: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "110", "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    text = done.stdout.replace(str(folder), ".").replace(os.path.realpath(folder), ".")
+    return re.sub(r" in [\d.]+s", "", text).rstrip() + "\n"
 
 
 def rewritten(text: str, folder: Path) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from mkdocs.config import load_config
+from mkdocs.structure.files import get_files
 
 import shardwise
 
@@ -70,3 +73,16 @@ def test_a_block_that_fails_fails_the_page(tmp_path, monkeypatch):
         list(differences("```python\n1 / 0\n```\n", tmp_path))
     with pytest.raises(ValueError, match=r"missing\.py does not exist"):
         list(differences("```console\n$ shardwise check missing.py\n```\n", tmp_path))
+
+
+def test_language_models_find_every_page_of_the_navigation(tmp_path):
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path))
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs/hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    files = hooks.on_files(get_files(config), config)
+    text = files.get_file_from_path("llms.txt").content_string
+    pages = re.findall(r"^- \[[^\]]+\]\(([^)]+)\.html\): \S.+$", text, re.MULTILINE)
+    listed = re.findall(r"- (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert pages == listed
+    assert "`" * 3 not in text

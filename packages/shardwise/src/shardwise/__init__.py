@@ -13,3 +13,10 @@ from . import types as types
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = public_names(__name__, __file__)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """What ``%load_ext shardwise`` calls: the cell magic ``%%shardwise`` becomes known."""
+    from shardwise.notebook.magic import register
+
+    register(shell)

@@ -92,3 +92,5 @@ from .types.tensor_sharding import TensorSharding as TensorSharding
 from .verifier.run import verify as verify
 
 __version__: str
+
+def load_ipython_extension(shell: object) -> None: ...

@@ -234,7 +234,23 @@ def test_it(spmd_mesh):
 """
     result = spmd_project.run_source(source)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*rank 0 of 2 waits for what never comes*"])
+    result.stdout.fnmatch_lines(["rank 0 of 2 waits for what never comes", "*rank 1 never arrived"])
+    assert "world.py" not in result.stdout.str()
+
+
+def test_what_a_rank_raises_is_shown_with_its_lines_and_its_rank(spmd_project):
+    source = """
+@pytest.mark.spmd(mesh="dp=2,tp=2", ranks="all")
+def test_it(spmd_mesh):
+    torch.neg(assert_type(torch.ones(4), {"dp": R, "tp": P}))
+    assert spmd_mesh.get_rank() < 3
+"""
+    result = spmd_project.run_source(source, "--spmd-report", "spmd.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [">*assert spmd_mesh.get_rank() < 3", "E*on rank 3 (dp=1, tp=1)", "1 test on meshes, *"]
+    )
+    assert "world.py" not in result.stdout.str()
 
 
 def test_listed_ranks_run_one_after_another(spmd_project):

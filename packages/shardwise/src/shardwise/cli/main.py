@@ -32,6 +32,7 @@ COMMANDS = {
     "explain": "shardwise.cli.explain",
     "infer": "shardwise.cli.infer",
     "lsp": "shardwise.cli.lsp",
+    "mcp": "shardwise.cli.mcp",
     "mesh": "shardwise.cli.mesh",
     "plan": "shardwise.cli.plan",
     "rules": "shardwise.cli.rules",

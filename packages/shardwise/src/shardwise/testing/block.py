@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -25,13 +26,15 @@ from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.text import render_result
+from shardwise.host.blame import PACKAGE
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
 from shardwise.mesh.shape import MeshShape
+from shardwise.worlds.failures import RankFailure
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.in_process.world import InProcessWorld
 
-from .options import Partials, Ranks, TestOptions, options_of
+from .options import Partials, Ranks, TestOptions, coordinates, options_of
 
 MESH_ARGUMENT = "spmd_mesh"
 """The argument of a test that gets the device mesh of the rank that runs it."""
@@ -109,11 +112,14 @@ def alone(options: TestOptions, rank: int, name: str, body: Callable[[DeviceMesh
     return collector.result()
 
 
-def together(options: TestOptions, name: str, body: Callable[[DeviceMesh], object]) -> RunResult:
-    """The result of ``body``, run by all ranks in this process, as one.
+def together(
+    options: TestOptions, name: str, body: Callable[[DeviceMesh], object], tell: Callable[[RunResult], None]
+) -> None:
+    """Run ``body`` on all ranks, in this process; ``tell`` gets what they have found as one result, whatever happens.
 
-    Errors: those of ``InProcessWorld.run``, with the findings until then.
+    Errors: what the first rank raises that does, with its number as a note; else those of ``InProcessWorld.run``.
     """
+    __tracebackhide__ = True
     collectors = {rank: collector_of(options, name, rank) for rank in range(options.mesh.ranks)}
 
     def on_rank() -> None:
@@ -128,9 +134,24 @@ def together(options: TestOptions, name: str, body: Callable[[DeviceMesh], objec
     def result() -> RunResult:
         return merged((collector.result() for collector in collectors.values()), collectors)
 
-    with noted(result):
-        InProcessWorld(options.mesh.ranks).run(on_rank)
-    return result()
+    try:
+        with noted(result):
+            InProcessWorld(options.mesh.ranks).run(on_rank)
+    except RankFailure as failure:
+        error = failure.__cause__
+        if error is None:
+            raise
+        error.add_note(f"on {coordinates(failure.rank, options.mesh)}")
+        raise error.with_traceback(_own_part(error.__traceback__)) from None
+    finally:
+        tell(result())
+
+
+def _own_part(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback from the first frame of the test on."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        traceback = traceback.tb_next
+    return traceback
 
 
 @contextlib.contextmanager
@@ -182,6 +203,7 @@ def failure_text(result: RunResult, expect: tuple[str, ...], *, color: bool = Fa
 
 def raise_findings(result: RunResult, expect: tuple[str, ...]) -> None:
     """FindingsError if a test with this result fails."""
+    __tracebackhide__ = True
     text = failure_text(result, expect)
     if text is not None:
         raise FindingsError(f"\n{text}", result)
@@ -200,8 +222,9 @@ def across_ranks(
         return {**own, MESH_ARGUMENT: mesh} if MESH_ARGUMENT in arguments else own
 
     def run(*args: Any, **arguments: Any) -> None:
+        __tracebackhide__ = True
         if options.ranks is None:
-            tell(together(options, name, lambda mesh: _finish(fn(*args, **given(arguments, mesh, True)))))
+            together(options, name, lambda mesh: _finish(fn(*args, **given(arguments, mesh, True))), tell)
             return
         several = len(options.ranks) > 1
         results = [
@@ -211,6 +234,7 @@ def across_ranks(
         tell(merged(results, options.ranks))
 
     async def run_async(*args: Any, **arguments: Any) -> None:
+        __tracebackhide__ = True
         if options.ranks is None:
             await asyncio.to_thread(run, *args, **arguments)
             return
@@ -275,7 +299,9 @@ class spmd:
             raise SpmdArgumentError(f"spmd decorates functions and methods, got {function!r}", code="SW905")
 
         def judge(result: RunResult) -> None:
-            raise_findings(result, self.options.expect)
+            __tracebackhide__ = True
+            if sys.exc_info()[0] is None:  # else the test has raised, which says more
+                raise_findings(result, self.options.expect)
 
         signature = inspect.signature(function)
         inner = across_ranks(self.options, function.__qualname__, function, judge)
@@ -311,6 +337,7 @@ class spmd:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        __tracebackhide__ = True
         stack, collector = self._blocks.pop()
         swallowed = stack.__exit__(kind, error, traceback)
         if error is None or swallowed:

@@ -71,6 +71,7 @@ def assert_same_on_one_device(
         >>> assert_same_on_one_device(doubled, torch.ones(4), mesh="tp=2").numbers.equal
         2
     """
+    __tracebackhide__ = True
     around = running()
     if mesh is None and around is None:
         said = "assert_same_on_one_device needs a mesh: mesh='dp=2,tp=2', or a test with the mark spmd around it"

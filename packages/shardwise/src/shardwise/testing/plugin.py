@@ -107,6 +107,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     options = options_of_item(item)
     if options is None or not isinstance(item, pytest.Function):
         return (yield)
+    from shardwise.worlds.failures import CollectiveMismatch, Deadlock, RankTimeout
+
     from .block import across_ranks, checked, collector_of, failure_text, noted, one_rank
 
     if options.is_alone and options.ranks is not None:
@@ -121,10 +123,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     else:
         body = item.obj
         item.obj = across_ranks(options, item.nodeid, body, lambda result: item.stash.__setitem__(_result, result))
+        wrong = ""
+        came = None
         try:
             came = yield
+        except (Deadlock, CollectiveMismatch, RankTimeout) as error:
+            wrong = str(error)
         finally:
             item.obj = body
+        if wrong:
+            pytest.fail(wrong, pytrace=False)
     if _result not in item.stash:
         return came
     writer = item.config.get_terminal_writer()

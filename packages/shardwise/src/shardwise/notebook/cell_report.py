@@ -1,0 +1,86 @@
+"""What is shown under a checked cell: as HTML in a notebook, as text in a terminal."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwise.diagnostics.finding import WIDTH, absolute_root, finding_lines
+from shardwise.diagnostics.limits import DEFAULT, counted
+from shardwise.diagnostics.paint import Line
+from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.result import RunResult
+
+_COLOURS = {"error": "#c62828", "warning": "#b26a00", "help": "#1565c0", "good": "#2e7d32", "gutter": "#6b7f99"}
+"""By the meaning of a piece of text; dark and light enough for both kinds of page."""
+_CELL = re.compile(r"<ipython-input-[\w-]+>|\S*ipykernel_\d+[/\\]\d+\.py")
+"""What IPython calls the file of a cell."""
+
+
+@dataclass(frozen=True)
+class CellValue:
+    """A tensor that the cell has bound to ``name``; ``type`` is only its dtype and shape where it has none."""
+
+    name: str
+    type: str
+    is_typed: bool = True
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """A cell that was run under the checker. ``is_broken``: it has raised, which the shell has shown."""
+
+    result: RunResult
+    values: tuple[CellValue, ...] = ()
+    is_broken: bool = False
+
+    def __repr__(self) -> str:
+        lines = ["".join(text for _, text in line).rstrip() for line in self._findings()]
+        if self.values:
+            width = max(len(value.name) for value in self.values)
+            lines += [f"{value.name:<{width}}  {safe_str(value.type)}{_note(value)}" for value in self.values] + [""]
+        return "\n".join([*lines, self._summary])
+
+    def _repr_html_(self) -> str:
+        findings = "\n".join("".join(_span(style, text) for style, text in line) for line in self._findings())
+        rows = "".join(
+            f"<tr><td style='text-align:left'><code>{html.escape(value.name)}</code></td>"
+            f"<td style='text-align:left'><code>{html.escape(safe_str(value.type))}</code>{_note(value)}</td></tr>"
+            for value in self.values
+        )
+        head = "<tr><th style='text-align:left'>tensor</th><th style='text-align:left'>type</th></tr>"
+        table = f"<table>{head}{rows}</table>" if rows else ""
+        style = "error" if self.result.errors else "good" if self.result.checked_ops else "warning"
+        shown = f"<pre style='white-space:pre;overflow-x:auto'>{findings}</pre>" if findings else ""
+        return f"<div>{shown}{table}<p>{_span(style, self._summary)}</p></div>"
+
+    def _findings(self) -> Iterator[Line]:
+        for finding in self.result.findings:
+            for line in finding_lines(finding, WIDTH, absolute_root(None), DEFAULT):
+                yield [(style, _CELL.sub("cell", text)) for style, text in line]
+            yield []
+
+    @property
+    def _summary(self) -> str:
+        errors = len(self.result.errors)
+        if errors:
+            said = counted(errors, "error")
+        elif not self.result.checked_ops:
+            said = "nothing checked: no operation with typed operands was run"
+        else:
+            said = "stopped" if self.is_broken else "clean"
+        checked = f"; {counted(self.result.checked_ops, 'operation')} checked" if self.result.checked_ops else ""
+        return f"{said}{checked} on mesh {self.result.mesh}"
+
+
+def _note(value: CellValue) -> str:
+    return "" if value.is_typed else " (no type)"
+
+
+def _span(style: str, text: str) -> str:
+    colour = f"color:{_COLOURS[style]};" if style in _COLOURS else ""
+    weight = "font-weight:bold;" if style in ("error", "warning", "strong") else ""
+    escaped = html.escape(text)
+    return f"<span style='{colour}{weight}'>{escaped}</span>" if colour or weight else escaped

@@ -1,0 +1,108 @@
+"""The commands as tools of the Model Context Protocol: each answers with its exit code and what the command prints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import MCPServer
+from pydantic import BaseModel, Field
+
+TIMEOUT_S = 600.0
+INSTRUCTIONS = """\
+shardwise type-checks distributed PyTorch programs without a GPU. The loop: check the script on a mesh; explain a code
+that you do not know; repair the line that a finding names, as one of its help lines says; check again until exit_code
+is 0; then verify, which compares the numbers of the mesh with those of one rank. A program with clean types and wrong
+numbers is wrong.
+exit_code: 0 clean, 1 findings, 2 no verdict (wrong usage, a crash, nothing checked), 3 inconclusive."""
+
+Script = Annotated[
+    str, Field(description="the script, relative to the project's folder, or a module after -m: '-m pkg.x'")
+]
+Mesh = Annotated[
+    str, Field(description="axes with sizes, outermost first: 'dp=2,tp=2'; empty: what pyproject.toml says")
+]
+Arguments = Annotated[list[str] | None, Field(description="arguments of the script; small numbers make a run short")]
+Options = Annotated[list[str] | None, Field(description="more options of the command, e.g. ['--ranks', 'all']")]
+
+
+class Answer(BaseModel):
+    """What a command answers.
+
+    ``exit_code``  of the command; its meaning is in the instructions of the server.
+    ``output``     a document of the command's JSON schema, or its text.
+    ``complaints`` the last lines that the command or the program wrote to standard error.
+    """
+
+    exit_code: int
+    output: Any
+    complaints: list[str] = []
+
+
+async def run_command(folder: Path, command: str, words: list[str], *, as_json: bool = False) -> Answer:
+    """Run a command of ours in ``folder`` and take its answer. It ends with the call, or when it takes too long."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "shardwise", command, *words),
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, complaints = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    except TimeoutError:
+        return Answer(exit_code=2, output="", complaints=[f"ended after {TIMEOUT_S:g} s: give it less to do"])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    text = out.decode("utf-8", "replace")
+    output: Any = text
+    if as_json and text.strip():
+        with contextlib.suppress(ValueError):
+            output = json.loads(text)
+    last = complaints.decode("utf-8", "replace").strip().splitlines()[-10:]
+    return Answer(exit_code=int(process.returncode or 0), output=output, complaints=last)
+
+
+def _words(script: str, mesh: str, arguments: list[str] | None, options: list[str] | None) -> list[str]:
+    program = script.split() if script.startswith("-m ") else [script]
+    on_mesh = ["--mesh", mesh] if mesh else []
+    return [*on_mesh, *(options or []), "--format", "json", *program, *(["--", *arguments] if arguments else [])]
+
+
+def make_server(folder: Path) -> MCPServer:
+    """The server with its tools; paths are relative to ``folder``."""
+    server = MCPServer("shardwise", instructions=INSTRUCTIONS)
+
+    @server.tool()
+    async def check(script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None) -> Answer:
+        """Type-check a training script: run one rank of it in an imagined job, without a GPU. A finding has a code, a
+        message, its place, the operands with their types and where these came from, and help: calls that mend it.
+        """
+        return await run_command(folder, "check", _words(script, mesh, arguments, options), as_json=True)
+
+    @server.tool()
+    async def verify(script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None) -> Answer:
+        """Run a script on all ranks of a mesh, as processes on this machine, and on one rank, and compare losses,
+        gradients and declared values: the proof that a repair is right.
+        """
+        return await run_command(folder, "verify", _words(script, mesh, arguments, options), as_json=True)
+
+    @server.tool()
+    async def explain(code: Annotated[str, Field(description="SW112, or its name; empty: all codes")] = "") -> Answer:
+        """What a code means: a program that has the mistake, why it is one, with numbers, and the program repaired."""
+        return await run_command(folder, "explain", [code] if code else [])
+
+    @server.tool()
+    async def rules(op: Annotated[str, Field(description="an operator; empty: all of them")] = "") -> Answer:
+        """What an operator does to types: its law, and which placements go in and come out."""
+        return await run_command(folder, "rules", [op] if op else [])
+
+    return server

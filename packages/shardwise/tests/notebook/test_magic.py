@@ -1,0 +1,104 @@
+"""``%%shardwise`` in IPython's shell: what is shown under a cell, and what a wrong line says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+
+from shardwise.diagnostics.result import RunResult
+from shardwise.notebook.cell_report import CellReport, CellValue
+from shardwise.notebook.magic import bound_names
+
+START = "import torch\nfrom shardwise import P, R, S, all_reduce, assert_type\n"
+
+
+@pytest.fixture(scope="module")
+def shell():
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "shardwise")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def run(shell, monkeypatch):
+    """Run a cell as a notebook does; what is displayed by the magic, or the text of a usage error."""
+    shown = []
+    monkeypatch.setattr("shardwise.notebook.magic.display", shown.append)
+
+    def run(line, cell):
+        shown.clear()
+        result = shell.run_cell(f"%%shardwise {line}\n{START}{cell}\n")
+        return shown[0] if shown else str(result.error_in_exec)
+
+    return run
+
+
+def test_findings_and_types_are_shown(run):
+    report = run("--mesh dp=2,tp=2", 'h = assert_type(torch.ones(4, 8), {"dp": R, "tp": P})\ny = torch.relu(h)\nz = -h')
+    text = repr(report)
+    assert text.startswith(
+        "SW112 partial-sum-in-nonlinear-op: relu needs complete values, but h is still a partial sum"
+    )
+    assert " --> cell:4:5" in text
+    assert "4 | y = torch.relu(h)" in text
+    assert "\nh  f32[4, 8] {dp: R, tp: P}\n" in text
+    assert "\nz  f32[4, 8] {dp: R, tp: P}\n" in text
+    assert "ipython-input" not in text
+    assert text.splitlines()[-1] == "1 error; 2 operations checked on mesh dp=2, tp=2"
+    page = report._repr_html_()
+    assert "<td style='text-align:left'><code>h</code></td>" in page
+    assert "relu needs complete values" in page
+
+
+def test_a_right_cell_is_clean_and_its_variables_stay(run, shell):
+    report = run("--mesh tp=2", 'kept = assert_type(torch.ones(4), {"tp": R})')
+    report = run("--mesh tp=2", "twice = kept * 2")
+    assert "twice  f32[4] {tp: R}" in repr(report)
+    assert repr(report).splitlines()[-1] == "clean; 1 operation checked on mesh tp=2"
+    assert shell.user_ns["twice"].sum() == 8
+    assert not torch.distributed.is_initialized()
+
+
+def test_global_types_are_an_option(run):
+    cell = 'x = assert_type(torch.ones(4, 8), {"tp": S(1)})\ny = torch.softmax(x, dim=1)'
+    assert "SW40" not in repr(run("--mesh tp=2", cell))
+    assert "SW40" in repr(run("--mesh tp=2 --global", cell))
+
+
+def test_a_cell_that_raises_says_so_and_what_was_found(run):
+    report = run("--mesh tp=2", 'h = assert_type(torch.ones(4), {"tp": P})\ntorch.relu(h)\n1 / 0')
+    assert report.is_broken
+    assert "SW112" in repr(report)
+
+
+def test_an_untyped_tensor_has_none(run):
+    text = repr(run("--mesh tp=2", "x = torch.rand(2)"))
+    assert "x  float32 [2] (no type)" in text
+    assert "nothing checked" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "the following arguments are required: --mesh"),
+        ("--mesh tp", "'tp' in 'tp' is not an axis with its size: write it like dp=2,tp=4"),
+        ("--mesh tp=2 --rank 2", "rank 2 is not on the mesh tp=2: ranks go from 0 to 1"),
+        ("--mesh tp=2 --glob", "unrecognized arguments: --glob"),
+    ],
+)
+def test_a_wrong_line_is_refused(run, line, said):
+    assert said in run(line, "")
+
+
+def test_names_and_types_are_escaped():
+    page = CellReport(RunResult(checked_ops=1, mesh="<b>"), (CellValue("x", "<script>"),))._repr_html_()
+    assert "<script>" not in page
+    assert "<b>" not in page
+
+
+def test_the_names_that_a_cell_binds():
+    source = "a, (b, *c) = f()\nfor d in e: pass\nwith g as h: i: int = 3\ndef j():\n    k = 1\n[l for l in m]\na = 2"
+    assert bound_names(source) == ["a", "b", "c", "d", "h", "i"]
+    assert bound_names("x = (") == []
