@@ -48,7 +48,7 @@ def llms_txt(config: MkDocsConfig, pages: dict[str, str]) -> str:
 def _beginning(page: str) -> tuple[str, str]:
     """The title of a page, and the first sentence below it as plain text."""
     title, _, rest = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.DOTALL | re.MULTILINE).strip().partition("\n")
-    paragraphs = (" ".join(one.split()) for one in rest.split("\n\n") if one.strip() and one.strip()[0].isalnum())
+    paragraphs = (" ".join(one.split()) for one in rest.split("\n\n") if re.match(r"\s*[\w`[*]", one))
     sentence = re.split(r"(?<=[.?!:])\s", next(paragraphs, ""), maxsplit=1)[0]
     return title.lstrip("# ").strip(), re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence.replace("**", ""))
 

@@ -38,15 +38,17 @@ def asked(folder, *calls):
 def test_an_agent_checks_reads_explains_and_verifies(tmp_path):
     (tmp_path / "wrong.py").write_text(SCRIPT)
     (tmp_path / "right.py").write_text(SCRIPT.replace("torch.relu(h)", 'all_reduce(h, "tp", src=P, dst=R)'))
-    tools, (found, page, clean, rule, unknown) = asked(
+    tools, (found, page, clean, rule, unknown, plan, drawn) = asked(
         tmp_path,
         ("check", {"script": "wrong.py", "mesh": "tp=2"}),
         ("explain", {"code": "SW112"}),
         ("check", {"script": "right.py", "mesh": "tp=2", "options": ["--strict"]}),
         ("rules", {"op": "gelu"}),
         ("check", {"script": "missing.py"}),
+        ("plan", {"source": "f32[8, 4@tp]", "target": "f32[8@tp, 4]", "mesh": "tp=2"}),
+        ("draw", {"subject": "f32[4@tp]", "mesh": "tp=2"}),
     )
-    assert {"check", "verify", "explain", "rules"} <= tools.keys()
+    assert tools.keys() == {"check", "verify", "explain", "rules", "plan", "draw"}
     assert all(tool.description for tool in tools.values())
     assert found["exit_code"] == 1
     (finding,) = found["output"]["findings"]
@@ -57,6 +59,10 @@ def test_an_agent_checks_reads_explains_and_verifies(tmp_path):
     assert clean["exit_code"] == 0
     assert rule["exit_code"] == 0
     assert "gelu" in rule["output"]
+    assert plan["exit_code"] == 0
+    assert "all_to_all" in str(plan["output"])
+    assert drawn["exit_code"] == 0
+    assert drawn["output"].strip()
     assert unknown["exit_code"] == 2
     assert "missing.py does not exist" in unknown["complaints"][-1]
 

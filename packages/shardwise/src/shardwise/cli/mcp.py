@@ -16,7 +16,7 @@ import click
     help="The project's folder, to which paths are relative (default: this one).",
 )
 def mcp(folder: Path) -> None:
-    """Serve a coding agent: check, verify, explain and rules as tools of the Model Context Protocol.
+    """Serve a coding agent: check, verify, explain, rules, plan and draw as tools (Model Context Protocol).
 
     The agent's program starts this command and talks to it over standard input and output. docs/howto/agents.md has the
     loop of check, fix and verify, and what the answers look like.

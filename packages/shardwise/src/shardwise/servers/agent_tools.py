@@ -105,4 +105,22 @@ def make_server(folder: Path) -> MCPServer:
         """What an operator does to types: its law, and which placements go in and come out."""
         return await run_command(folder, "rules", [op] if op else [])
 
+    @server.tool()
+    async def plan(
+        source: Annotated[str, Field(description="the type that there is: 'f32[8192, 4096@tp] {dp: R}'")],
+        target: Annotated[str, Field(description="the type that is wanted: 'f32[8192@tp, 4096] {dp: R}'")],
+        mesh: Annotated[str, Field(description="axes with sizes, outermost first: 'dp=2,tp=4'")],
+    ) -> Answer:
+        """How a tensor gets from one type to another: the steps as calls, with the bytes and the time of each."""
+        words = ["--mesh", mesh, "--format", "json", "--", source, target]
+        return await run_command(folder, "plan", words, as_json=True)
+
+    @server.tool()
+    async def draw(
+        subject: Annotated[str, Field(description="a type, a layout, or a transition: 'all_gather S(0) -> R'")],
+        mesh: Annotated[str, Field(description="axes with sizes, outermost first: 'dp=2,tp=4'")],
+    ) -> Answer:
+        """Draw, as text, which rank holds which block of a tensor, or what a collective moves."""
+        return await run_command(folder, "draw", ["--mesh", mesh, "--", subject])
+
     return server
