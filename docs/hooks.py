@@ -40,7 +40,7 @@ def llms_txt(config: MkDocsConfig, pages: dict[str, str]) -> str:
             lines += [f"## {heading}", ""]
             for name in entries if isinstance(entries, list) else [entries]:
                 title, first = _beginning(pages[name])
-                lines.append(f"- [{title}]({name.removesuffix('.md')}.html): {first}")
+                lines.append(f"- [{title}]({name.removesuffix('.md')}.html)" + (f": {first}" if first else ""))
             lines.append("")
     return "\n".join(lines)
 

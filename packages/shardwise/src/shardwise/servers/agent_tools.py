@@ -31,7 +31,7 @@ Arguments = Annotated[list[str] | None, Field(description="arguments of the scri
 Options = Annotated[list[str] | None, Field(description="more options of the command, e.g. ['--ranks', 'all']")]
 
 
-class Answer(BaseModel):
+class ToolAnswer(BaseModel):
     """What a command answers.
 
     ``exit_code``  of the command; its meaning is in the instructions of the server.
@@ -44,7 +44,7 @@ class Answer(BaseModel):
     complaints: list[str] = []
 
 
-async def run_command(folder: Path, command: str, words: list[str], *, as_json: bool = False) -> Answer:
+async def run_command(folder: Path, command: str, words: list[str], *, as_json: bool = False) -> ToolAnswer:
     """Run a command of ours in ``folder`` and take its answer. It ends with the call, or when it takes too long."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "shardwise", command, *words),
@@ -58,7 +58,7 @@ async def run_command(folder: Path, command: str, words: list[str], *, as_json: 
     try:
         out, complaints = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
     except TimeoutError:
-        return Answer(exit_code=2, output="", complaints=[f"ended after {TIMEOUT_S:g} s: give it less to do"])
+        return ToolAnswer(exit_code=2, output="", complaints=[f"ended after {TIMEOUT_S:g} s: give it less to do"])
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -68,7 +68,7 @@ async def run_command(folder: Path, command: str, words: list[str], *, as_json: 
         with contextlib.suppress(ValueError):
             output = json.loads(text)
     last = complaints.decode("utf-8", "replace").strip().splitlines()[-10:]
-    return Answer(exit_code=int(process.returncode or 0), output=output, complaints=last)
+    return ToolAnswer(exit_code=int(process.returncode or 0), output=output, complaints=last)
 
 
 def _words(script: str, mesh: str, arguments: list[str] | None, options: list[str] | None) -> list[str]:
@@ -82,26 +82,32 @@ def make_server(folder: Path) -> MCPServer:
     server = MCPServer("shardwise", instructions=INSTRUCTIONS)
 
     @server.tool()
-    async def check(script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None) -> Answer:
+    async def check(
+        script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None
+    ) -> ToolAnswer:
         """Type-check a training script: run one rank of it in an imagined job, without a GPU. A finding has a code, a
         message, its place, the operands with their types and where these came from, and help: calls that mend it.
         """
         return await run_command(folder, "check", _words(script, mesh, arguments, options), as_json=True)
 
     @server.tool()
-    async def verify(script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None) -> Answer:
+    async def verify(
+        script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None
+    ) -> ToolAnswer:
         """Run a script on all ranks of a mesh, as processes on this machine, and on one rank, and compare losses,
         gradients and declared values: the proof that a repair is right.
         """
         return await run_command(folder, "verify", _words(script, mesh, arguments, options), as_json=True)
 
     @server.tool()
-    async def explain(code: Annotated[str, Field(description="SW112, or its name; empty: all codes")] = "") -> Answer:
+    async def explain(
+        code: Annotated[str, Field(description="SW112, or its name; empty: all codes")] = "",
+    ) -> ToolAnswer:
         """What a code means: a program that has the mistake, why it is one, with numbers, and the program repaired."""
         return await run_command(folder, "explain", [code] if code else [])
 
     @server.tool()
-    async def rules(op: Annotated[str, Field(description="an operator; empty: all of them")] = "") -> Answer:
+    async def rules(op: Annotated[str, Field(description="an operator; empty: all of them")] = "") -> ToolAnswer:
         """What an operator does to types: its law, and which placements go in and come out."""
         return await run_command(folder, "rules", [op] if op else [])
 
@@ -110,7 +116,7 @@ def make_server(folder: Path) -> MCPServer:
         source: Annotated[str, Field(description="the type that there is: 'f32[8192, 4096@tp] {dp: R}'")],
         target: Annotated[str, Field(description="the type that is wanted: 'f32[8192@tp, 4096] {dp: R}'")],
         mesh: Annotated[str, Field(description="axes with sizes, outermost first: 'dp=2,tp=4'")],
-    ) -> Answer:
+    ) -> ToolAnswer:
         """How a tensor gets from one type to another: the steps as calls, with the bytes and the time of each."""
         words = ["--mesh", mesh, "--format", "json", "--", source, target]
         return await run_command(folder, "plan", words, as_json=True)
@@ -119,7 +125,7 @@ def make_server(folder: Path) -> MCPServer:
     async def draw(
         subject: Annotated[str, Field(description="a type, a layout, or a transition: 'all_gather S(0) -> R'")],
         mesh: Annotated[str, Field(description="axes with sizes, outermost first: 'dp=2,tp=4'")],
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Draw, as text, which rank holds which block of a tensor, or what a collective moves."""
         return await run_command(folder, "draw", ["--mesh", mesh, "--", subject])
 
