@@ -30,3 +30,28 @@ def test_an_unknown_code_is_a_usage_error_that_names_neighbours():
     assert result.exit_code == 2
     assert "no diagnostic code 'SW119'" in result.stderr
     assert "try shardwise explain SW11" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["bias", "added", "on", "every", "rank"], "SW113"),
+        (["softmax over a sharded dim"], "SW405"),
+        (["gradient", "clipping", "norm"], "SW609"),
+        (["dropout", "random", "differs"], "SW121"),
+        (["forgot", "to", "wait"], "SW222"),
+        (["deadlock", "send", "receive"], "SW506"),
+        (["baseline ignore comment"], "SW920"),
+        (["gradients not summed before optimizer"], "SW608"),
+    ],
+)
+def test_a_code_is_found_by_words(words, code):
+    result = explain(*words)
+    assert result.exit_code == 0
+    assert code in [line.split()[0] for line in result.stdout.splitlines()[:3]]
+
+
+def test_words_that_are_about_no_code_are_refused():
+    result = explain("zebra", "crossing")
+    assert result.exit_code == 2
+    assert "shardwise explain lists all codes" in result.stderr

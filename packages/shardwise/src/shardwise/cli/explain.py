@@ -1,4 +1,4 @@
-"""``shardwise explain``: what does a diagnostic code mean? Prints its page, or the list of all codes."""
+"""``shardwise explain``: what does a diagnostic code mean? Prints its page, the codes that words are about, or all."""
 
 from __future__ import annotations
 
@@ -12,25 +12,36 @@ from shardwise.diagnostics.errors import SpmdValueError
 
 WIDEST = 100
 
+EPILOG = """\b
+Examples:
+  shardwise explain SW112
+  shardwise explain term-added-per-rank
+  shardwise explain bias added on every rank
+"""
 
-@click.command()
-@click.argument("code", required=False)
-def explain(code: str | None) -> None:
-    """Explain a diagnostic CODE (SW112, 112 or its name), or list all of them.
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="[CODE | WORDS...]")
+def explain(words: tuple[str, ...]) -> None:
+    """Explain a diagnostic code (SW112, 112 or its name), find one by what it is about, or list all of them.
 
     A page says what is wrong, shows a program that has the mistake, why it is one, with numbers, and the program
     repaired.
     """
-    from shardwise.diagnostics.explain import index, render
+    from shardwise.diagnostics.explain import index, render, search
 
-    if code is None:
+    if not words:
         click.echo(index())
         return
     terminal = sys.stdout.isatty()
     width = min(shutil.get_terminal_size().columns, WIDEST)
     try:
-        text = render(code, color=terminal and not os.environ.get("NO_COLOR"), width=width)
+        text = render("-".join(words), color=terminal and not os.environ.get("NO_COLOR"), width=width)
     except SpmdValueError as error:
-        said = "; ".join([error.message, *(f"try {line}" for line in error.help)])
-        raise click.UsageError(said) from None
+        found = [] if len(words) == 1 and any(letter in words[0] for letter in "-0123456789") else search(words)
+        if not found:
+            said = "; ".join([error.message, *(f"try {line}" for line in error.help)])
+            raise click.UsageError(f"{said}; shardwise explain lists all codes") from None
+        longest = max(len(code.name) for code in found)
+        text = "\n".join(f"{code.code}  {code.name:<{longest}}  {code.summary}" for code in found)
     click.echo(text, color=True if terminal else None)

@@ -8,8 +8,10 @@ bugs is known. Programs stand inside the prelude (``explain/PRELUDE.md``) unless
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +52,51 @@ def find(query: str) -> Code:
     near = [code for code in CODES if code.startswith(stem)][:5]
     near += [names[name] for name in difflib.get_close_matches(wanted.lower(), names, n=3)]
     raise SpmdValueError(
-        f"no diagnostic code {query!r}, known are {', '.join(CODES)}",
+        f"no diagnostic code {query!r}",
         code="SW905",
         help=tuple(f"shardwise explain {code}" for code in dict.fromkeys(near)),
     )
+
+
+_COMMON = {"the", "and", "for", "that", "are", "not", "with", "one", "its", "has", "was", "over", "from", "this", "all"}
+_ABOUT = ((6, "name"), (4, "summary"), (3, "sentence"), (1, "text"))
+"""What a word found there says of a code's being meant."""
+
+
+def search(words: Iterable[str], most: int = 5) -> list[Code]:
+    """The codes that the words are about, best first: words of names, summaries and pages, by their stems.
+
+    Rare words say more than frequent ones, and a code that has more of the words stands before one that has fewer.
+    """
+    asked = {_stem(word) for text in words for word in re.findall(r"[a-z]+", text.lower().replace("_", "-"))}
+    asked = {stem for stem in asked if len(stem) > 2} - _COMMON
+    places = {code: _stems_of(code) for code in CODES}
+    frequency = {stem: sum(stem in place["text"] for place in places.values()) for stem in asked}
+    scores = {}
+    for code, place in places.items():
+        found = [stem for stem in asked if stem in place["text"] or stem in place["name"]]
+        weights = (
+            sum(weight for weight, part in _ABOUT if stem in place[part]) / frequency[stem] ** 0.5 for stem in found
+        )
+        scores[code] = len(found) * sum(weights)
+    best = sorted((code for code in CODES if scores[code]), key=lambda code: -scores[code])
+    return [CODES[code] for code in best[:most]]
+
+
+@functools.cache
+def _stems_of(code: str) -> dict[str, frozenset[str]]:
+    """By part of the code's row and page, the stems of its words."""
+    entry, whole = CODES[code], page(code)
+    parts = {"name": entry.name, "summary": entry.summary, "sentence": whole.sentence, "text": whole.text}
+    return {part: frozenset(map(_stem, re.findall(r"[a-z]+", text.lower()))) for part, text in parts.items()}
+
+
+def _stem(word: str) -> str:
+    """Enough of a word to know it again: ``gradients`` and ``gradient``, ``summed`` and ``sums``."""
+    for ending in ("ations", "ation", "ions", "ings", "ion", "ing", "ies", "med", "ed", "es", "s", "y"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
 
 
 def page(query: str) -> Page:
