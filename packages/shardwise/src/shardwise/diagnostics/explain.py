@@ -59,6 +59,7 @@ def find(query: str) -> Code:
 
 
 _COMMON = {"the", "and", "for", "that", "are", "not", "with", "one", "its", "has", "was", "over", "from", "this", "all"}
+_MEANT_BY = dict.fromkeys(("deadlock", "deadlocks", "hang", "hangs", "hung", "stuck"), "wait")
 _ABOUT = ((6, "name"), (4, "summary"), (3, "sentence"), (1, "text"))
 """What a word found there says of a code's being meant."""
 
@@ -68,7 +69,8 @@ def search(words: Iterable[str], most: int = 5) -> list[Code]:
 
     Rare words say more than frequent ones, and a code that has more of the words stands before one that has fewer.
     """
-    asked = {_stem(word) for text in words for word in re.findall(r"[a-z]+", text.lower().replace("_", "-"))}
+    said = [word for text in words for word in re.findall(r"[a-z]+", text.lower())]
+    asked = {_stem(_MEANT_BY.get(word, word)) for word in said}
     asked = {stem for stem in asked if len(stem) > 2} - _COMMON
     places = {code: _stems_of(code) for code in CODES}
     frequency = {stem: sum(stem in place["text"] for place in places.values()) for stem in asked}

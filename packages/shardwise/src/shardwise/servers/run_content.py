@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 SOURCE = "shardwise"
 LONGEST_LABEL = 60
 SHOWN_TYPES = 8
-_SEVERITY = {Severity.ERROR: types.DiagnosticSeverity.Error, Severity.WARNING: types.DiagnosticSeverity.Warning}
+_SEVERITY = {
+    Severity.ERROR: types.DiagnosticSeverity.Error,
+    Severity.WARNING: types.DiagnosticSeverity.Warning,
+    Severity.NOTE: types.DiagnosticSeverity.Information,
+}
 
 
 @dataclass
@@ -70,7 +74,7 @@ class RunContent:
     def diagnostics(self, script: Path) -> dict[Path, list[types.Diagnostic]]:
         """By file; a finding that is nowhere is at the first line of ``script``."""
         found: dict[Path, list[types.Diagnostic]] = defaultdict(list)
-        for finding in self.findings:
+        for finding in (place for one in self.findings for place in one.places):
             path = script if finding.location is None else self.path(finding.location)
             found[path].append(self.diagnostic(finding))
         return found
@@ -107,9 +111,8 @@ class RunContent:
         if text != self.text(path):
             return []
         for finding in self.result.findings:
-            if finding.location is None or self.path(finding.location) != path:
-                continue
-            if not overlaps(self.range(finding.location), span):
+            places = [place.location for place in finding.places if place.location is not None]
+            if not any(self.path(place) == path and overlaps(self.range(place), span) for place in places):
                 continue
             for fix in finding.fixes:
                 edit = self._edit(fix)
