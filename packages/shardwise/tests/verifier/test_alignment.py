@@ -124,3 +124,11 @@ def test_parts_of_a_flattened_parameter_are_put_together_whatever_their_lengths(
     assert torch.equal(found.layouts[0].combined(dict(enumerate(held))), w)
     swapped = [flat[9:], flat[:9]]
     assert Alignment(Grid.of({"dp": 2}), [{"w": piece} for piece in swapped], {"w": w}).of("w") == ()
+
+
+def test_values_that_were_trained_before_agree_but_for_rounding():
+    grid, whole = Grid.of({"dp": 2}), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    resumed, other = whole * (1 + 1e-6), whole * 1.1
+    found = Alignment(grid, [{"w": resumed}, {"w": resumed}], {"w": whole})
+    assert [part.name for part in found.of("w")] == ["w"]
+    assert Alignment(grid, [{"w": other}, {"w": other}], {"w": whole}).of("w") == ()

@@ -67,6 +67,12 @@ Examples:
     help="Compare with what this single-device function computes, in place of the program's own run on one rank: it "
     "takes nothing or the initial parameters by name, and the two are aligned by parameter names.",
 )
+@click.option(
+    "--feed",
+    is_flag=True,
+    help="Give DataLoaders of the run on one rank the batches that all ranks draw together, for programs whose ranks "
+    "draw batches of their own: by a sampler, or by seeds.",
+)
 @click.option("--layouts", is_flag=True, hidden=True)
 @type_options
 @click.option(
@@ -98,6 +104,7 @@ def verify(
     record: str | None,
     references: str | None,
     against: str | None,
+    feed: bool,
     layouts: bool,
     strict: bool,
     local: bool,
@@ -162,13 +169,17 @@ def verify(
             click.echo(_text(verdict, color, everything), color=True)
         return _exit_code(verdict.exit_code, allow_inconclusive)
 
-    options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None)
+    options = VerifyOptions(
+        strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed
+    )
     me = launched_rank()
     if against is not None and (me is not None or references is not None):
         raise click.UsageError(
             "--against runs on this machine: on launched ranks, and with --references, record the reference instead: "
             f"shardwise verify --record FILE {against}"
         )
+    if feed and (me is not None or references is not None):
+        raise click.UsageError("--feed needs both runs on this machine: leave --references out, and start no launcher")
     if me is not None:
         from shardwise.verifier.launched import LaunchedRuns, verdict_on
 

@@ -9,7 +9,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,14 +30,15 @@ from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
 from .comparison.compare import compare
-from .comparison.notes import untrained_note
+from .comparison.notes import untrained_note, with_feed
 from .comparison.numbers import Numbers
 from .comparison.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
+from .records.batches import merged
 from .records.failure import Failure
 from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions
-from .records.record import RankRun
-from .records.reference import Reference, initial_parameters
+from .records.record import RankRun, initial_parameters
+from .records.reference import Reference
 from .records.references import DECIDE, References, load, save
 from .records.subject import Function, Subject
 from .runs.crash import crash_among, lost, unreadable
@@ -117,6 +118,8 @@ def verify_subject(
     shown = shown_mesh(mesh)
     runs, failure = run_both(subject, mesh, options, stage, references)
     own = runs[-1] if runs else None
+    if failure is None and options.feed:
+        options = replace(options, changed=_batches_of(runs[:-1]))
     if failure is None and against is not None and own is not None:
         against = replace(against, parameters=initial_parameters(own))
         runs, failure = _against(against, runs, mesh, options, stage)
@@ -135,6 +138,8 @@ def verify_subject(
         if options.narrow and against is None:
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
     numbers = replace(numbers, notes=(*numbers.notes, *untrained_note(ranks, alone)))
+    if options.feed:
+        numbers = with_feed(numbers, ranks)
     if against is not None and own is not None:
         numbers = replace(numbers, notes=(*numbers.notes, _compared_with(against, numbers, own, alone)))
     if numbers.cause is not None and any(numbers.cause.code == one.code for one in types.findings):
@@ -207,10 +212,9 @@ def _spread(
     moved = []
     for seed in range(1, MOVED + 1):
         stage(f"measuring rounding, {seed} of {MOVED}")
-        fed = {} if options.changed is None else options.changed.fed
-        changed = replace(options, changed=Intervention(rounding, seed, fed), show=False)
+        changed = replace(options.changed or Intervention(), rounding=rounding, seed=seed)
         try:
-            (run,) = run_ranks(subject, dict.fromkeys(mesh, 1), changed)
+            (run,) = run_ranks(subject, dict.fromkeys(mesh, 1), replace(options, changed=changed, show=False))
         except (RankFailure, RankTimeout):
             return None
         if run.crash is not None:
@@ -268,10 +272,13 @@ def run_both(
         reference.require(options)
         runs = [reference.run]
     parts = [("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))]
-    for where, sizes in parts[len(runs) :]:
+    mesh_first = options.feed and options.changed is None
+    for where, sizes in reversed(parts) if mesh_first else parts[len(runs) :]:
         stage(f"running {where}")
-        if fed and runs:
-            options = replace(options, changed=Intervention(fed=outputs_of(runs[0])))
+        if runs and (fed or mesh_first):
+            changed = options.changed or Intervention()
+            given = replace(changed, fed=outputs_of(runs[0])) if fed else _batches_of(runs)
+            options = replace(options, changed=given)
         try:
             ranks = run_ranks(subject, sizes, options)
         except SyntaxError as error:
@@ -281,8 +288,13 @@ def run_both(
         failure = crash_among(ranks, where, math.prod(sizes.values()))
         if failure is not None:
             return (ranks if runs else []), failure
-        runs = [*ranks, *runs]
+        runs = [*runs, *ranks] if mesh_first else [*ranks, *runs]
     return runs, None
+
+
+def _batches_of(ranks: Sequence[RankRun]) -> Intervention:
+    """The run on one rank gets the batches that the ranks have drawn together."""
+    return Intervention(batches=merged([run.batches for run in ranks]))
 
 
 def record_references(
@@ -331,7 +343,8 @@ def _closer(
     *ranks, alone = runs
     spread: Spread | None = NoneMoved()
     if rounding is not None:
-        fed = replace(options, changed=Intervention(fed=outputs_of(alone) if low else {}))
+        changed = options.changed or Intervention()
+        fed = replace(options, changed=replace(changed, fed=outputs_of(alone) if low else {}))
         spread = _spread(subject, mesh, fed, alone, rounding, stage)
     closer = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
     if not wrong:

@@ -22,9 +22,12 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
 
 from ..records.naming import NAMELESS
+from .difference import scale_of, tolerance_of
 
 PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
 """No parameter is the sum of what the ranks hold."""
+RESUMED = 10.0
+"""How far parameters that have been trained before may be apart, relative to the tolerance of their dtype."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,25 @@ class Alignment:
             parts = [self._explained(name, group) for group in groups]
             if len(groups) > 1 and all(parts):
                 return [part for group in parts for part in group]
-        return []
+        return self._resumed(name, pieces, axes)
+
+    def _resumed(
+        self, name: str, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]
+    ) -> list[AlignedParameter]:
+        """Values that were trained before they came into this model, from a checkpoint, agree but for rounding."""
+        if name not in self._alone or len(pieces) < len(self._ranks):
+            return []
+        whole = self._alone[name]
+        apart = RESUMED * tolerance_of([whole.dtype]) * scale_of(whole)
+        layouts = tuple(self._near(pieces, axes, whole, apart))
+        return [AlignedParameter(tuple(pieces), name, layouts)] if layouts else []
+
+    def _near(
+        self, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor, apart: float
+    ) -> Iterator[ObservedLayout]:
+        for layout in observed_layouts(pieces, axes, whole, apart):
+            if all(step.way in PARAMETER_WAYS for step in layout.steps):
+                yield layout
 
     def _candidates(self, name: str) -> Iterator[str]:
         """The parameters of the one-rank run, the one of this name first."""
@@ -129,11 +150,7 @@ class Alignment:
         self, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], other: str
     ) -> tuple[ObservedLayout, ...]:
         whole = self._alone[other]
-        found = tuple(
-            layout
-            for layout in observed_layouts(pieces, axes, whole, 0.0)
-            if all(step.way in PARAMETER_WAYS for step in layout.steps)
-        )
+        found = tuple(self._near(pieces, axes, whole, 0.0))
         return found or tuple(flattened_layouts(pieces, axes, whole))
 
     def _like_neighbours(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:

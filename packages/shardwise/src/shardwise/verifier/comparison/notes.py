@@ -15,7 +15,8 @@ from shardwise.diagnostics.limits import counted
 from shardwise.interop.running.recording import Record
 from shardwise.mesh.axis import MeshAxis
 
-from ..records.record import RankRun
+from ..records.batches import is_shared
+from ..records.record import RankRun, initial_parameters
 from .hints import size_named
 from .numbers import Against, Numbers, ValueDisagreement
 from .tolerance import GRADIENTS
@@ -34,6 +35,32 @@ def untrained_note(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
     return (
         f"{counted(len(names), 'parameter')} that an optimizer has ({some}) got no gradient in either run: "
         "not used by the loss, detached, or meant to be frozen?",
+    )
+
+
+def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
+    """``numbers`` with what the one rank was given by its DataLoaders.
+
+    Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do.
+    """
+    batches = [run.batches for run in ranks]
+    count = sum(map(len, batches[0].drawn.values()))
+    if not count:
+        return replace(numbers, notes=(*numbers.notes, "--feed has fed nothing: no DataLoader was iterated"))
+    said = f"one rank was given what all ranks drew together: {count} batches"
+    questions = numbers.questions
+    if len(ranks) > 1 and is_shared(batches):
+        said += "; all ranks drew the same, which is right where they share a batch and wrong for data parallelism"
+        if _are_replicas(ranks):
+            questions = (*questions, "all ranks hold the same parameters and drew the same batches")
+    return replace(numbers, notes=(*numbers.notes, said), questions=questions)
+
+
+def _are_replicas(ranks: Sequence[RankRun]) -> bool:
+    first, *others = map(initial_parameters, ranks)
+    return all(
+        first.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in first.items())
+        for other in others
     )
 
 

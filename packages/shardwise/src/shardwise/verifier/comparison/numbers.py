@@ -94,6 +94,7 @@ class Numbers:
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     ``module``        the first module whose output no layout explains, in the order in which modules end.
     ``gradients``     how many of ``equal`` are gradients.
+    ``questions``     what else leaves the verdict open.
     ``cause``         what global types say of the program whose numbers disagree.
     ``notes``         what else there is to say, in sentences.
     """
@@ -107,6 +108,7 @@ class Numbers:
     module: ValueDisagreement | None = None
     gradients: int = 0
     notes: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
     cause: Finding | None = None
 
     @property
@@ -118,7 +120,11 @@ class Numbers:
         kinds = ("gradient",) if self.gradients else ("loss", "gradient")
         left_out = [one for one in self.not_compared if one.key.kind in kinds]
         reasons = [f"{len(left_out)} losses and gradients were not compared"] if left_out else []
-        return (*([f"the runs part: {self.parting.reason}"] if self.parting is not None else []), *reasons)
+        return (
+            *([f"the runs part: {self.parting.reason}"] if self.parting is not None else []),
+            *reasons,
+            *self.questions,
+        )
 
     @property
     def compared(self) -> int:

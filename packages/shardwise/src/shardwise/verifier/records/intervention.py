@@ -9,6 +9,8 @@ import torch
 
 from shardwise.interop.running.recording import Key
 
+from .batches import Batches
+
 
 @dataclass(frozen=True)
 class Intervention:
@@ -18,8 +20,10 @@ class Intervention:
     ``seed``      of these moves.
     ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
                   soon as that is recorded, so that no module inherits the errors of those before it.
+    ``batches``   what DataLoaders give on one rank.
     """
 
     rounding: torch.dtype | None = None
     seed: int = 0
     fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)
+    batches: Batches | None = None

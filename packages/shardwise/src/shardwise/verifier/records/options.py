@@ -20,6 +20,7 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
+    ``feed``       DataLoaders of the run on one rank give the batches of all ranks together.
     ``modules``    record what every module gives.
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
@@ -37,6 +38,7 @@ class VerifyOptions:
     every: bool = False
     narrow: bool = True
     show: bool = False
+    feed: bool = False
     modules: bool = False
     layouts: bool = False
     project: Path | None = None

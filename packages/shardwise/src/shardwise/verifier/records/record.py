@@ -12,6 +12,7 @@ from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.aliases import Axis
 
 from .annotation_sites import AnnotationSites
+from .batches import Batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class RankRun:
     ``sites``    from where the source reaches parameters and inputs, if that was asked for.
     ``steps``    how many entries there were before each optimizer step.
     ``untrained``   parameters that an optimizer has, that require a gradient, and have never had one.
+    ``batches``     what its DataLoaders have given, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     """
 
@@ -53,3 +55,13 @@ class RankRun:
     steps: list[int] = field(default_factory=list)
     untrained: list[str] = field(default_factory=list)
     scale_free: bool = False
+    batches: Batches = field(default_factory=Batches)
+
+
+def initial_parameters(run: RankRun) -> dict[str, torch.Tensor]:
+    """The values of a run's parameters before the first step, by name."""
+    found: dict[str, torch.Tensor] = {}
+    for entry in run.entries:
+        if isinstance(entry, Record) and entry.key.kind == "parameter" and entry.value is not None:
+            found.setdefault(entry.key.name, entry.value)
+    return found

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 import torch
 
 from shardwise.host.program import NoProgram
-from shardwise.interop.running.recording import Record, recorded
+from shardwise.interop.running.recording import recorded
 
-from .record import RankRun
 from .subject import Named
 
 LOSS = "loss"
@@ -88,12 +87,3 @@ def reference_named(text: str) -> Reference:
     reference = Reference(home, function)
     reference.require()
     return reference
-
-
-def initial_parameters(run: RankRun) -> dict[str, torch.Tensor]:
-    """The values of a run's parameters before the first step, by name."""
-    found: dict[str, torch.Tensor] = {}
-    for entry in run.entries:
-        if isinstance(entry, Record) and entry.key.kind == "parameter" and entry.value is not None:
-            found.setdefault(entry.key.name, entry.value)
-    return found

@@ -26,6 +26,7 @@ from ..records.annotation_sites import SiteRecorder
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .crash import crash_caught
+from .loading import Loading
 from .watch import UNSEEDED, watching
 
 
@@ -61,6 +62,10 @@ def record_run(
         session = stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
+        if options.feed:
+            loading = Loading(options.changed.batches if size == 1 and options.changed is not None else None)
+            stack.enter_context(loading.watching())
+            came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts
         watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
         with (

@@ -1,0 +1,97 @@
+"""Batches of DataLoaders: what each rank has drawn, and the global batches that all ranks have drawn together.
+
+rank 0 draws rows 0 to 3, rank 1 rows 7 to 10        the one rank gets rows 0 to 3 and 7 to 10 as one batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.interop.torch_compat import tree_leaves, tree_map
+
+Epoch = tuple[int, int]
+"""The number of a DataLoader in the order of first use, and how often it had been iterated before."""
+
+
+@dataclass
+class Batches:
+    """What the DataLoaders of a rank have given.
+
+    ``drawn``    the batches of every epoch, as far as they were asked for.
+    ``lengths``  ``len()`` of the loaders that were asked, by number.
+    """
+
+    drawn: dict[Epoch, list[Any]] = field(default_factory=dict)
+    lengths: dict[int, int] = field(default_factory=dict)
+
+
+def merged(ranks: Sequence[Batches]) -> Batches:
+    """The global batches: the ranks' batches one behind the other, those of ranks that have the same one only once.
+
+    Errors: SW905 for ranks whose batches do not fit together, or that draw different numbers of them.
+    """
+    first, *others = ranks
+    whole = Batches(lengths=dict(first.lengths))
+    for epoch, own in first.drawn.items():
+        counts = [len(rank.drawn.get(epoch, ())) for rank in ranks]
+        if len(set(counts)) > 1:
+            raise _unfit(epoch, f"the ranks draw {', '.join(map(str, counts))} batches of it")
+        whole.drawn[epoch] = [
+            _together(epoch, [batch, *(rank.drawn[epoch][at] for rank in others)]) for at, batch in enumerate(own)
+        ]
+    return whole
+
+
+def is_shared(ranks: Sequence[Batches]) -> bool:
+    """Have all ranks drawn the same batches?"""
+    first, *others = ranks
+    return bool(first.drawn) and all(
+        epoch in rank.drawn and all(map(_equal, own, rank.drawn[epoch]))
+        for rank in others
+        for epoch, own in first.drawn.items()
+    )
+
+
+def _together(epoch: Epoch, batches: Sequence[Any]) -> Any:
+    distinct: list[Any] = []
+    for batch in batches:
+        if not any(_equal(batch, other) for other in distinct):
+            distinct.append(batch)
+    leaves = [tree_leaves(batch) for batch in distinct]
+    if len({len(of_one) for of_one in leaves}) > 1:
+        raise _unfit(epoch, "the ranks' batches are not built alike")
+    parts = iter(zip(*leaves, strict=True))
+    try:
+        return tree_map(lambda leaf: _concatenated(next(parts)), distinct[0])
+    except RuntimeError as error:
+        raise _unfit(epoch, str(error).partition("\n")[0]) from None
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    """Tensors one behind the other along their first dim; of all else, what the first rank has."""
+    first = parts[0]
+    return torch.cat(list(parts)) if isinstance(first, torch.Tensor) and first.ndim else first
+
+
+def _equal(one: Any, other: Any) -> bool:
+    ours, theirs = tree_leaves(one), tree_leaves(other)
+    return len(ours) == len(theirs) and all(map(_same, ours, theirs))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+    return bool(one == other)
+
+
+def _unfit(epoch: Epoch, why: str) -> SpmdValueError:
+    return SpmdValueError(
+        f"the batches of DataLoader number {epoch[0] + 1} make no global batch: {why}",
+        code="SW905",
+        help=("leave --feed out, and give every rank its share of one batch",),
+    )

@@ -1,0 +1,112 @@
+"""Are ranks that draw batches of their own compared with one rank that gets all of them, and is a bug in them found?"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+from shardwise.verifier.records.batches import Batches, is_shared, merged
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Script
+from shardwise.verifier.run import verify_subject
+from shardwise.verifier.text import Verdict
+
+TRAIN = """
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+    class Augmented(Dataset):
+        def __init__(self):
+            self.x = torch.randn(16, 4, generator=torch.Generator().manual_seed(3))
+
+        def __len__(self):
+            return len(self.x)
+
+        def __getitem__(self, at):
+            return self.x[at] + 0.1 * torch.randn(4), at % 2
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    ddp = {wrapped}
+    torch.manual_seed(1 + dist.get_rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = Augmented()
+    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=True, seed=2))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=len(loader))
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+        schedule.step()
+"""
+
+
+def verdict_on(folder: Path, *, wrapped: str = "DDP(model)", feed: bool = True) -> Verdict:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(TRAIN.replace("{wrapped}", wrapped)))
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=feed)
+    return verify_subject(Script(Program(path=str(script))), {"dp": 2}, options)
+
+
+@pytest.mark.processes
+def test_batches_of_the_ranks_own_are_compared(tmp_path):
+    verdict = verdict_on(tmp_path)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert verdict.numbers.gradients == 4
+    assert "one rank was given what all ranks drew together: 2 batches" in str(verdict)
+
+
+@pytest.mark.processes
+def test_without_feeding_the_runs_part(tmp_path):
+    assert verdict_on(tmp_path, feed=False).exit_code is ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.processes
+def test_a_forgotten_wrapper_is_found(tmp_path):
+    verdict = verdict_on(tmp_path, wrapped="model")
+    assert verdict.exit_code is ExitCode.FINDINGS
+    assert verdict.numbers.disagreements[0].key.kind == "gradient", str(verdict)
+
+
+@pytest.mark.processes
+def test_replicas_that_all_read_the_same_are_no_green(tmp_path):
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(TRAIN.replace("{wrapped}", "DDP(model)"))
+        .replace("shuffle=True", "shuffle=True, rank=0")
+        .replace("torch.manual_seed(1 + dist.get_rank())", "torch.manual_seed(1)")
+    )
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=True)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert "all ranks hold the same parameters and drew the same batches" in str(verdict)
+
+
+def rank(*batches: torch.Tensor) -> Batches:
+    return Batches({(0, 0): [{"x": batch, "name": "a"} for batch in batches]}, {0: len(batches)})
+
+
+def test_a_global_batch_has_every_batch_once():
+    one, other = torch.tensor([1, 2]), torch.tensor([3, 4])
+    whole = merged([rank(one), rank(other), rank(one), rank(other)])
+    ((batch,),) = whole.drawn.values()
+    assert batch["x"].tolist() == [1, 2, 3, 4]
+    assert batch["name"] == "a"
+    assert is_shared([rank(one), rank(one)])
+    assert not is_shared([rank(one), rank(other)])
+
+
+def test_batches_that_make_no_global_batch_are_refused():
+    with pytest.raises(SpmdValueError, match="DataLoader number 1 make no global batch: the ranks draw 1, 2 batches"):
+        merged([rank(torch.ones(1)), rank(torch.ones(1), torch.ones(1))])
+    with pytest.raises(SpmdValueError, match="make no global batch: "):
+        merged([rank(torch.ones(2, 3)), rank(torch.ones(2, 4))])
