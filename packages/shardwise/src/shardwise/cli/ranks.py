@@ -6,15 +6,18 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.host.program import Program
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
+from shardwise.uniformity.congruence import equal_draws, incongruent
+from shardwise.uniformity.expressions import EqualValue
 from shardwise.uniformity.rank_processes import ChildLink, Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
 
@@ -55,12 +58,31 @@ def check_ranks(
     results = {rank: _result(outcome, program) for rank, outcome in outcomes.items()}
     traces = [outcome.trace for outcome in outcomes.values()]
     found = () if coordinator.interrupted else compare(traces)
+    results, found = _with_congruence(outcomes, results, found)
     _tell_failures(outcomes)
     calls = [event for trace in traces for event in trace.events if isinstance(event, TracedCall)]
     merged = merge(results, found, collectives=sum(call.kind != "new_group" for call in calls))
     if coordinator.interrupted:
         merged = replace(merged, stopped=Stop(StopReason.INTERRUPTED))
     return merged, traces
+
+
+def _with_congruence(
+    outcomes: Mapping[int, RankOutcome], results: dict[int, RunResult], found: tuple[Finding, ...]
+) -> tuple[dict[int, RunResult], tuple[Finding, ...]]:
+    """What the ranks compute differently is found too; that their random numbers are equal is proven, or not."""
+    told = {rank: [e for e in outcome.told if isinstance(e, EqualValue)] for rank, outcome in outcomes.items()}
+    proven = equal_draws(told)
+    settled = {
+        rank: replace(
+            result,
+            findings=tuple(f for f in result.findings if f.code != "SW121" or (f.location, f.axis) not in proven),
+        )
+        for rank, result in results.items()
+    }
+    known = {(one.location, one.axis) for result in settled.values() for one in result.findings if one.code == "SW121"}
+    apart = [one for one in incongruent(told) if one.code != "SW509" or (one.location, one.axis) not in known]
+    return settled, (*found, *apart)
 
 
 def check_ranks_afresh(
@@ -97,7 +119,9 @@ def _result(outcome: RankOutcome, program: Program) -> RunResult:
     end = outcome.trace.end
     if outcome.report is None:
         how = f"{end.how.value.removeprefix('has ')} {end.text}".strip()
-        return RunResult(script=str(program), stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {how}"))
+        stopped = Stop(StopReason.SCRIPT_ERROR, f"nothing, but {how}")
+        until_then = tuple(one for one in outcome.told if isinstance(one, Finding))
+        return RunResult(findings=until_then, script=str(program), stopped=stopped)
     result = from_json(outcome.report)
     if end.how is Ending.BUSY:
         return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {end}", end.location))

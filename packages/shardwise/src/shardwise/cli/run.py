@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.observation.coverage import counting
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.result import Collector, Coverage, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
@@ -66,6 +67,9 @@ class RankRecorder(Protocol):
     def recording(self) -> AbstractContextManager[None]:
         """Inside the block it is told."""
 
+    def found(self, finding: Finding) -> None:
+        """The check of the rank has found something."""
+
     def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: object) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group."""
 
@@ -80,7 +84,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
         mesh=_shown_mesh(options),
         script=str(program),
         rank=options.rank,
-        told=guard.tell,
+        told=lambda finding: _tell(finding, recorder),
         notes_calls=options.world_size > 1,
     )
     interrupted = threading.Event()
@@ -118,6 +122,12 @@ def _recorded(collector: Collector) -> Iterator[None]:
             yield
         finally:
             collector.record = watch.record()
+
+
+def _tell(finding: Finding, recorder: RankRecorder | None) -> None:
+    guard.tell(finding)
+    if recorder is not None:
+        recorder.found(finding)
 
 
 def _tell_coverage(collector: Collector, options: CheckOptions, coverage: Coverage) -> None:

@@ -163,6 +163,9 @@ _TABLE = (
     Code("SW504", "crossed-waits", "ranks wait for each other in calls that they issue in different orders"),
     Code("SW505", "collective-mismatch", "the arguments of one collective do not fit together across ranks"),
     Code("SW506", "unmatched-message", "a send without its receive, or a receive without its send"),
+    Code("SW507", "rank-dependent-value", "a value that is equal over an axis by its type is computed differently"),
+    Code("SW508", "declared-unequal", "a value is declared equal over an axis, and its values differ between ranks"),
+    Code("SW509", "generators-differ", "equal values are drawn from generators whose states differ between ranks"),
     Code(
         "SW601",
         "replicated-loss",

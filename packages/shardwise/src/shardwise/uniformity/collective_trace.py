@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tensors.tagging import sizes_of, type_of
@@ -42,6 +43,8 @@ from shardwise.worlds.receive_source import sent_by
 from .c10d_calls import Reading, reader_of
 from .calls import TracedCall, TracedGroup, Wait
 from .delivery import deliver, is_small, parcel
+from .expression_recorder import ExpressionRecorder
+from .expressions import EqualValue
 from .object_collectives import recording_objects
 from .transitions_told import transitions_told
 
@@ -68,6 +71,9 @@ class Link(Protocol):
     def mesh(self, sizes: Sequence[int]) -> None:
         """The program has made a device mesh of these sizes."""
 
+    def tell(self, what: EqualValue | Finding) -> None:
+        """Something that is known of this rank, for the end."""
+
 
 class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a ``Link`` of each collective that this thread issues."""
@@ -78,6 +84,9 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         self.rank = rank
         self.paused = False
         self.transition = ""
+        self.unreal = False
+        """A collective has been left undone, so values that follow from it are not those of the job."""
+        self.expressions = ExpressionRecorder(link.tell, lambda: self.unreal)
         self._groups: dict[int, tuple[Any, TracedGroup]] = {}
         self._works: _Begun = {}
         self._pending: _Begun = {}
@@ -95,7 +104,12 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
                 made = _telling_of_meshes(module.init_device_mesh, self.link)
                 stack.enter_context(patched(module, "init_device_mesh", made))
             stack.enter_context(self)
+            stack.enter_context(self.expressions.recording())
             yield
+
+    def found(self, finding: Finding) -> None:
+        """The check of this rank has found something: told at once, in case that the rank dies."""
+        self.link.tell(finding)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, object] | None = None
@@ -158,6 +172,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
 
     def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: object) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group; it does not, in a fake world."""
+        self.unreal = True
         group = self.group(dist.group.WORLD if process_group is None else process_group)
         with no_torch_function():
             self.link.post(self._call(Reading("all_reduce", [buffer]), group, "sum", blocking=False))
@@ -186,6 +201,9 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         from_anybody = reading.kind == "recv" and reading.peer is None
         fetches = from_anybody or (reading.kind not in ("send", "barrier") and is_small(reading))
         sent = parcel(reading.sent) if is_small(reading) else None
+        self.unreal |= sent is None and reading.kind != "barrier"
+        arriving = [*reading.given, *(reading.reduced or ()), *(one for some in reading.received or () for one in some)]
+        self.expressions.communicated(arriving)
         call = self._call(reading, group, op, blocking=remember is None)
         position = self.link.post(call, sent, fetches)
         result = run()

@@ -24,7 +24,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from shardwise.diagnostics.finding import Finding
+
 from .calls import CutOff, End, Ending, Trace, TracedCall, Wait
+from .expressions import EqualValue
 from .matching import Matcher, Meeting, clashes
 
 TICK_S = 0.25
@@ -43,11 +46,15 @@ _CUT = "cut"
 
 @dataclass
 class RankOutcome:
-    """One rank's part: its trace, and what ``run`` returned in its process; None if it did not come to that."""
+    """One rank's part: its trace, and what ``run`` returned in its process; None if it did not come to that.
+
+    ``told``  what the rank has told of itself until its end.
+    """
 
     trace: Trace
     report: str | None = None
     output: str = ""
+    told: tuple[EqualValue | Finding, ...] = ()
 
 
 @dataclass
@@ -56,6 +63,7 @@ class _Running:
     pipe: Connection
     started_s: float
     events: list[TracedCall | Wait] = field(default_factory=list)
+    told: list[EqualValue | Finding] = field(default_factory=list)
     parcels: dict[int, bytes] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
     fetching: int | None = None
@@ -101,6 +109,11 @@ class ChildLink:
         """The program has made a mesh."""
         with self._lock:
             self._pipe.send(("mesh", tuple(sizes)))
+
+    def tell(self, what: EqualValue | Finding) -> None:
+        """Something that is known of this rank, for the end."""
+        with self._lock:
+            self._pipe.send(("told", what))
 
 
 Run = Callable[[int, ChildLink], tuple[End, str]]
@@ -194,6 +207,8 @@ class Coordinator:
                         self._let_go(rank)
                 elif kind == "mesh":
                     self._select(told[0])
+                elif kind == "told":
+                    one.told.append(told[0])
                 else:
                     self._ended(rank, *told)
         except (EOFError, OSError):
@@ -337,7 +352,9 @@ class Coordinator:
         self._relay()
         output = self._output(rank)
         text = output.read_text(errors="replace") if output.exists() else ""
-        return RankOutcome(Trace(rank, tuple(one.events), one.end or End(Ending.CUT)), one.report, text)
+        return RankOutcome(
+            Trace(rank, tuple(one.events), one.end or End(Ending.CUT)), one.report, text, tuple(one.told)
+        )
 
 
 def _rank_main(run: Run, rank: int, pipe: Connection, output: Path, lifeline: int, parents_end: int) -> None:

@@ -18,7 +18,7 @@ def forward_parameters(cls: type) -> list[inspect.Parameter]:
     """The parameters of forward, ctx left out."""
     if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
         raise SpmdArgumentError(f"expected an autograd.Function class, got {shown(cls)}", code="SW304")
-    parameters = list(inspect.signature(cls.forward).parameters.values())  # type: ignore[attr-defined]
+    parameters = list(inspect.signature(cls.forward).parameters.values())
     # With setup_context, forward takes no ctx.
     has_ctx = cls.setup_context is torch.autograd.Function.setup_context
     return parameters[1:] if has_ctx else parameters

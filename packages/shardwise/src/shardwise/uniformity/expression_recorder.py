@@ -1,0 +1,291 @@
+"""What does this rank compute that should be equal on others, and how? A function mode above the checker's sees it.
+
+Every tensor that a call makes carries a digest of its expression: the operator, its plain arguments, the state of the
+generator, and the digests of its operands. What has been communicated is not known any more, and neither are Python's
+numbers once one was read of values that the inert collectives of a fake world have not made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.source import is_internal, user_location
+from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.communication.process_groups import communicator
+from shardwise.interop.running.recording import Recorder, has_values, heard_by, is_heard
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import no_torch_function, storage_key, tree_leaves
+from shardwise.mesh.normalize import normalize_axis
+from shardwise.op_rules.registry import lookup
+from shardwise.op_rules.schema import Kind
+from shardwise.types.placement import PerMeshAxisLocalSpmdType as Placed
+from shardwise.types.placement import Shard
+
+from .expressions import UNKNOWN, EqualValue, TakenTensor
+
+_DIGEST = "_shardwise_expression"
+_FRAMES = 12
+LIMIT = 20_000
+"""Expressions told by one rank; what comes later is not compared."""
+_UNWRITTEN = "unwritten"
+"""The digest of memory that nobody has written yet."""
+_IN_PART = "?"
+"""What the digest of an expression begins with, of which some operand is not known: its values are not compared."""
+_OVERWRITE = ("fill_", "zero_", "copy_", "zeros_", "ones_", "constant_")
+_READS = ("item", "tolist", "__int__", "__float__", "__bool__", "__index__", "numpy", "__array__", "nonzero")
+_PLAIN = (int, float, complex, bool, str, type(None), slice, type(...), torch.dtype, torch.Size, Placed, Shard)
+
+
+class ExpressionRecorder(TorchFunctionMode):
+    """Tells of each value of this thread that is typed R or I.
+
+    ``tell``        takes an expression.
+    ``is_unreal``   whether a collective of this rank has been left undone: what follows from it has other values.
+    """
+
+    def __init__(self, tell: Callable[[EqualValue], object], is_unreal: Callable[[], bool]) -> None:
+        super().__init__()
+        self._tell = tell
+        self._is_unreal = is_unreal
+        self._numbers_known = True
+        self._told = 0
+        self._groups: dict[Any, tuple[str, tuple[int, ...]] | None] = {}
+        self._communicated: set[int] = set()
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside the block this thread's calls and declarations are told."""
+        with heard_by(_Declarations(self)), self:
+            yield
+
+    def communicated(self, tensors: Sequence[torch.Tensor]) -> None:
+        """These are being sent, received or reduced: how they came about is not known any more."""
+        with no_torch_function():
+            self._communicated.update(storage_key(one) for one in tensors)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        name = op_name(func)
+        if not is_heard() or self._told >= LIMIT or name.prop is not None:
+            return func(*args, **named)
+        shown = name.shown
+        if shown in _READS and self._is_unreal():
+            self._numbers_known = False
+        leaves = tree_leaves((list(args), dict(named)))
+        if not any(isinstance(leaf, torch.Tensor) for leaf in leaves) and not _makes_tensors(func):
+            return func(*args, **named)
+        state = _state(named.get("generator")) if _is_random(func) else ""
+        operands = [(leaf, self._digest(leaf)) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        result = func(*args, **named)
+        with no_torch_function():
+            self._made(func, shown, args, named, state, operands, result)
+        return result
+
+    def declared(self, x: torch.Tensor, by: str) -> None:
+        """``x`` has been given its type on somebody's word."""
+        before = self._digest(x)
+        groups = self._equal(x)
+        if before == _UNWRITTEN or not groups:
+            return
+        with no_torch_function():
+            known = before != UNKNOWN and not before.startswith(_IN_PART) and not self._is_unreal()
+            known = known and not is_dtensor(x) and has_values(x)
+            value = _hash(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()) if known else ""
+        digest = _hash(f"declared {by} {value}".encode())
+        self._put(x, digest if known else UNKNOWN)
+        if known:
+            self._say(EqualValue(_key(), user_location(1), groups, f"declared by {by}", value=value, digest=digest))
+
+    def _made(
+        self,
+        func: Any,
+        op: str,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        state: str,
+        operands: Sequence[tuple[torch.Tensor, str]],
+        result: Any,
+    ) -> None:
+        written = _destination(op, args, named)
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if written is not None:
+            outputs = [written]
+        if _communicates(func):
+            for one in (*outputs, *(leaf for leaf, _ in operands)):
+                self._put(one, UNKNOWN)
+            self._collective(func, args, named)
+            return
+        if op.startswith(("empty", "new_empty")):
+            for one in outputs:
+                self._put(one, _UNWRITTEN)
+            return
+        plain = _text((list(args), dict(named))) if self._numbers_known else ""
+        # What is overwritten as a whole is no operand.
+        gone = written if state or op in _OVERWRITE else None
+        known = [digest for leaf, digest in operands if digest != _UNWRITTEN and leaf is not gone]
+        digest = _hash("|".join((op.rstrip("_"), plain, state, *known)).encode())
+        if any(one == UNKNOWN or one.startswith(_IN_PART) for one in known):
+            digest = _IN_PART + digest
+        for at, one in enumerate(outputs):
+            self._put(one, f"{digest}.{at}" if len(outputs) > 1 else digest)
+        # A refused draw leaves no type, and what it drew for has one.
+        typed = [*outputs, *(leaf for leaf, _ in operands[:1] if state or op == "backward")]
+        groups = tuple(dict.fromkeys(group for one in typed for group in self._equal(one)))
+        # Without autograd ranks may share out work on gradients, each with other ones at the same line.
+        shared_out = digest.startswith(_IN_PART) and not torch.is_grad_enabled()
+        if groups and not shared_out:
+            told = tuple(TakenTensor(f"argument {at}", one) for at, (_, one) in enumerate(operands, 1))
+            plain = "" if op == "backward" else plain
+            self._say(EqualValue(_key(), user_location(1), groups, op, plain, state, "", told, digest))
+
+    def _collective(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """A typed collective, whose plain arguments must agree over its axis; sizes of pieces may differ."""
+        op = getattr(func, "__shardwise_op__", "")
+        axis = args[1] if len(args) > 1 else named.get("axis")
+        if not op or axis is None or not self._numbers_known:
+            return
+        try:
+            group = self._group(normalize_axis(axis))
+        except SpmdTypeError:
+            return
+        if group is not None:
+            plain = _text(([], {name: value for name, value in named.items() if not name.endswith("sizes")}))
+            digest = _hash(f"{op} {plain}".encode())
+            self._say(EqualValue(_key(), user_location(1), (group,), op, plain, digest=digest, made=False))
+
+    def _say(self, expression: EqualValue) -> None:
+        self._told += 1
+        self._tell(expression)
+
+    def _digest(self, x: torch.Tensor) -> str:
+        with no_torch_function():
+            if _was_communicated(self, x):
+                return UNKNOWN
+            return str(getattr(x, _DIGEST, UNKNOWN))
+
+    def _put(self, x: torch.Tensor, digest: str) -> None:
+        with no_torch_function(), contextlib.suppress(AttributeError, RuntimeError):
+            setattr(x, _DIGEST, digest)
+            if digest != UNKNOWN and not _is_wrapped(x):
+                self._communicated.discard(storage_key(x))
+
+    def _equal(self, x: torch.Tensor) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The axes along which ``x`` is R or I, with the ranks that share it."""
+        type = type_of(x)
+        if type.ground.is_constant:
+            return ()
+        found = []
+        for axis, place in zip(type.axes, type.placements, strict=True):
+            if place.is_equal:
+                group = self._group(axis)
+                if group is not None:
+                    found.append(group)
+        return tuple(found)
+
+    def _group(self, axis: Any) -> tuple[str, tuple[int, ...]] | None:
+        if axis not in self._groups:
+            try:
+                ranks = tuple(torch.distributed.get_process_group_ranks(communicator(axis).group))  # type: ignore[arg-type]
+                self._groups[axis] = (repr(axis), ranks) if len(ranks) > 1 else None
+            except (SpmdTypeError, ValueError, RuntimeError):
+                return None
+        return self._groups[axis]
+
+
+class _Declarations(Recorder):
+    """Hears of values that are given a type on somebody's word, and keeps no copies."""
+
+    def __init__(self, recorder: ExpressionRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def hear(self, kind: str, name: str, x: object) -> None:
+        if kind == "declared" and type(x) in (torch.Tensor, torch.nn.Parameter):
+            self._recorder.declared(x, name)  # type: ignore[arg-type]
+
+
+def _was_communicated(recorder: ExpressionRecorder, x: torch.Tensor) -> bool:
+    return bool(recorder._communicated) and not _is_wrapped(x) and storage_key(x) in recorder._communicated
+
+
+def _is_wrapped(x: torch.Tensor) -> bool:
+    """A tensor without a storage of its own that could be asked for."""
+    return type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout is not torch.strided
+
+
+def _makes_tensors(func: Any) -> bool:
+    rule = op_name(func).find(lookup)
+    return rule is not None and rule.kind in (Kind.RANDOM, Kind.CONSTANT, Kind.ZERO, Kind.EMPTY)
+
+
+def _is_random(func: Any) -> bool:
+    rule = op_name(func).find(lookup)
+    return rule is not None and rule.kind is Kind.RANDOM
+
+
+def _communicates(func: Any) -> bool:
+    module = getattr(func, "__module__", "") or ""
+    return hasattr(func, "__shardwise_op__") or module.startswith("torch.distributed") or "c10d" in str(func)
+
+
+def _destination(op: str, args: Sequence[Any], named: Mapping[str, Any]) -> torch.Tensor | None:
+    """The tensor that a call writes into."""
+    out = named.get("out")
+    if isinstance(out, torch.Tensor):
+        return out
+    writes = (op.endswith("_") and not op.endswith("__")) or op in ("setitem", "__setitem__")
+    first = args[0] if args else named.get("tensor")
+    return first if writes and isinstance(first, torch.Tensor) else None
+
+
+def _text(structure: Any) -> str:
+    """The plain arguments, told apart by where they stand; an object of the program is its type."""
+    parts: list[str] = []
+
+    def add(value: Any, name: str) -> None:
+        if isinstance(value, torch.Tensor):
+            return
+        if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+            for item in value:
+                add(item, name)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                add(item, f"{key}=" if isinstance(key, str) else name)
+        elif isinstance(value, _PLAIN):
+            parts.append(f"{name}{value!r}")
+
+    args, named = structure
+    add(args, "")
+    add(named, "")
+    return "; ".join(parts)
+
+
+def _state(generator: Any) -> str:
+    own = generator if isinstance(generator, torch.Generator) else torch.default_generator
+    with no_torch_function():
+        return _hash(own.get_state().numpy().tobytes())
+
+
+def _hash(what: bytes) -> str:
+    return hashlib.blake2b(what, digest_size=8).hexdigest()
+
+
+def _key() -> str:
+    """The program's own frames by file and line, the innermost first."""
+    frame, parts = sys._getframe(2), list[str]()
+    while frame is not None and len(parts) < _FRAMES:
+        if not is_internal(frame.f_code):
+            parts.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return " < ".join(parts)

@@ -1,0 +1,49 @@
+"""By which expression did a rank compute a value? Plain data, no torch: what ranks tell of what should be equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardwise.diagnostics.source_location import SourceLocation
+
+UNKNOWN = ""
+"""The digest of a value of which nobody knows how it came about: it is taken to be the same on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTensor:
+    """A tensor that a call takes: how the source names it, and the digest of the expression that made it."""
+
+    name: str
+    digest: str = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class EqualValue:
+    """A value that is typed R or I along some axes, or that is used as such.
+
+    ``key``       where it is computed: the program's own frames, by file and line, in one text.
+    ``groups``    the axes along which it is equal by its type: name, and the ranks that share it.
+    ``op``        the operator; ``declared`` for a value that has been given its type on somebody's word.
+    ``plain``     the arguments that are no tensors, as text.
+    ``state``     a digest of the generator's state before, for a draw of random numbers.
+    ``value``     a digest of the values, where they are real and have been declared.
+    ``digest``    of the whole expression, operands included.
+    ``made``      False for a use that makes nothing: a loss that backward starts from.
+    """
+
+    key: str
+    location: SourceLocation | None
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    op: str
+    plain: str = ""
+    state: str = ""
+    value: str = ""
+    operands: tuple[TakenTensor, ...] = ()
+    digest: str = UNKNOWN
+    made: bool = True
+
+    @property
+    def own(self) -> tuple[str, str, str, str]:
+        """What is this call's own doing, and not that of its operands."""
+        return self.op, self.plain, self.state, self.value

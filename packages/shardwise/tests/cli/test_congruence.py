@@ -1,0 +1,157 @@
+"""What is equal by its type and computed differently on the ranks, as a user runs them; right programs pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .test_ranks import START as COMMON
+
+pytestmark = pytest.mark.processes
+
+START = COMMON + "seed, at = 1234, mesh.get_local_rank('tp')\nw = spmd.assert_type(torch.ones(4), {'dp': R, 'tp': R})\n"
+
+
+@pytest.fixture
+def told(project):
+    """Codes and lines after ``START`` of the errors and warnings of four ranks, and the whole report."""
+
+    def run(source, *options):
+        project.write(START + source)
+        words = ("--world-size", "4", "--ranks", "all", "--format", "json", *options)
+        report = json.loads(project.check("train.py", *words).stdout)
+        lines = START.count("\n")
+        return [(one["code"], one["place"]["line"] - lines) for one in report["findings"]], report
+
+    return run
+
+
+WRONG = {
+    "a number by rank": ("SW507", "y = x * (at + 1)\nz = y + 1\n", 1),
+    "a number by rank, in place": ("SW507", "y = x.clone()\ny.mul_(at + 1)\nz = y + 1\n", 2),
+    "a slice by rank": ("SW507", "y = x[2 * at : 2 * at + 2]\nz = y.sum() * 2\n", 1),
+    "a chunk by rank": ("SW507", "y = x.chunk(2)[at]\nz = y * 2\n", 2),
+    "another operator": ("SW507", "y = torch.relu(x) if at else torch.exp(x)\nz = y + 1\n", 1),
+    "another operator in a branch": (
+        "SW507", "if at:\n    y = torch.relu(x)\nelse:\n    y = torch.exp(x)\nz = y + 1\n", 5,
+    ),
+    "another operand": ("SW507", "both = [x * 2, x * 3]\nz = both[at] + 1\n", 2),
+    "a temperature by rank in a loss": (
+        "SW507",
+        "p = spmd.assert_type(torch.ones(4), {'dp': I, 'tp': I}).requires_grad_()\n"
+        "loss = (p * (at + 1)).sum()\nloss.backward()\n",
+        2,
+    ),
+    "a mask drawn by rank and declared synchronised": (
+        "SW509",
+        "torch.manual_seed(seed + at)\nwith spmd.synchronised_rng('tp'):\n    y = torch.dropout(x, 0.5, True)\n"
+        "z = y + 1\n",
+        3,
+    ),
+    "weights seeded by rank": (
+        "SW508", "torch.manual_seed(seed + rank)\nm = spmd.assert_type(torch.randn(4), {'dp': V, 'tp': R})\n", 2,
+    ),
+    "a parameter made by rank": (
+        "SW508",
+        "torch.manual_seed(at)\nlayer = nn.Linear(4, 4)\nspmd.assert_type(layer.weight, {'dp': I, 'tp': I})\n",
+        3,
+    ),
+    "a table by rank": ("SW508", "m = spmd.assert_type(torch.arange(4) + at, {'dp': V, 'tp': R})\n", 1),
+    "a dim of a typed collective": (
+        "SW505",
+        "m = spmd.assert_type(torch.ones(2, 2), {'dp': V, 'tp': V})\n"
+        "whole = spmd.all_gather(m, 'tp', src=S(at), dst=R)\n",
+        2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_computed_differently_is_told_once_where_it_is(told, name):
+    code, source, line = WRONG[name]
+    found, report = told(source)
+    assert found == [(code, line)], report
+    assert report["exit_code"] == 1
+
+
+RIGHT = {
+    "varying values may differ": "y = spmd.assert_type(torch.ones(4) * at, {'dp': V, 'tp': V}) * at\nz = y[at] + 1\n",
+    "a shard that a rank takes of its own": (
+        "y = spmd.reinterpret(x[2 * at : 2 * at + 2], 'tp', src=R, dst=V, expert_mode=True)\nz = y * 2\n"
+    ),
+    "a slice by rank that meets a shard": (
+        "m = spmd.assert_type(torch.ones(2), {'dp': V, 'tp': V})\nz = x[2 * at : 2 * at + 2] * m\n"
+    ),
+    "a number that is equal over the axis": "y = x * (mesh.get_local_rank('dp') + 1)\nz = y + 1\n",
+    "logging on one rank": "def norm(y):\n    return (y * y).sum()\nif rank == 0:\n    norm(x * 3)\nz = norm(x * 2)\n",
+    "the same call from two branches": "if at:\n    y = torch.relu(x)\nelse:\n    y = torch.relu(x)\nz = y + 1\n",
+    "seeding by hand": (
+        "torch.manual_seed(seed)\nmine = torch.Generator().manual_seed(seed + 2718 + at)\n"
+        "shard = spmd.assert_type(torch.randn(4, generator=mine), {'dp': V, 'tp': V})\n"
+        "y = torch.dropout(x, 0.5, True)\nz = y + 1\n"
+    ),
+    "seeding by hand, with the state put back": (
+        "torch.manual_seed(seed)\ncommon = torch.get_rng_state()\ntorch.manual_seed(seed + 2718 + at)\n"
+        "shard = spmd.assert_type(torch.randn(4), {'dp': V, 'tp': V})\nlayer = nn.Linear(4, 4)\n"
+        "torch.set_rng_state(common)\ny = torch.dropout(x, 0.5, True)\nz = y + 1\n"
+    ),
+    "memory that is written later": "m = spmd.assert_type(torch.empty(4), {'dp': R, 'tp': R})\nm.fill_(2)\nz = m + 1\n",
+    "what was broadcast first": (
+        "torch.manual_seed(rank)\nm = torch.randn(4)\ndist.broadcast(m, src=0)\n"
+        "m = spmd.assert_type(m, {'dp': R, 'tp': R})\nz = m + 1\n"
+    ),
+    "what was broadcast first, and is large": (
+        "torch.manual_seed(rank)\nm = torch.randn(100_000)\ndist.broadcast(m, src=0)\n"
+        "m = spmd.assert_type(m, {'dp': R, 'tp': R})\nz = m + 1\n"
+    ),
+    "a number read of what was not summed here": (
+        "torch.manual_seed(rank)\nm = spmd.assert_type(torch.randn(100_000), {'dp': V, 'tp': V})\n"
+        "total = spmd.all_reduce(m, 'tp', src=V, dst=R)\nz = x * total.sum().item()\nz = z + 1\n"
+    ),
+    "a sum, then its mean": (
+        "m = spmd.assert_type(torch.ones(4) * rank, {'dp': V, 'tp': V})\n"
+        "z = spmd.all_reduce(m, 'tp', src=V, dst=R) / 2 + x\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_computed_alike_passes(told, name):
+    found, report = told(RIGHT[name])
+    assert (found, report["stopped"]) == ([], None), report
+
+
+def test_a_mask_drawn_by_rank_is_told_once(told):
+    found, _ = told("torch.manual_seed(seed + at)\ny = torch.dropout(x, 0.5, True)\nz = y + 1\n")
+    assert found == [("SW121", 2)]
+
+
+def test_one_rank_alone_does_not_know(project):
+    project.write(START + "y = x * (at + 1)\nz = y + 1\n")
+    assert project.check("train.py", "--world-size", "4").exit_code == 0
+
+
+def test_the_text_says_what_differs_and_what_to_do(project):
+    project.write(START + "y = x * (at + 1)\nz = y + 1\n")
+    text = project.check("train.py", "--world-size", "4", "--ranks", "all").stdout
+    assert "mul takes 1 on rank 0 and 2 on rank 1" in text
+    assert "equal over tp by its type" in text
+    assert "say that it differs where it is meant to: reinterpret(x, axis, src=R, dst=V, expert_mode=True)" in text
+
+
+@pytest.mark.parametrize("kind", ["--fake", "--device=meta"])
+def test_expressions_are_compared_without_values(told, kind):
+    assert told("y = x * (at + 1)\nz = y + 1\n", kind)[0] == [("SW507", 1)]
+    assert told("m = spmd.assert_type(torch.arange(4) + at, {'dp': V, 'tp': R})\n", kind)[0] == []
+
+
+def test_what_a_rank_has_found_is_told_though_it_dies(told):
+    source = (
+        "import signal\nbad = spmd.assert_type(torch.ones(2), {'dp': P, 'tp': R})\nif rank == 1:\n"
+        "    torch.relu(bad)\n    os.kill(os.getpid(), signal.SIGKILL)\nelse:\n    torch.exp(bad)\n"
+    )
+    found, report = told(source)
+    assert set(found) == {("SW112", 4), ("SW112", 7)}
+    assert [one["ranks"] for one in report["findings"]] in ([[0, 2, 3], [1]], [[1], [0, 2, 3]])
+    assert report["stopped"]["text"] == "nothing, but died of SIGKILL on rank 1"
