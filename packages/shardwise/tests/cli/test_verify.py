@@ -93,7 +93,7 @@ def test_the_report_as_json(verifying):
     wrong = HEAD.replace("[mesh.get_local_rank(axis)]", "[0]") + SCRIPT
     result = verifying(verifying.project.write(wrong), "--mesh", "dp=2", "--format", "json")
     report = json.loads(result.stdout)
-    assert report["schema"] == "shardwise.verify/1"
+    assert report["schema"] == "shardwise.verify/2"
     assert report["exit_code"] == result.exit_code == 1
     assert report["types"]["verdict"] == "clean"
     assert report["failure"] is None

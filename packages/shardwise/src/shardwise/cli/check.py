@@ -103,9 +103,10 @@ Examples:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "sarif", "github", "badge"]),
+    type=click.Choice(["text", "json", "sarif", "github", "junit", "badge"]),
     default="text",
-    help="Form of the report (sarif: for code-scanning services; github: annotations; badge: with --statistics).",
+    help="Form of the report (sarif: for code-scanning services; github: annotations; junit: test results; "
+    "badge: with --statistics).",
 )
 @color_option
 @click.option(
@@ -151,7 +152,7 @@ def check(
     partials: Literal["infer", "explicit"],
     fake: bool,
     device: str,
-    form: Literal["text", "json", "sarif", "github", "badge"],
+    form: Literal["text", "json", "sarif", "github", "junit", "badge"],
     color: Literal["auto", "always", "never"],
     lists: tuple[str, ...],
     annotate: bool,
@@ -345,7 +346,13 @@ def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:
         from shardwise import __version__
         from shardwise.diagnostics.sarif import to_sarif
 
-        return to_sarif(result, version=__version__)
+        from .sarif_fixes import sarif_edits
+
+        return to_sarif(result, version=__version__, edits=sarif_edits)
+    if form == "junit":
+        from shardwise.diagnostics.junit import to_junit
+
+        return to_junit(result)
     if form == "github":
         from shardwise.diagnostics.annotations import to_github
 

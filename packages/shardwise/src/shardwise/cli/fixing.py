@@ -102,7 +102,7 @@ def trials(result: RunResult, rerun: Rerun, tell: Callable[[str], None]) -> Iter
     if not choices:
         return
     for number, fixes in enumerate(itertools.islice(itertools.product(*choices), MOST_TRIED), 1):
-        edits = _edits(fixes)
+        edits = edits_of(fixes)
         if edits is None:
             continue
         tell(f"trying combination {number} of fixes")
@@ -120,7 +120,7 @@ def trials(result: RunResult, rerun: Rerun, tell: Callable[[str], None]) -> Iter
             return
 
 
-def _edits(fixes: Sequence[Fix]) -> tuple[FileEdit, ...] | None:
+def edits_of(fixes: Sequence[Fix]) -> tuple[FileEdit, ...] | None:
     """The files that the fixes change; None if together they make no program."""
     by_file: dict[str, list[Wrap]] = defaultdict(list)
     for fix in fixes:

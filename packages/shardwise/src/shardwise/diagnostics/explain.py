@@ -101,6 +101,11 @@ def _stem(word: str) -> str:
     return word
 
 
+def page_file(code: str) -> Path:
+    """The file of the page of a code."""
+    return _PAGES / f"{code}.md"
+
+
 def page(query: str) -> Page:
     """The page of a code."""
     code = find(query)

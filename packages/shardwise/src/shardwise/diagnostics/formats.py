@@ -1,4 +1,4 @@
-"""A run as JSON with a versioned schema, described in ``docs/json.md`` and by ``check.schema.json``; and back again.
+"""A run as JSON with a versioned schema, described in ``docs/json.md`` and by ``schemas/check-2.json``; and back again.
 
 Within one version keys are only added, so a reader ignores keys that it does not know. Lines and columns of a source
 location, whose key is ``place``, count from 1, columns in characters, as editors do; Python's own columns count bytes
@@ -60,16 +60,16 @@ def to_dict(result: RunResult) -> dict[str, object]:
             for one in result.held_back
         ],
         "gone": list(map(safe_str, result.gone)),
-        "ignores": [{"place": _location(one.location), "ran": one.ran} for one in result.ignores],
+        "ignores": [{"place": location_dict(one.location), "ran": one.ran} for one in result.ignores],
         "stopped": None
         if stop is None
-        else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": _location(stop.location)},
+        else {"reason": stop.reason.value, "text": safe_str(stop.text), "place": location_dict(stop.location)},
         "record": None if result.record is None else _record(result.record),
     }
 
 
 def _notes(notes: Iterable[Noted]) -> list[dict[str, object]]:
-    return [{"what": safe_str(one.what), "place": _location(one.location), "count": one.count} for one in notes]
+    return [{"what": safe_str(one.what), "place": location_dict(one.location), "count": one.count} for one in notes]
 
 
 def from_json(text: str) -> RunResult:
@@ -101,15 +101,17 @@ def _finding(finding: Finding) -> dict[str, object]:
         "severity": finding.severity.value,
         "configured": None if finding.configured is None else finding.configured.value,
         "message": safe_str(finding.message),
-        "place": _location(finding.location),
+        "place": location_dict(finding.location),
         "op": finding.op,
         "axis": finding.axis,
         "operands": [
             {
                 "name": safe_str(operand.name),
                 "type": safe_str(operand.type),
-                "place": _location(operand.location),
-                "origin": [{"text": safe_str(hop.text), "place": _location(hop.location)} for hop in operand.origin],
+                "place": location_dict(operand.location),
+                "origin": [
+                    {"text": safe_str(hop.text), "place": location_dict(hop.location)} for hop in operand.origin
+                ],
             }
             for operand in finding.operands
         ],
@@ -124,10 +126,11 @@ def _finding(finding: Finding) -> dict[str, object]:
 
 
 def _wrap(wrap: Wrap) -> dict[str, object]:
-    return {"place": _location(wrap.location), "op": wrap.op, "axis": wrap.axis, "src": wrap.src, "dst": wrap.dst}
+    return {"place": location_dict(wrap.location), "op": wrap.op, "axis": wrap.axis, "src": wrap.src, "dst": wrap.dst}
 
 
-def _location(location: SourceLocation | None) -> dict[str, object] | None:
+def location_dict(location: SourceLocation | None) -> dict[str, object] | None:
+    """A source location as every document has it: lines and columns from 1."""
     if location is None:
         return None
     return {
@@ -155,7 +158,7 @@ def _record(record: RunRecord) -> dict[str, object]:
             for one in record.modules
         ],
         "collectives": [
-            {**_without_location(one), "ranks": list(one.ranks), "place": _location(one.location)}
+            {**_without_location(one), "ranks": list(one.ranks), "place": location_dict(one.location)}
             for one in record.collectives
         ],
         "links": [asdict(one) for one in record.links],
@@ -172,7 +175,7 @@ def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
             "name": safe_str(one.name),
             "text": safe_str(one.text),
             "types": [{"type": safe_str(text), "count": count} for text, count in one.types],
-            "place": _location(one.location),
+            "place": location_dict(one.location),
         }
         for one in values
     ]

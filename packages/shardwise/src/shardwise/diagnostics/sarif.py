@@ -6,22 +6,36 @@ given, columns count characters from 1, and how the run ended is an invocation n
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import json
 import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import quote
 
 from .codes import CODES, Severity
-from .excerpt import character_column, end_character_column
+from .excerpt import character_column, end_character_column, source_line
+from .explain import page, page_file
 from .finding import Finding, shown_path
+from .fix import Fix
 from .printable import safe_str
 from .result import HeldBack, HeldBackBy, RunResult
 from .source_location import Operand, SourceLocation
 
+FINGERPRINT = "shardwiseFinding/v1"
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -> str:
-    """The run as a SARIF log; paths are relative to ``root`` (default: here)."""
+Edits = Callable[[Fix], Iterable[tuple[str, str, str]]]
+"""The files that a fix changes: path, text before and text after. Nothing where it cannot be made."""
+
+
+def to_sarif(result: RunResult, *, root: str | None = None, version: str = "", edits: Edits = lambda fix: ()) -> str:
+    """The run as a SARIF log; paths are relative to ``root`` (default: here).
+
+    ``edits``  what fixes change; who renders the log may know how files say our names, this module does not.
+    """
     base = os.path.abspath(root if root is not None else os.getcwd())
     found = [place for one in result.findings for place in one.places]
     told = [*((finding, None) for finding in found), *((one.finding, one) for one in result.held_back)]
@@ -36,7 +50,13 @@ def to_sarif(result: RunResult, *, root: str | None = None, version: str = "") -
                 "toolExecutionNotifications": [] if result.ending is None else [_notification(result.ending, base)],
             }
         ],
-        "results": [_result(finding, used.index(finding.code), base) | _suppressed(held) for finding, held in told],
+        "results": [
+            _result(finding, used.index(finding.code), base)
+            | {"partialFingerprints": {FINGERPRINT: fingerprint}}
+            | _fixes(finding, base, edits)
+            | _suppressed(held)
+            for (finding, held), fingerprint in zip(told, _fingerprints([one for one, _ in told], base), strict=True)
+        ],
     }
     return json.dumps({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
 
@@ -51,7 +71,9 @@ def _rule(code: str) -> dict[str, object]:
         "id": code,
         "name": entry.name,
         "shortDescription": {"text": entry.summary},
-        "help": {"text": f"shardwise explain {code}"},
+        "fullDescription": {"text": page(code).sentence},
+        "helpUri": page_file(code).as_uri(),
+        "help": {"text": f"shardwise explain {code}", "markdown": page(code).text},
         "defaultConfiguration": {"level": _level(entry.severity)},
     }
 
@@ -82,6 +104,54 @@ def _result(finding: Finding, rule_index: int, base: str) -> dict[str, object]:
     }
 
 
+def _fingerprints(findings: Sequence[Finding], base: str) -> list[str]:
+    """What tells a finding from others in the next run too, where lines have moved: the text of its line.
+
+    The same on several lines alike is told apart by which of them it is.
+    """
+    seen: Counter[str] = Counter()
+    fingerprints = []
+    for finding in findings:
+        location = finding.location
+        where = ["", ""]
+        if location is not None:
+            where = [shown_path(location.file, base), " ".join((source_line(location) or "").split())]
+        text = "\0".join([finding.code, finding.op, finding.axis, *where])
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+        seen[digest] += 1
+        fingerprints.append(f"{digest}:{seen[digest]}")
+    return fingerprints
+
+
+def _fixes(finding: Finding, base: str, edits: Edits) -> dict[str, object]:
+    fixes = []
+    for fix in finding.fixes:
+        changes = [
+            {"artifactLocation": {"uri": _uri(file, base)}, "replacements": _replacements(before, after)}
+            for file, before, after in edits(fix)
+        ]
+        if changes:
+            fixes.append({"description": {"text": safe_str(fix.help)}, "artifactChanges": changes})
+    return {"fixes": fixes} if fixes else {}
+
+
+def _replacements(before: str, after: str) -> list[dict[str, object]]:
+    """Whole lines: from the start of the first that changes to the start of the first that does not."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return [
+        {
+            "deletedRegion": {"startLine": i1 + 1, "startColumn": 1, "endLine": i2 + 1, "endColumn": 1},
+            "insertedContent": {"text": "".join(new[j1:j2])},
+        }
+        for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if kind != "equal"
+    ]
+
+
+def _uri(file: str, base: str) -> str:
+    return quote(shown_path(file, base).replace(os.sep, "/"))
+
+
 def _notification(ending: Finding, base: str) -> dict[str, object]:
     return {
         "level": "error",
@@ -104,8 +174,7 @@ def _physical(location: SourceLocation, base: str) -> dict[str, object]:
         "endLine": location.end_line,
         "endColumn": end_character_column(location),
     }
-    uri = quote(shown_path(location.file, base).replace(os.sep, "/"))
     return {
-        "artifactLocation": {"uri": uri},
+        "artifactLocation": {"uri": _uri(location.file, base)},
         "region": {key: value for key, value in region.items() if value is not None},
     }

