@@ -26,6 +26,7 @@ from .guard import OWN_PROCESS
 
 COMMANDS = {
     "check": "shardwise.cli.check",
+    "cost": "shardwise.cli.cost",
     "doctor": "shardwise.cli.doctor",
     "draw": "shardwise.cli.draw",
     "einsum": "shardwise.cli.einsum",

@@ -61,6 +61,9 @@ _RINGS: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "reduce_scatter": _pieces,
     "all_to_all": _pieces,
     "all_reduce": _twice,
+    "broadcast": lambda elements, size: (size - 1, elements),
+    "reduce": lambda elements, size: (size - 1, elements),
+    "recv": lambda elements, size: (1, elements),
 }
 """Messages and elements received, of the elements that each rank holds before."""
 

@@ -1,0 +1,236 @@
+"""``shardwise cost``: what the collectives of a program send along each axis, how long it takes, and what is dearest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
+
+from .link_options import link_options, links_of, shown_bytes, shown_time
+from .mesh_option import MeshParam
+
+if TYPE_CHECKING:
+    from shardwise.mesh.axis import MeshAxis
+    from shardwise.planner.links import Links
+    from shardwise.uniformity.calls import TracedCall
+
+EPILOG = """\b
+Examples:
+  shardwise cost train.py --mesh dp=2,tp=4
+  shardwise cost train.py --mesh dp=2,tp=4 --bandwidth tp=nvlink,dp=network --latency dp=10
+  shardwise cost -m mypackage.train --mesh dp=8 --format json -- --steps 1
+"""
+DEAREST = 3
+
+
+@dataclass(frozen=True)
+class CollectiveLine:
+    """All calls of one collective at one line of the program.
+
+    ``axis``      None for a group of ranks that no axis of the mesh has.
+    ``seconds``   of all of them together, as ``bytes`` is.
+    ``waits``     how many of them the rank waits for before it goes on.
+    """
+
+    op: str
+    over: str
+    axis: MeshAxis | None
+    shape: tuple[int, ...]
+    dtype: str
+    transition: str
+    place: str
+    calls: int
+    bytes: int
+    seconds: float
+    waits: int
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "op": self.op, "over": self.over, "shape": list(self.shape), "dtype": self.dtype,
+            "type": self.transition or None, "at": self.place, "calls": self.calls, "bytes": self.bytes,
+            "time_s": self.seconds, "blocking": self.waits,
+        }  # fmt: skip
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m runs it, instead of a script.")
+@click.option("--mesh", type=MeshParam(), required=True, metavar="AXES", help="Axes and sizes, outermost first.")
+@link_options
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def cost(
+    words: tuple[str, ...],
+    module: str | None,
+    mesh: MeshShape,
+    bandwidth: Mapping[str, float],
+    latency: Mapping[str, float],
+    form: str,
+) -> ExitCode:
+    """Count what a program sends: run rank 0 of the mesh, the others imagined, and add up its collectives.
+
+    The calls are counted by the model of shardwise plan: bytes that a rank receives in rings, over the bandwidth of the
+    axis. What the program computes takes no time here.
+
+    Exit codes: 0 counted, 2 wrong usage, or the program crashed.
+    """
+    if module is None and not words:
+        raise click.UsageError("say what to run: shardwise cost SCRIPT --mesh dp=2,tp=2")
+    from shardwise.mesh.current import set_current_mesh
+    from shardwise.uniformity.calls import TracedCall
+
+    from .run import CheckOptions
+    from .schedule import check_recorded
+
+    axes = mesh.as_axes()
+    with set_current_mesh(axes):
+        links = links_of(bandwidth, latency, axes)
+    program = Program(module=module, arguments=words) if module else Program(words[0], "", words[1:])
+    result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
+    if result.stopped is not None:
+        at = result.stopped.location
+        where = "" if at is None else f" at {at.file}:{at.line}"
+        said = result.stopped.text or result.stopped.reason.value
+        raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
+    calls = [one for trace in traces for one in trace.events if isinstance(one, TracedCall) and one.kind != "new_group"]
+    with set_current_mesh(axes):
+        lines = _lines(calls, axes, links)
+        click.echo(_json(lines) if form == "json" else _text(lines))
+    return ExitCode.CLEAN
+
+
+def _lines(calls: Iterable[TracedCall], axes: Mapping[str, MeshAxis], links: Links) -> list[CollectiveLine]:
+    """The calls by place, the dearest first."""
+    from shardwise.planner.cost import cost_of
+
+    found: dict[tuple[object, ...], CollectiveLine] = {}
+    for call in calls:
+        size = len(call.group.ranks) if not call.is_message else 2
+        if size < 2:
+            continue
+        axis, parts = _axis(call.group.ranks, axes)
+        shape, dtype = (call.shapes or ((),))[0], (call.dtypes or ("float32",))[0]
+        elements = sum(math.prod(one) for one in call.shapes)
+        paid = cost_of(call.kind, elements, size, dtype)
+        seconds = max((paid.seconds(links.at(one)) for one in parts), default=paid.seconds(links.at(None)))
+        where = "" if call.location is None else f"{call.location.file}:{call.location.line}"
+        over = repr(axis) if axis is not None else call.group.name or str(call.group)
+        key = (call.kind, over, shape, dtype, where, call.transition)
+        old = found.get(key)
+        so_far = (0, 0, 0.0, 0) if old is None else (old.calls, old.bytes, old.seconds, old.waits)
+        found[key] = CollectiveLine(
+            call.kind, over, axis, shape, dtype, call.transition, where,
+            so_far[0] + 1, so_far[1] + paid.bytes, so_far[2] + seconds, so_far[3] + call.blocking,
+        )  # fmt: skip
+    return sorted(found.values(), key=lambda one: -one.seconds)
+
+
+def _axis(ranks: Sequence[int], axes: Mapping[str, MeshAxis]) -> tuple[MeshAxis | None, tuple[MeshAxis, ...]]:
+    """The axis that a group's ranks are a fiber of, and the axes of the mesh that make it up."""
+    from shardwise.mesh.axis import MeshAxis
+    from shardwise.mesh.layout import layout_of_ranks
+    from shardwise.mesh.regions import axes_inside
+
+    layout = layout_of_ranks(ranks)
+    if layout is None:
+        return None, ()
+    axis = MeshAxis(layout)
+    return axis, axes_inside(axis, axes.values()) or ()
+
+
+def _cheaper(line: CollectiveLine) -> str:
+    """Another type of the result that the planner reaches with fewer bytes; empty if it knows none."""
+    from shardwise.planner.route import plan
+    from shardwise.types.placement import P, R, V
+    from shardwise.types.spec import make_entry, spec_of
+    from shardwise.types.tensor_type import TensorType
+
+    axis, shape = line.axis, line.shape
+    if axis is None or line.op not in ("all_reduce", "all_gather") or not shape:
+        return ""
+
+    def cut(dim: int) -> TensorType:
+        return TensorType.of({axis: V}, spec_of(make_entry([axis] if at == dim else []) for at in range(len(shape))))
+
+    if line.op == "all_reduce":
+        whole, src, now = shape, TensorType.of({axis: P}), "P"
+        dims = range(len(shape))
+    else:
+        whole, src, now = (shape[0] * axis.size(), *shape[1:]), cut(0), "S(0)"
+        dims = range(1, len(shape))
+    here = plan(whole, line.dtype, src, TensorType.of({axis: R})).bytes
+    fits = [dim for dim in dims if whole[dim] % axis.size() == 0]
+    best = min(fits, key=lambda dim: plan(whole, line.dtype, src, cut(dim)).bytes, default=None)
+    if best is None:
+        return ""
+    way = plan(whole, line.dtype, src, cut(best))
+    if way.bytes >= here:
+        return ""
+    share = f"{way.bytes / here:.2f} of the bytes"
+    return f"{now} -> S({best}) over {axis!r} is {way.steps[-1].op} with {share}, where what follows can take shards"
+
+
+def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float, int]]:
+    """Calls, bytes, seconds and blocking calls by axis."""
+    found: dict[str, tuple[int, int, float, int]] = {}
+    for line in lines:
+        calls, received, seconds, waits = found.get(line.over, (0, 0, 0.0, 0))
+        found[line.over] = (calls + line.calls, received + line.bytes, seconds + line.seconds, waits + line.waits)
+    return found
+
+
+def _text(lines: Sequence[CollectiveLine]) -> str:
+    if not lines:
+        return "no collective over more than one rank"
+    totals = _totals(lines)
+    rows = [["over", "calls", "bytes", "time", "waited for at once"]]
+    rows += [[over, str(calls), shown_bytes(received), shown_time(time), f"{waits} of {calls}"]
+             for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
+    seconds = [one[2] for one in totals.values()]
+    shown = _table(rows)
+    shown += ["", f"one after another {shown_time(sum(seconds))}"]
+    if len(seconds) > 1:
+        shown[-1] += f"; if collectives over different axes overlapped entirely, {shown_time(max(seconds))}"
+    shown += ["", "dearest"]
+    for line in lines[:DEAREST]:
+        many = f"{line.calls} x " if line.calls > 1 else ""
+        typed = f" {line.transition}" if line.transition else ""
+        tensor = f"{line.dtype}{list(line.shape)}"
+        paid = f"{shown_bytes(line.bytes)}, {shown_time(line.seconds)}"
+        shown.append(f"  {many}{line.op}{typed} of {tensor} over {line.over}: {paid}  {line.place}")
+        cheaper = _cheaper(line)
+        if cheaper:
+            shown.append(f"    cheaper: {cheaper}")
+    return "\n".join(shown)
+
+
+def _json(lines: Sequence[CollectiveLine]) -> str:
+    totals = _totals(lines)
+    return json.dumps(
+        {
+            "schema": "shardwise.cost/1",
+            "axes": {
+                over: {"calls": calls, "bytes": received, "time_s": time, "blocking": waits}
+                for over, (calls, received, time, waits) in totals.items()
+            },
+            "time_s": sum(one[2] for one in totals.values()),
+            "time_overlapped_s": max((one[2] for one in totals.values()), default=0.0),
+            "collectives": [
+                {**line.as_dict(), "cheaper": (_cheaper(line) or None) if at < DEAREST else None}
+                for at, line in enumerate(lines)
+            ],
+        },
+        indent=2,
+    )
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,70 @@
+"""``shardwise cost``: the bytes of every collective by hand."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+from click.testing import CliRunner
+
+from shardwise.cli.main import main
+
+PROGRAM = textwrap.dedent(
+    """
+    import torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from shardwise import P, R, S, V, all_gather, all_reduce, assert_type, redistribute
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    for _ in range(3):
+        all_reduce(assert_type(torch.ones(64, 32), {"dp": V, "tp": P}), "tp", src=P, dst=R)
+    all_gather(assert_type(torch.ones(8, 16), {"dp": S(0), "tp": R}), "dp", src=S(0), dst=R)
+    dist.all_reduce(torch.ones(8), group=mesh.get_group("dp"), async_op=True).wait()
+    dist.all_reduce(torch.ones(16))
+    """
+)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    (tmp_path / "step.py").write_text(PROGRAM)
+
+    def run(*words: str):
+        return CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4", *words])
+
+    return run
+
+
+def test_the_bytes_of_every_axis_are_those_of_its_rings(counted):
+    result = counted("--format", "json", "--bandwidth", "tp=400,dp=50")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    tp = 3 * 2 * 3 * (64 * 32 * 4 // 4)
+    dp = 8 * 16 * 4 + 2 * (8 * 4 // 2)
+    assert said["axes"]["tp"] == {"calls": 3, "bytes": tp, "time_s": pytest.approx(tp / 400e9), "blocking": 3}
+    assert (said["axes"]["dp"]["calls"], said["axes"]["dp"]["bytes"], said["axes"]["dp"]["blocking"]) == (2, dp, 1)
+    whole = 2 * 7 * (16 * 4 // 8)
+    assert [(one["bytes"], one["time_s"]) for over, one in said["axes"].items() if over not in ("tp", "dp")] == [
+        (whole, pytest.approx(whole / 50e9))
+    ]
+
+
+def test_the_dearest_have_a_cheaper_type_where_there_is_one(counted):
+    result = counted()
+    assert "3 x all_reduce P->R of float32[64, 32] over tp: 36.00 KiB" in result.output
+    assert "cheaper: P -> S(0) over tp is reduce_scatter with 0.50 of the bytes" in result.output
+    assert "step.py:7" in result.output
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(3)", "1 / 0"])
+def test_a_program_that_stops_is_not_counted(tmp_path, program):
+    (tmp_path / "stops.py").write_text(program)
+    result = CliRunner().invoke(main, ["cost", str(tmp_path / "stops.py"), "--mesh", "dp=2"])
+    assert result.exit_code == 2
+    assert "no collective" not in result.output
+
+
+def test_a_program_is_needed_and_axes_must_be_the_meshs():
+    assert "say what to run" in CliRunner().invoke(main, ["cost", "--mesh", "dp=2"]).output
+    result = CliRunner().invoke(main, ["cost", "x.py", "--mesh", "dp=2", "--bandwidth", "tp=4"])
+    assert "the mesh has no axis 'tp'" in result.output
