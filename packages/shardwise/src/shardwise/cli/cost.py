@@ -1,15 +1,17 @@
-"""``shardwise cost``: what the collectives of a program send along each axis, how long it takes, and what is dearest."""
+"""``shardwise cost``: what the collectives of a program send along each axis, how long it takes, what is dearest."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from shardwise.diagnostics.finding import shown_path
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
@@ -120,7 +122,7 @@ def _lines(calls: Iterable[TracedCall], axes: Mapping[str, MeshAxis], links: Lin
         elements = sum(math.prod(one) for one in call.shapes)
         paid = cost_of(call.kind, elements, size, dtype)
         seconds = max((paid.seconds(links.at(one)) for one in parts), default=paid.seconds(links.at(None)))
-        where = "" if call.location is None else f"{call.location.file}:{call.location.line}"
+        where = "" if call.location is None else f"{shown_path(call.location.file, os.getcwd())}:{call.location.line}"
         over = repr(axis) if axis is not None else call.group.name or str(call.group)
         key = (call.kind, over, shape, dtype, where, call.transition)
         old = found.get(key)
