@@ -10,7 +10,6 @@ TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser vscode clean
-.PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20

@@ -73,3 +73,16 @@ def test_a_large_tensor_is_short(tmp_path):
 
 def test_pipes_get_no_colours(monkeypatch):
     assert "\x1b[" not in run("f32[4@tp]", "--mesh", "tp=2").stdout
+
+
+def test_a_plan_is_drawn_beside_its_text(tmp_path):
+    file = tmp_path / "plan.svg"
+    arguments = ["f32[8, 8@tp] {dp: R}", "f32[8@tp, 8] {dp: R}", "--mesh", "dp=2,tp=2"]
+    result = CliRunner().invoke(main, ["plan", *arguments, "-o", str(file)], prog_name="shardwise")
+    assert result.exit_code == 0
+    assert "all_to_all" in result.stdout
+    svg = ElementTree.parse(file).getroot()
+    assert any("all_to_all over tp" in (one.text or "") for one in svg.iter())
+    refused = CliRunner().invoke(main, ["plan", *arguments, "-o", "plan.pdf"], prog_name="shardwise")
+    assert refused.exit_code == 2
+    assert "known are .svg" in refused.stderr

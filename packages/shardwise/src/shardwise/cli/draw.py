@@ -67,8 +67,7 @@ def draw(
 
     Exit codes: 0 drawn, 2 wrong usage.
     """
-    if output is not None and output.suffix.lower() not in WRITTEN:
-        raise click.UsageError(f"-o {output} ends in {output.suffix or 'no suffix'!r}; known are {', '.join(WRITTEN)}")
+    check_suffix(output)
     called = None if names is None else [name.strip() for name in names.split(",")]
     try:
         drawing = _drawing(subject, mesh, called, local, highlight, nodes, limit)
@@ -80,6 +79,18 @@ def draw(
         color = terminal and not os.environ.get("NO_COLOR")
         click.echo(drawing.text(columns, color=color), color=True if color else None)
         return ExitCode.CLEAN
+    write(drawing, output, width)
+    return ExitCode.CLEAN
+
+
+def check_suffix(output: Path | None) -> None:
+    """A usage error if nobody knows what to write into such a file."""
+    if output is not None and output.suffix.lower() not in WRITTEN:
+        raise click.UsageError(f"-o {output} ends in {output.suffix or 'no suffix'!r}; known are {', '.join(WRITTEN)}")
+
+
+def write(drawing: Drawing, output: Path, width: int | None = None) -> None:
+    """Write the drawing as the file's suffix says, and tell its title on stderr."""
     kind = WRITTEN[output.suffix.lower()]
     text = drawing.text(width or 100) + "\n" if kind == "text" else getattr(drawing, kind)(*filter(None, [width]))
     try:
@@ -87,7 +98,6 @@ def draw(
     except OSError as error:
         raise click.UsageError(f"{output} cannot be written: {error.strerror}") from None
     click.echo(f"{output}: {drawing.picture().title}", err=True)
-    return ExitCode.CLEAN
 
 
 def _drawing(
