@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from shardwise.cli.fixing import Trial, told
+from shardwise.cli.fixing import Trial, ask, choices, told
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.result import ExitCode, RunResult
@@ -97,3 +99,36 @@ def test_without_a_proof_the_fixes_are_a_choice():
         "  all_reduce 0",
         "  all_reduce 1",
     ]
+
+
+FIXES = (
+    Fix("all_reduce(h) once", ()),
+    Fix("convert(h) once", ()),
+)
+
+
+def tried(checked, verified, fix=0):
+    return Trial((FIXES[fix],), (), checked, verified)
+
+
+def test_a_person_may_choose_what_could_not_be_compared_and_nothing_that_is_wrong():
+    clean, open_end, wrong = ExitCode.CLEAN, ExitCode.INCONCLUSIVE, ExitCode.FINDINGS
+    trials = [tried(clean, open_end), tried(clean, wrong), tried(wrong, None), tried(clean, None, 1)]
+    assert choices(trials) == [trials[0], trials[3]]
+    assert choices([tried(clean, ExitCode.BROKEN)]) == []
+
+
+@pytest.mark.parametrize(("answer", "chosen"), [("2\n", 1), ("0\n", None), ("\n", None), ("7\n1\n", 0)])
+def test_the_choice_is_asked_for_on_the_terminal(answer, chosen):
+    offered = [tried(ExitCode.CLEAN, None), tried(ExitCode.CLEAN, None, 1)]
+    answers = []
+
+    @click.command()
+    def asking():
+        answers.append(ask(offered))
+
+    result = CliRunner().invoke(asking, input=answer)
+    assert result.exit_code == 0, result.output
+    assert "  1: all_reduce(h) once" in result.output
+    assert "the numbers could not be compared" in result.output
+    assert answers == [None if chosen is None else offered[chosen]]

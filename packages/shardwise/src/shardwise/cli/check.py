@@ -298,7 +298,7 @@ def check(
 
 def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
     """Try the fixes, say what came of it, and write what is proven if that is asked for."""
-    from .fixing import told, trials
+    from .fixing import ask, choices, told, trials
     from .progress import progress
 
     doing, tried = [""], []
@@ -313,6 +313,13 @@ def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
         click.echo()
         for line in told(result, tried, write, os.getcwd()):
             click.echo(line)
+    offered = choices(tried) if write and not proven and sys.stdin.isatty() else []
+    chosen = ask(offered) if offered else None
+    if chosen is not None:
+        for edit in chosen.edits:
+            edit.write()
+            click.echo(edit.diff.rstrip("\n"))
+        return ExitCode.INCONCLUSIVE
     return ExitCode.CLEAN if proven and write else result.exit_code
 
 

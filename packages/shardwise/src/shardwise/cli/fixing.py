@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from shardwise.diagnostics.finding import Finding, location_text
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.limits import counted
@@ -134,6 +136,27 @@ def edits_of(fixes: Sequence[Fix]) -> tuple[FileEdit, ...] | None:
             return None
         edits.append(FileEdit(Path(file), before, after))
     return tuple(edits)
+
+
+def choices(tried: Sequence[Trial]) -> list[Trial]:
+    """The combinations that a person may choose: with them the types are clean, and the numbers could not be compared.
+
+    Those with wrong numbers are none.
+    """
+    open_ends = (None, ExitCode.INCONCLUSIVE)
+    return [one for one in tried if one.checked == ExitCode.CLEAN and one.verified in open_ends]
+
+
+def ask(offered: Sequence[Trial]) -> Trial | None:
+    """Which of them, asked on the terminal; None if none."""
+    for number, trial in enumerate(offered, 1):
+        first, *others = (safe_str(fix.help) for fix in trial.fixes)
+        click.echo(f"  {number}: {first}")
+        for line in others:
+            click.echo(f"     {line}")
+    said = "the types are clean with each, and the numbers could not be compared; which one, 0 for none"
+    number = click.prompt(said, type=click.IntRange(0, len(offered)), default=0)
+    return offered[number - 1] if number else None
 
 
 def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) -> Iterator[str]:
