@@ -11,7 +11,7 @@ import pytest
 
 MODULES = [
     "shardwise",
-    *(f"shardwise.{name}" for name in ("types", "rules", "runtime", "checker", "rulecheck", "train")),
+    *(f"shardwise.{name}" for name in ("types", "rules", "runtime", "checker", "rulecheck", "train", "testing")),
 ]
 
 PROMISED = {

@@ -106,7 +106,7 @@ def test_a_call_that_is_wrong_whatever_the_types_are_is_a_finding(spmd_project):
 @pytest.mark.parametrize(
     ("mark", "said"),
     [
-        ("", "*needs a mesh: @pytest.mark.spmd(mesh='dp=2,tp=2')*"),
+        ("", "*needs a mesh: @pytest.mark.spmd(mesh='dp=2,tp=2'), or mesh under*"),
         ("mesh='dp'", "*'dp' in 'dp' is not an axis with its size: write it like dp=2,tp=4*"),
         ("mesh='dp=0'", "*axis dp has size '0', which is not a number of ranks*"),
         ("mesh=4", "*a mesh is a text or a mapping from names to sizes, got 4*"),
@@ -375,6 +375,25 @@ def test_the_report_has_every_checked_test(spmd_project):
         ("test_it.py::test_mlp", "failed", 1),
         ("test_it.py::test_right", "passed", 0),
     ]
+
+
+def test_a_report_that_cannot_be_written_is_said(spmd_project):
+    result = spmd_project.run_source(RIGHT, "--spmd-report", "test_it.py/spmd.json")
+    result.stdout.fnmatch_lines(["cannot write test_it.py*spmd.json: *"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_the_project_says_what_the_mark_leaves_out(spmd_project):
+    toml = "[tool.shardwise]\nmesh = 'tp=2'\ntypes = 'global'\n"
+    (spmd_project.folder / "pyproject.toml").write_text(toml)
+    source = """
+@pytest.mark.spmd{mark}
+def test_softmax(spmd_mesh):
+    assert spmd_mesh.size() == 2
+    torch.softmax(assert_type(torch.ones(4, 8), {{"tp": S(1)}}), dim=1)
+"""
+    spmd_project.run_source(source.format(mark="")).assert_outcomes(failed=1)
+    spmd_project.run_source(source.format(mark="(global_types=False)")).assert_outcomes(passed=1)
 
 
 @pytest.mark.processes

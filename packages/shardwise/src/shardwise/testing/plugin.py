@@ -57,13 +57,15 @@ def _refuse(item: pytest.Item, what: str) -> None:
 
 
 def options_of_item(item: pytest.Item) -> TestOptions | None:
-    """What its marks say, those of the test before those of its class and module; None without one."""
+    """What its marks say, those of the test before those of its class and module, and what the project says where they
+    say nothing; None without a mark."""
     marks = list(item.iter_markers("spmd"))
     if not marks:
         return None
     known = item.stash.get(_options, None)
     if known is not None:
         return known
+    from shardwise.configuration.reading import find_settings
     from shardwise.diagnostics.errors import SpmdTypeError
 
     from .options import options_of
@@ -81,10 +83,19 @@ def options_of_item(item: pytest.Item) -> TestOptions | None:
         near = difflib.get_close_matches(strange[0], allowed, n=1)
         meant = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(allowed))}"
         _refuse(item, f"the mark spmd has no option {strange[0]}={said[strange[0]]!r}: {meant}")
-    if "mesh" not in said:
-        _refuse(item, "the mark spmd needs a mesh: @pytest.mark.spmd(mesh='dp=2,tp=2')")
     wrong = ""
     try:
+        settings = find_settings(item.path.parent)
+        decided = {
+            "mesh": settings.mesh,
+            "strict": settings.strict,
+            "global_types": None if settings.local is None else not settings.local,
+            "partials": settings.partials,
+        }
+        said = {name: value for name, value in decided.items() if value is not None} | said
+        if "mesh" not in said:
+            told = "@pytest.mark.spmd(mesh='dp=2,tp=2'), or mesh under [tool.shardwise] in pyproject.toml"
+            _refuse(item, f"the mark spmd needs a mesh: {told}")
         item.stash[_options] = options_of(**said)
     except SpmdTypeError as error:
         wrong = error.message

@@ -20,6 +20,7 @@ class SessionReport:
 
     def __init__(self, file: str) -> None:
         self._file = Path(file)
+        self._written = f"written to {file}"
         self._tests: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -28,7 +29,7 @@ class SessionReport:
         if found is not None:
             self._tests.append({"test": report.nodeid, "outcome": report.outcome, "result": found})
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the file. A file that cannot be written is said in the summary."""
         tests = sorted(self._tests, key=lambda one: str(one["test"]))
         document = {
@@ -37,8 +38,12 @@ class SessionReport:
             "failed": sum(test["outcome"] == "failed" for test in tests),
             "codes": dict(sorted(self._codes().items())),
         }
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        except OSError as error:
+            self._written = f"cannot write {self._file}: {(error.strerror or str(error)).lower()}"
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The section: how many tests, which codes, and where the file is."""
@@ -48,7 +53,7 @@ class SessionReport:
         terminalreporter.line(checked)
         for code, count in self._codes().most_common():
             terminalreporter.line(f"  {code} {CODES[code].name}: {counted(count, 'finding')}")
-        terminalreporter.line(f"written to {self._file}")
+        terminalreporter.line(self._written)
 
     def _codes(self) -> Counter[str]:
         return Counter(finding["code"] for test in self._tests for finding in test["result"]["findings"])
