@@ -15,11 +15,15 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+import shardwise as spmd
+from shardwise import S
+
 from .on_ranks import RANKS, Case, addend, drawn, judge, shard, whole
 
 pytestmark = pytest.mark.processes
 
 X, Y, W = drawn(8, 4), drawn(8, 4, seed=5), drawn(4, 4, seed=2)
+SEVEN = drawn(7, 4, seed=11)
 Z = torch.complex(X, Y)
 ROWS = torch.arange(8) % 4
 WIDE = ROWS[:, None].expand(-1, 4)
@@ -47,6 +51,18 @@ def no_first_row(x: Tensor) -> None:
 def into(out: Tensor, call: Callable[[Tensor], Any]) -> Tensor:
     call(out)
     return out
+
+
+def ragged() -> Tensor:
+    """Four rows on rank 0, three on rank 1."""
+    own = SEVEN.tensor_split([4])[dist.get_rank()].clone()
+    return spmd.assert_type(spmd.assert_type(own, {"tp": S(0)}), {"tp": S(0)}, even=False)
+
+
+def mean_of_ragged() -> Tensor:
+    count = torch.tensor(ragged().numel(), dtype=torch.float64)
+    dist.all_reduce(count)
+    return changed(ragged().sum(), dist.all_reduce) / count
 
 
 RIGHT: list[tuple[str, Callable[[], Any], Any]] = [
@@ -88,6 +104,10 @@ RIGHT: list[tuple[str, Callable[[], Any], Any]] = [
     ("a function that is linear in the pending sum", lambda: torch.lerp(addend(X), addend(Y), 0.25), X.lerp(Y, 0.25)),
     ("a list of pending sums", lambda: torch._foreach_lerp([addend(X)], [addend(Y)], 0.5)[0], X.lerp(Y, 0.5)),
     ("the parts of a complex sum", lambda: torch.view_as_real(addend(Z)), torch.view_as_real(Z)),
+    ("a mean of all rows, of which ranks have more and fewer", mean_of_ragged, SEVEN.mean()),
+    ("a view by the own number of rows", lambda: ragged().view(ragged().shape[0], 2, 2), SEVEN.view(7, 2, 2)),
+    ("zeros by the own number of rows",
+     lambda: ragged() + torch.zeros(ragged().shape[0], 4, dtype=torch.float64), SEVEN),
     ("a mean that is averaged by hand",
      lambda: changed(shard(X).mean(), dist.all_reduce) / dist.get_world_size(), X.mean()),
     ("the same by the group's size",
@@ -131,6 +151,8 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("whole numbers of addends", lambda: addend(X).long(), "SW112"),
     ("padded with ones", lambda: F.pad(addend(X), (1, 1), value=1.0), "SW113"),
     ("filled with ones", lambda: addend(X).masked_fill(whole(X) > 0, 1.0), "SW113"),
+    ("all of a value by the own number of rows", lambda: whole(W) / ragged().shape[0], "SW408"),
+    ("a pending sum by the own number of rows", lambda: ragged().sum(0) / ragged().shape[0], "SW110"),
     ("memory handed to another library", lambda: torch.from_dlpack(addend(X)), "SW115"),
     ("a term counted once, divided by the group's size",
      lambda: changed(shard(X).sum(), dist.all_reduce) / dist.group.WORLD.size() + whole(X[0, 0]), "SW150"),  # type: ignore[union-attr]

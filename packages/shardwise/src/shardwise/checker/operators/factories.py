@@ -95,13 +95,15 @@ def factory(op: Op) -> Handler:
             return result
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
-        if any(isinstance(operand.type, TensorType) for operand in operands):
+        told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED
+        of_types = [operand for operand in operands if isinstance(operand.type, TensorType)]
+        own = told.varying_axes and not template.axes and all(operand.number is not None for operand in of_types)
+        if of_types and not own:
             if template.spec is not None and not session.local:
                 outcome = _cut_like(template, outcome)
             if outcome.refusals:
                 refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
             return run(session, op, func, args, kwargs, values, outcome)
-        told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
         if isinstance(made, torch.Tensor):
             kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground

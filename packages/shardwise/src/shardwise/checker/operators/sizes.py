@@ -1,7 +1,8 @@
 """What a program reads of a tensor's shape: numbers with a type, so that a division by them is one by a known count.
 
-The size of a dim that an axis cuts evenly is one n-th of what it is on one device. Where nobody says which dims are
-cut, and of shards that may differ in length, nothing is known. Sizes are made once for a type and a shape.
+The size of a dim that an axis cuts evenly is one n-th of what it is on one device, and that of shards that may differ
+in length is each rank's own. Where nobody says which dims are cut, nothing is known. Sizes are made once for a type and
+a shape.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
+from shardwise.types.placement import V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
@@ -41,14 +43,14 @@ def sizes_of_typed(type: TensorType, shape: Any) -> Any:
 
 def _size(type: TensorType, dim: int, size: int) -> Any:
     cut = entry_axes(type.spec[dim]) if type.spec is not None and dim < len(type.spec) else ()
-    if any(axis in type.uneven for axis in cut):
-        return size
+    own = {axis for axis in cut if axis in type.uneven}
     known = {axis for entry in type.spec or () for axis in entry_axes(entry)}
     scale: dict[Any, Exponent] = {}
     for axis in type.axes:
         nobody = type.get(axis).is_unknown or (type.is_varying(axis) and axis not in known)
-        scale[axis] = None if nobody else -1 if axis in cut else 0
-    return typed(size, number_type(type.axes, scale))
+        scale[axis] = None if nobody or axis in own else -1 if axis in cut else 0
+    told = number_type(type.axes, scale)
+    return typed(size, told.with_placements(dict.fromkeys(own, V)) if own else told)
 
 
 def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:

@@ -110,7 +110,8 @@ class Placer:
     def joins(self, axis: MeshAxis, scope: Scope) -> bool:
         """True if a dim that ``axis`` shards is contracted, and the sum over it is added to those that are pending."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
-        known = all(one.dim is not None for one in sharded if one.placement is V)
+        cut = [one.dim for one in sharded if one.placement is V]
+        known = bool(cut) and None not in cut
         asked = scope.partials or axis in scope.claimed
         if axis in scope.local_axes or axis in scope.mapped or not known or self.labelling is None:
             return False
