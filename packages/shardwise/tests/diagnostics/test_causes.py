@@ -7,8 +7,9 @@ import linecache
 import pytest
 
 from shardwise.diagnostics.causes import by_cause
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.limits import EVERYTHING
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 SOURCE = """\
@@ -83,3 +84,10 @@ def test_what_has_no_repair_or_no_place_stays_apart():
         Finding("SW116", "read", missed(2, "x").location),
     ]
     assert by_cause(alone) == tuple(alone)
+
+
+def test_places_beyond_the_limit_are_counted():
+    uses = [missed(2, "relu"), *(missed(3, "sigmoid") for _ in range(12))]
+    (found,) = by_cause(uses)
+    assert "= note: and 4 more places; --all shows them" in render(found)
+    assert "more places; --all" not in render(found, limits=EVERYTHING)

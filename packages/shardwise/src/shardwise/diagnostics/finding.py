@@ -193,10 +193,15 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
         marks += readable
         if not readable:
             notes.append(_described(operand, root))
-    for other in finding.alike:
+    for other in finding.alike[: limits.places]:
         if other.location is not None:
             marks.append(Mark(other.location, _caret_label(other), primary=True))
-    shown = [*_limited(notes, limits.operand_notes, "operand"), *_limited(finding.facts, limits.facts, "fact")]
+    more = rest(len(finding.alike), limits.places, "place", "places")
+    shown = [
+        *([more] if more else []),
+        *_limited(notes, limits.operand_notes, "operand"),
+        *_limited(finding.facts, limits.facts, "fact"),
+    ]
     return marks, [("note", note) for note in shown]
 
 

@@ -24,6 +24,7 @@ class Limits:
     no_rule_ops: int | None = 10
     facts: int | None = 8
     operand_notes: int | None = 4
+    places: int | None = 8
     repr_characters: int = 80
 
     def without(self, lists: Iterable[str]) -> Limits:
@@ -33,7 +34,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-EVERYTHING = Limits(None, None, None, None, None, None, None, None)
+EVERYTHING = Limits(None, None, None, None, None, None, None, None, None)
 LISTS = ("trusted", "lost", "unchecked", "held-back")
 """What ``--show`` lists without a limit."""
 
