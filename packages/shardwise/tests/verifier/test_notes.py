@@ -92,3 +92,29 @@ def test_global_types_say_why_the_numbers_disagree(tmp_path):
     assert verdict.numbers.cause is not None, str(verdict)
     assert verdict.numbers.cause.code == "SW112"
     assert "the cause, as global types see it:\nSW112" in str(verdict)
+
+
+@pytest.mark.processes
+def test_narrow_sums_get_a_note_and_a_verdict(tmp_path):
+    verdict = verdict_on(
+        tmp_path,
+        """
+        import torch
+        import torch.distributed as dist
+        from shardwise import I, R, S, assert_type, convert
+
+        dist.init_process_group("gloo")
+        rank, world = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(0)
+        up = assert_type(torch.nn.Parameter(torch.randn(8, 4).bfloat16().chunk(world)[rank].clone()), {"dp": S(0)})
+        x = assert_type(torch.randn(4, 4).bfloat16().requires_grad_(), {"dp": I})
+        h = convert(x, "dp", src=I, dst=R) @ up.T
+        h.backward(torch.ones_like(h))
+        dist.all_reduce(torch.ones(2, dtype=torch.bfloat16))
+        """,
+    )
+    assert verdict.failure is None, str(verdict)
+    unasked, raw = verdict.numbers.notes
+    assert "the backward of convert at" in unasked
+    assert "sums in torch.bfloat16 unasked, and is refused outside of verify (SW209)" in unasked
+    assert raw.startswith("all_reduce in bfloat16: ")

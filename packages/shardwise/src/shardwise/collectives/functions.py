@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.interop.communication import wire
 from shardwise.interop.communication.process_groups import Communicator
+from shardwise.interop.running.recording import narrow_sum_heard
 from shardwise.interop.torch_compat import transforms_active
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
 from shardwise.types.placement import PerMeshAxisSpmdType
@@ -74,7 +75,7 @@ def perform(x: Tensor, recipe: Recipe, comm: Communicator, sizes: object = None)
     if x.requires_grad and torch.is_grad_enabled():
         if recipe.row.backward is None:
             raise no_gradient(recipe)
-        if recipe.narrow is not None:
+        if recipe.narrow is not None and not narrow_sum_heard(recipe.row.op, recipe.narrow):
             raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
         if recipe.options is not None and x.is_leaf:
             recipe = recipe.for_leaf
@@ -91,7 +92,7 @@ def perform_in_place(x: Tensor, recipe: Recipe, comm: Communicator) -> Tensor:
         return wire.all_reduce_(x, comm, recipe.way, recipe.reduction)
     if recipe.row.backward is None:
         raise no_gradient(recipe)
-    if recipe.narrow is not None:
+    if recipe.narrow is not None and not narrow_sum_heard(recipe.row.op, recipe.narrow):
         raise demand_reduction_dtype(recipe.row.op, recipe.narrow)
     if x.is_leaf:
         raise SpmdValueError(

@@ -137,7 +137,7 @@ def verify_subject(
             numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
         if options.narrow and against is None:
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
-    numbers = replace(numbers, notes=(*numbers.notes, *untrained_note(ranks, alone)))
+    numbers = replace(numbers, notes=(*numbers.notes, *ranks[0].narrow_sums, *untrained_note(ranks, alone)))
     if options.feed:
         numbers = with_feed(numbers, ranks)
     if against is not None and own is not None:

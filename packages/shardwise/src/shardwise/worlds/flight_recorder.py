@@ -75,6 +75,17 @@ def communicated_dtypes() -> set[torch.dtype]:
     return {_NARROW[name] for record in flight_records() for name in record["input_dtypes"] if name in _NARROW}
 
 
+def narrow_reductions() -> list[str]:
+    """The last collectives of this process that sum in a narrow dtype: ``all_reduce in bfloat16``."""
+    found = {
+        f"{record['profiling_name'].rpartition(':')[2]} in {str(_NARROW[name]).removeprefix('torch.')}"
+        for record in flight_records()
+        for name in record["input_dtypes"]
+        if name in _NARROW and "reduce" in record["profiling_name"]
+    }
+    return sorted(found)
+
+
 def standings(known: Mapping[int, Whereabouts], instead: Mapping[int, str]) -> tuple[Standing, ...]:
     """Where every rank stands, from what each said about itself, or what is said of it ``instead``."""
     told = [Standing(rank, instead=words) for rank, words in instead.items()]

@@ -106,6 +106,7 @@ class Recorder:
     ``dtypes``   the floating-point dtypes of what was computed and has a gradient.
     ``steps``    how many entries there were before each optimizer step.
     ``untrained``   names of parameters that an optimizer has, that require a gradient, and have never had one.
+    ``narrow_sums`` sums over ranks in a narrow dtype that would be refused elsewhere, in words.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
@@ -117,6 +118,7 @@ class Recorder:
         self.steps: list[int] = []
         self.leaves: list[tuple[torch.Tensor, SourceLocation | None]] = []
         self.untrained: list[str] = []
+        self.narrow_sums: dict[str, None] = {}
         self.scale_free = False
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
@@ -211,6 +213,17 @@ def recorded(kind: str, name: str, x: torch.Tensor) -> None:
     """``x`` is of this kind, untyped, and has no place in the source."""
     if _recorder is not None:
         _recorder.add(kind, name, x, UNTYPED, None)
+
+
+def narrow_sum_heard(call: str, dtype: torch.dtype) -> bool:
+    """Does somebody take note that the backward of ``call`` sums in so narrow a dtype unasked? Else it is refused."""
+    if _recorder is None:
+        return False
+    at = user_location(2)
+    where = "" if at is None else f" at {at}"
+    said = f"the backward of {call}{where} sums in {dtype} unasked, and is refused outside of verify (SW209)"
+    _recorder.narrow_sums[said] = None
+    return True
 
 
 def is_heard() -> bool:

@@ -41,6 +41,7 @@ class RankRun:
     ``sites``    from where the source reaches parameters and inputs, if that was asked for.
     ``steps``    how many entries there were before each optimizer step.
     ``untrained``   parameters that an optimizer has, that require a gradient, and have never had one.
+    ``narrow_sums`` where it sums over ranks in a narrow dtype, in words.
     ``batches``     what its DataLoaders have given, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     """
@@ -55,6 +56,7 @@ class RankRun:
     steps: list[int] = field(default_factory=list)
     untrained: list[str] = field(default_factory=list)
     scale_free: bool = False
+    narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
 
 

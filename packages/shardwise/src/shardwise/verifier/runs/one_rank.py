@@ -20,7 +20,7 @@ from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry
 from shardwise.types.aliases import Axis
-from shardwise.worlds.flight_recorder import communicated_dtypes
+from shardwise.worlds.flight_recorder import communicated_dtypes, narrow_reductions
 
 from ..records.annotation_sites import SiteRecorder
 from ..records.options import VerifyOptions
@@ -90,6 +90,11 @@ def record_run(
             collector.record = watch.record()
     came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
     came.untrained, came.scale_free = recorder.untrained, recorder.scale_free
+    reductions = narrow_reductions()
+    summed = (
+        f"{', '.join(reductions)}: the ranks' terms and their sums are rounded to it, the more the more ranks there are"
+    )
+    came.narrow_sums = [*recorder.narrow_sums, *([summed] if reductions else [])]
     if sites is not None:
         came.sites = sites.sites
     return came
