@@ -11,8 +11,10 @@ from shardwise.drawing.shards import MeshPoint
 from shardwise.drawing.symbols import held_after, held_under, senders
 from shardwise.drawing.transition_pictures import transition_picture
 from shardwise.drawing.type_pictures import TYPES, five_types, transition_table
+from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transitions import TRANSITIONS
 from shardwise.planner.plans import Plan, PlanStep
+from shardwise.planner.route import plan
 from shardwise.types.placement import R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import TensorType
@@ -119,3 +121,15 @@ def test_bytes_in_words(count, text):
 @pytest.mark.parametrize(("seconds", "text"), [(2.0, "2 s"), (1.5e-3, "1.5 ms"), (1.2e-5, "12 us"), (3e-9, "3 ns")])
 def test_time_in_words(seconds, text):
     assert duration(seconds) == text
+
+
+def test_what_a_rank_needs_is_what_the_planner_says_that_it_receives():
+    dp, tp = MeshAxis.of(2, 2), MeshAxis.of(2, 1)
+    src = TensorType.of({dp: V, tp: V}, PartitionSpec(None, (dp, tp)))
+    dst = TensorType.of({dp: V, tp: V}, PartitionSpec((dp, tp), None))
+    found = plan((8, 8), "float32", src, dst)
+    (step,) = found.steps
+    picture = plan_picture(found, [dp, tp])
+    table = [tile.lines[0] for tile in tiles_of(picture.block) if tile.index is None and tile.tone is None][-16:]
+    received = [int(text) for text in table[::4] if text != "own"]  # the column of the first rank
+    assert sum(received) * 4 == step.bytes

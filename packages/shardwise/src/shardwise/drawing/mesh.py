@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
 
 from .model import Block, Picture, Tile
@@ -79,11 +80,7 @@ def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:
 
 def offset_at(layout: Layout, at: int) -> int:
     """The rank offset of the ``at``-th place of a fiber: the inverse of ``Layout.place``."""
-    offset = 0
-    for size, stride in reversed(layout.atoms):
-        at, digit = divmod(at, size)
-        offset += digit * stride
-    return offset
+    return IndexMap.of_modes(layout.atoms)(at)
 
 
 def _fiber(sizes: Mapping[str, int], coordinates: Sequence[int], name: str) -> int:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shardwise.mesh.names import NamedAxis
 from shardwise.planner.plans import Plan, PlanStep
 from shardwise.types.notation import TypedShape
 from shardwise.types.tensor_type import TensorType
 
-from .model import Arrow, Block, Heading, Look, Matrix, Picture, Tile, Words
+from .model import Arrow, Block, Look, Matrix, Picture, Tile, Words
 from .model import Sequence as Blocks
+from .nesting import Dim, Place, indices, matrix_of_matrices
 from .shards import Coordinates, SpreadTensor, blocks_of
 
 LIMIT = 4
 """A plan has several tensors, so of each there is less: a dim of more indices is drawn by its shards."""
-MOST_RANKS = 8
+MOST_RANKS = 6
+MOST_COUNTED = 4096
 
 
 def plan_picture(plan: Plan, mesh: Sequence[NamedAxis], *, limit: int = LIMIT) -> Picture:
@@ -81,23 +84,22 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
         return None
     before, after = (SpreadTensor(TypedShape(plan.dtype, plan.shape, one), mesh) for one in (step.src, step.dst))
     fiber = _fiber(step.axes, before, after)
-    if fiber is None or len(fiber) > MOST_RANKS:
+    if fiber is None:
         return None
-    regions = [(before.owned(at), after.owned(at)) for at in fiber]
+    shown = indices(len(fiber), MOST_RANKS)
     adds = step.op in ("all_reduce", "reduce_scatter")
-    rows = []
-    for at, (held, _) in enumerate(regions):
-        row = []
-        for beside, (own, needed) in enumerate(regions):
-            count = _common(held, needed)
-            has = 0 if adds else _common(held, needed, own)
-            is_still = at == beside or count == has
-            row.append(
-                Tile(("own" if at == beside else str(count - has),), look=Look.FAINT if is_still else Look.PLAIN)
-            )
-        rows.append(tuple(row))
-    names = tuple(f"rank {before.rank(at)}" for at in fiber)
-    table = Matrix(tuple(rows), Heading("needs, of its elements →", names), Heading("rank that holds ↓", names))
+
+    def tile(place: Place) -> Block:
+        source, target = (fiber[part.start] for part in place)
+        held, own, needed = before.owned(source), before.owned(target), after.owned(target)
+        count = _common(held, needed) - (0 if adds else _common(held, needed, own))
+        is_still = source is target or not count
+        return Tile(("own" if source is target else str(count),), look=Look.FAINT if is_still else Look.PLAIN)
+
+    table = matrix_of_matrices([Dim("rank that holds", shown), Dim("needs, of its elements", shown)], tile)
+    names = tuple("…" if part.is_left_out else f"rank {before.rank(fiber[part.start])}" for part in shown)
+    assert isinstance(table, Matrix), "two dims are one matrix"
+    table = replace(table, across=replace(table.across, ticks=names), down=replace(table.down, ticks=names))
     return Blocks((Words(("who needs what of whom, in one fiber",), Look.TITLE), table), across=False)
 
 
@@ -109,7 +111,7 @@ def _fiber(axes: Sequence[object], before: SpreadTensor, after: SpreadTensor) ->
     for axis in axes:
         own = next(one for one in before.axes if one == axis)
         found = [{**at, own: place} for at in found for place in range(own.size())]
-        if len(found) > MOST_RANKS:
+        if len(found) > MOST_COUNTED:
             return None
     return list(found)
 
