@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
@@ -166,7 +165,7 @@ def make_server(version: str) -> Server:
         return [] if content is None else content.definition(path_of(uri), params.position, server.text(uri))
 
     @server.feature(types.SHUTDOWN)
-    def shutdown(params: Any) -> None:
+    def shutdown(params: None) -> None:
         server.stop()
 
     return server

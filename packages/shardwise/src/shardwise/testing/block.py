@@ -15,7 +15,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -210,18 +209,18 @@ def raise_findings(result: RunResult, expect: tuple[str, ...]) -> None:
 
 
 def across_ranks(
-    options: TestOptions, name: str, fn: Callable[..., Any], tell: Callable[[RunResult], None]
-) -> Callable[..., Any]:
+    options: TestOptions, name: str, fn: Callable[..., object], tell: Callable[[RunResult], None]
+) -> Callable[..., object]:
     """``fn`` run by several ranks, or by one: ``tell`` gets the result of them all. A coroutine function stays one.
 
     The mesh argument is each rank's own; tensors and modules among the arguments are copied for each rank.
     """
 
-    def given(arguments: Mapping[str, Any], mesh: DeviceMesh, several: bool) -> dict[str, Any]:
+    def given(arguments: Mapping[str, object], mesh: DeviceMesh, several: bool) -> dict[str, object]:
         own = {key: _copied(value) if several else value for key, value in arguments.items()}
         return {**own, MESH_ARGUMENT: mesh} if MESH_ARGUMENT in arguments else own
 
-    def run(*args: Any, **arguments: Any) -> None:
+    def run(*args: object, **arguments: object) -> None:
         __tracebackhide__ = True
         if options.ranks is None:
             together(options, name, lambda mesh: _finish(fn(*args, **given(arguments, mesh, True))), tell)
@@ -233,7 +232,7 @@ def across_ranks(
         ]
         tell(merged(results, options.ranks))
 
-    async def run_async(*args: Any, **arguments: Any) -> None:
+    async def run_async(*args: object, **arguments: object) -> None:
         __tracebackhide__ = True
         if options.ranks is None:
             await asyncio.to_thread(run, *args, **arguments)
@@ -242,7 +241,9 @@ def across_ranks(
         for rank in options.ranks:
             collector = collector_of(options, name, rank)
             with one_rank(options, rank) as mesh, noted(collector.result), checked(options, collector):
-                await fn(*args, **given(arguments, mesh, len(options.ranks) > 1))
+                came = fn(*args, **given(arguments, mesh, len(options.ranks) > 1))
+                if inspect.isawaitable(came):
+                    await came
             results.append(collector.result())
         tell(merged(results, options.ranks))
 
@@ -254,7 +255,7 @@ def _finish(came: Awaitable[object] | object) -> object:
     return asyncio.run(came) if inspect.iscoroutine(came) else came
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     return copy.deepcopy(value) if isinstance(value, torch.Tensor | torch.nn.Module) else value
 
 
@@ -294,7 +295,7 @@ class spmd:
         )
         self._blocks: list[tuple[contextlib.ExitStack, Collector]] = []
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., object]) -> Callable[..., object]:
         if not inspect.isroutine(function):
             raise SpmdArgumentError(f"spmd decorates functions and methods, got {function!r}", code="SW905")
 
@@ -310,7 +311,7 @@ class spmd:
         outer = functools.partial(inner, **{MESH_ARGUMENT: None})
 
         @functools.wraps(function)
-        def with_mesh(*args: Any, **arguments: Any) -> Any:
+        def with_mesh(*args: object, **arguments: object) -> object:
             return outer(*args, **arguments)
 
         kept = [one for name, one in signature.parameters.items() if name != MESH_ARGUMENT]

@@ -105,7 +105,7 @@ def options_of_item(item: pytest.Item) -> TestOptions | None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """A mark that cannot be read is an error of the set-up."""
     came = yield
     options_of_item(item)
@@ -113,7 +113,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Check the body of a test with the mark, and fail it for what was found."""
     options = options_of_item(item)
     if options is None or not isinstance(item, pytest.Function):

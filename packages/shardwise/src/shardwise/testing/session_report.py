@@ -45,7 +45,7 @@ class SessionReport:
             self._written = f"cannot write {self._file}: {(error.strerror or str(error)).lower()}"
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The section: how many tests, which codes, and where the file is."""
         terminalreporter.section("shardwise")
         operations = sum(test["result"]["checked_ops"] for test in self._tests)
