@@ -2,7 +2,8 @@
 
 A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as
 formulas in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements
-that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n.
+that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n,
+and ``send(e)`` that of n - 1 hops. The numbers are those of rank 0.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _COLLECTIVES: Mapping[str, Callable[[float, int], float]] = {
     "reduce_scatter": lambda elements, n: elements * (n - 1) / n,
     "all_to_all": lambda elements, n: elements * (n - 1) / n,
     "all_gather": lambda elements, n: elements * (n - 1),
-    "send": lambda elements, n: elements if n > 1 else 0,
+    "send": lambda elements, n: elements * (n - 1),
 }
 
 

@@ -73,7 +73,8 @@ def _pairs(
     place = dict(
         zip(sizes, (int(i) for i in torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))), strict=True)
     )
-    steps = enumerate(zip(trained.losses, alone.losses, trained.gradients, alone.gradients, strict=True))
+    gradients_of = trained.gradients or [{}] * len(trained.losses)
+    steps = enumerate(zip(trained.losses, alone.losses, gradients_of, alone.gradients, strict=True))
     for step, (loss, whole_loss, gradients, whole_gradients) in steps:
         yield "the loss", step, rank, loss, whole_loss
         for name, gradient in gradients.items():

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -46,6 +46,14 @@ Loss = Callable[[Tensors, Tensors], Tensor]
 Step = Callable[[Tensors, Tensors, DeviceMesh], Tensor]
 
 
+class Optimizer(Protocol):
+    """What takes a step with gradients that are there."""
+
+    def step(self) -> object: ...
+
+    def zero_grad(self) -> object: ...
+
+
 @dataclass(frozen=True)
 class ZooProgram:
     """One way to train, on small sizes.
@@ -56,6 +64,8 @@ class ZooProgram:
     ``single``    the loss on one device, of whole weights and inputs.
     ``parallel``  the loss on a rank's pieces: P over the axes of ``shared``.
     ``step``      for programs whose point is the step itself: forward, backward and sums of gradients; gives the loss.
+    ``optimizer`` for programs whose point it is: made of the weights; its ``step`` replaces that of SGD and sums
+                  gradients itself.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
     ``constants`` inputs that are the same in every step.
     """
@@ -67,6 +77,7 @@ class ZooProgram:
     single: Loss
     parallel: Step | None = None
     step: Step | None = None
+    optimizer: Callable[[Tensors], Optimizer] | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -85,11 +96,12 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
     found = Trained()
     with set_current_mesh(mesh):
         w = Tensors(**{name: weight(name, text, mesh) for name, text in program.weights.items()})
-        optimizer = torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        optimizer = (program.optimizer or _sgd)(w)
         for step in range(steps):
             x = Tensors(**dict(_inputs(program, step, mesh)))
             found.losses.append(_step_of(program)(w, x, mesh).detach())
-            found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
+            if program.optimizer is None:
+                found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
             optimizer.step()
             optimizer.zero_grad()
     found.weights = {name: tensor.detach().clone() for name, tensor in vars(w).items()}
@@ -101,7 +113,7 @@ def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
     found = Trained()
     types = {name: type_of(text) for name, text in {**program.weights, **program.inputs}.items()}
     w = Tensors(**{name: whole(name, *types[name].shape).requires_grad_() for name in program.weights})
-    optimizer = torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    optimizer = _sgd(w)
     for step in range(steps):
         x = Tensors(**{name: _data(program, name, step, types[name]) for name in program.inputs})
         loss = program.single(w, x)
@@ -168,6 +180,10 @@ def main(program: ZooProgram) -> None:
     dist.destroy_process_group()
 
 
+def _sgd(w: Tensors) -> Optimizer:
+    return torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
+
+
 def _store() -> Any:
     stores: Any = dist
     return stores.HashStore()
@@ -182,7 +198,7 @@ def _step_of(program: ZooProgram) -> Step:
     def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
         loss = parallel(w, x, mesh)
         loss.backward()  # type: ignore[no-untyped-call]
-        for name, text in program.weights.items():
+        for name, text in () if program.optimizer is not None else program.weights.items():
             for axis, placement in type_of(text).type.local.items():
                 if placement is R:
                     sum_gradient(getattr(w, name), str(axis), mesh)
