@@ -154,7 +154,7 @@ def _exchange(x: Tensor, blocks: _Blocks, moved: MovedTensor) -> Tensor:
     counts = tuple([_count(part) for part in received]), tuple([_count(part) for part in sent])
     arrived = moved.step("all_to_all", flat, blocks.axes, Shard(0), Shard(0), counts)
     whole = arrived.new_empty([length for _, length in new])
-    for piece, part in zip(torch.split(arrived, counts[0]), received, strict=True):
+    for piece, part in zip(torch.split(arrived, list(counts[0])), received, strict=True):
         if piece.numel():
             _part(whole, part, new).copy_(piece.view([length for _, length in part]))
     return whole

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import torch
+from torch.distributed.tensor.placement_types import Placement
 
 from .registry import private
 
@@ -58,7 +59,11 @@ def without_redistribution() -> contextlib.AbstractContextManager[object]:
     tier=2,
 )
 def redistribution_steps(
-    device_mesh: Any, shape: tuple[int, ...], dtype: torch.dtype, before: tuple[object, ...], after: tuple[object, ...]
+    device_mesh: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    before: tuple[Placement, ...],
+    after: tuple[Placement, ...],
 ) -> list[tuple[int, Any, Any]]:
     """What DTensor's ``redistribute`` does: the mesh dim, and the placement along it before and after."""
     from torch.distributed.tensor import _redistribute
@@ -66,6 +71,6 @@ def redistribution_steps(
 
     strides = torch.empty(shape, device="meta").stride()
     meta = TensorMeta(torch.Size(shape), strides, dtype)
-    specs = [DTensorSpec(device_mesh, placements, tensor_meta=meta) for placements in (before, after)]
-    infos = _redistribute._gen_transform_infos_non_cached(*specs)
+    source, target = (DTensorSpec(device_mesh, given, tensor_meta=meta) for given in (before, after))
+    infos = _redistribute._gen_transform_infos_non_cached(source, target)
     return [(info.mesh_dim, *info.src_dst_placements) for info in infos]

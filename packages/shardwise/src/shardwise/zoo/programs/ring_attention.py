@@ -47,7 +47,7 @@ class Shift(torch.autograd.Function):
         return shifted(x, group, 1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return shifted(gradient, ctx.group, -1), None
 
 
@@ -55,6 +55,12 @@ def single(w: Tensors, x: Tensors) -> Tensor:
     score = (x.tokens @ w.query) @ (x.tokens @ w.key).mT / math.sqrt(D)
     score = score.masked_fill(x.position[None, :] > x.position[:, None], -torch.inf)
     return (x.tokens + score.softmax(-1) @ (x.tokens @ w.value)).square().sum() / (B * T)
+
+
+def passed(x: Tensor, group: Any) -> Tensor:
+    """What the rank before has of ``x``; differentiable."""
+    received: Tensor = Shift.apply(x, group)  # type: ignore[no-untyped-call]
+    return received
 
 
 @spmd.local_map(out_types={"dp": S(0), "cp": S(1)})
@@ -66,7 +72,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, mesh: Devi
     weight = (score - largest).exp()
     seen, total = weight @ value, weight.sum(-1, keepdim=True)
     for _ in range(mesh["cp"].size() - 1):
-        key, value, every = Shift.apply(key, group), Shift.apply(value, group), shifted(every, group, 1)
+        key, value, every = passed(key, group), passed(value, group), shifted(every, group, 1)
         score = (query @ key.mT / math.sqrt(D)).masked_fill(every[None, :] > own[:, None], -torch.inf)
         larger = torch.maximum(largest, score.amax(-1, keepdim=True))
         weight, shrunk = (score - larger).exp(), (largest - larger).exp()
