@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.tensor.placement_types import Placement
 
 from .registry import private
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.placement_types import Placement
 
 
 @private("torch.distributed.tensor.DTensor:_local_tensor", lost="gradients of fully_shard and types across DTensor")
