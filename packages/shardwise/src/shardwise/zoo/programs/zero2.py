@@ -21,7 +21,7 @@ from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Tensors, ZooProgram, 
 B, D, H = 8, 12, 16
 
 
-class ShardedSGD:
+class ScatteredSGD:
     """Momentum of this rank's piece of every weight, cut along dim 0."""
 
     def __init__(self, w: Tensors) -> None:
@@ -57,7 +57,7 @@ PROGRAM = ZooProgram(
     inputs={"tokens": "f64[8@dp, 12]", "targets": "f64[8@dp, 12]"},
     single=single,
     parallel=parallel,
-    optimizer=ShardedSGD,
+    optimizer=ScatteredSGD,
 )
 
 if __name__ == "__main__":
