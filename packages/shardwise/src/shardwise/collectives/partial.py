@@ -237,7 +237,7 @@ def _positional(op: str, rest: tuple[object, ...], axis: object, src: object, ds
     return given["axis"], given["src"], given["dst"]
 
 
-def _claims(op: str, axis: object, src: Any, dst: object, out_partial_axes: object) -> tuple[PartialClaim, ...]:
+def _claims(op: str, axis: object, src: object, dst: object, out_partial_axes: object) -> tuple[PartialClaim, ...]:
     if axis is None:
         if src is not None or dst is not None:
             raise SpmdArgumentError(f"{op} got src or dst without the axis they speak of", code="SW905")

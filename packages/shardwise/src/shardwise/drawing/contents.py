@@ -26,7 +26,7 @@ class ReadTensor:
     notes: tuple[str, ...]
 
 
-def readable(x: Any) -> ReadTensor:
+def readable(x: object) -> ReadTensor:
     """What there is to draw of ``x``. One without elements in memory (meta, fake) shows the indices themselves."""
     from shardwise.interop.tensors.tagging import typed_shape
     from shardwise.interop.torch_compat import no_torch_function

@@ -83,7 +83,12 @@ Maker = Callable[[int], Picture]
 
 
 def _maker(
-    x: Any, mesh: object, names: Sequence[str] | None, local: bool | None, highlight: str | None, node_size: int | None
+    x: object,
+    mesh: object,
+    names: Sequence[str] | None,
+    local: bool | None,
+    highlight: str | None,
+    node_size: int | None,
 ) -> Maker:
     if isinstance(x, str):
         return _of_text(x, _axes_of(mesh), names, local=bool(local))
@@ -167,7 +172,7 @@ def _is_tensor(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def _of_tensor(x: Any, mesh: object, names: Sequence[str] | None) -> Maker:
+def _of_tensor(x: object, mesh: object, names: Sequence[str] | None) -> Maker:
     from .contents import readable
 
     read = readable(x)

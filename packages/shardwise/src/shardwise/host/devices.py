@@ -235,7 +235,7 @@ def _of_all_gather(
 class _Works:
     """Several works that are waited for as one."""
 
-    def __init__(self, works: Sequence[Any]) -> None:
+    def __init__(self, works: Sequence[dist.Work]) -> None:
         self.works = works
 
     def wait(self, timeout: object = None) -> None:
@@ -292,7 +292,9 @@ def _stand_in(func: Any, x: torch.Tensor, args: Any) -> object:
     return one if converted is None else converted(one)
 
 
-def _instead(stand_in: Callable[..., object], target: Target, func: TorchFunction, args: Any, kwargs: Any) -> object:
+def _instead(
+    stand_in: Callable[..., object], target: Target, func: TorchFunction, args: object, kwargs: object
+) -> object:
     return stand_in(func, args, kwargs)
 
 

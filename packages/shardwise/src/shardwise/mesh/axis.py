@@ -55,7 +55,7 @@ class MeshAxis:
         return _interned.setdefault(layout, axis)
 
     @classmethod
-    def of(cls, source: Any, stride: int | None = None) -> MeshAxis:
+    def of(cls, source: object, stride: int | None = None) -> MeshAxis:
         """The axis of ``source``: a size with a stride, a process group, or an object with ``__mesh_axis__()``.
 
         Errors: TypeError for anything else, or a stride with or without need; SW903 if the ranks form no layout.

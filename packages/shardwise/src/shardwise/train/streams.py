@@ -15,7 +15,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -192,7 +192,7 @@ class RandomStream(_Holder):
         self._promises[-1].__enter__()
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._promises.pop().__exit__(None, None, None)
         devices = _devices()
         _stack.holders.pop().give_up(devices)
@@ -209,7 +209,7 @@ class RandomStream(_Holder):
 
         return with_stream
 
-    def generator(self, device: Any = "cpu") -> torch.Generator:
+    def generator(self, device: torch.device | str | int = "cpu") -> torch.Generator:
         """A new generator for ``generator=`` arguments, with numbers of its own: no other of this stream draws them."""
         self._made += 1
         made = torch.Generator(device)
@@ -230,7 +230,13 @@ class RandomStream(_Holder):
 class _Device:
     """The default generator of a kind of device."""
 
-    def __init__(self, name: str, state: Callable[[], torch.Tensor], restore: Any, seed: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: Callable[[], torch.Tensor],
+        restore: Callable[[torch.Tensor], object],
+        seed: Callable[[int], object],
+    ) -> None:
         self.name, self.state, self.restore, self.seed = name, state, restore, seed
 
 

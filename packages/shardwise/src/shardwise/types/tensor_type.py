@@ -127,7 +127,7 @@ class TensorType:
         placements: Mapping[Any, Placement] | Iterable[tuple[Any, Placement]] = (),
         spec: PartitionSpec | None = None,
         ground: Ground = Ground.ABSENT,
-        uneven: Collection[Any] = _EVEN,
+        uneven: Collection[object] = _EVEN,
         scale: Mapping[Any, Exponent] = _UNSCALED,
     ) -> TensorType:
         """The one type with these placements; the argument's order does not matter.

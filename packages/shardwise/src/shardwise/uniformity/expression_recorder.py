@@ -73,7 +73,7 @@ class ExpressionRecorder(TorchFunctionMode):
             self._communicated.update(storage_key(one) for one in tensors)
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: object, args: Sequence[object] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
         name = op_name(func)
@@ -109,13 +109,13 @@ class ExpressionRecorder(TorchFunctionMode):
 
     def _made(
         self,
-        func: Any,
+        func: object,
         op: str,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
+        args: Sequence[object],
+        named: Mapping[str, object],
         state: str,
         operands: Sequence[tuple[torch.Tensor, str]],
-        result: Any,
+        result: object,
     ) -> None:
         written = _destination(op, args, named)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -193,7 +193,7 @@ class ExpressionRecorder(TorchFunctionMode):
                     found.append(group)
         return tuple(found)
 
-    def _group(self, axis: Any) -> tuple[str, tuple[int, ...]] | None:
+    def _group(self, axis: object) -> tuple[str, tuple[int, ...]] | None:
         if axis not in self._groups:
             try:
                 ranks = tuple(torch.distributed.get_process_group_ranks(communicator(axis).group))  # type: ignore[arg-type]
@@ -224,22 +224,22 @@ def _is_wrapped(x: torch.Tensor) -> bool:
     return type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout is not torch.strided
 
 
-def _makes_tensors(func: Any) -> bool:
+def _makes_tensors(func: object) -> bool:
     rule = op_name(func).find(lookup)
     return rule is not None and rule.kind in (Kind.RANDOM, Kind.CONSTANT, Kind.ZERO, Kind.EMPTY)
 
 
-def _is_random(func: Any) -> bool:
+def _is_random(func: object) -> bool:
     rule = op_name(func).find(lookup)
     return rule is not None and rule.kind is Kind.RANDOM
 
 
-def _communicates(func: Any) -> bool:
+def _communicates(func: object) -> bool:
     module = getattr(func, "__module__", "") or ""
     return hasattr(func, "__shardwise_op__") or module.startswith("torch.distributed") or "c10d" in str(func)
 
 
-def _destination(op: str, args: Sequence[Any], named: Mapping[str, Any]) -> torch.Tensor | None:
+def _destination(op: str, args: Sequence[object], named: Mapping[str, object]) -> torch.Tensor | None:
     """The tensor that a call writes into."""
     out = named.get("out")
     if isinstance(out, torch.Tensor):
@@ -253,7 +253,7 @@ def _text(structure: Any) -> str:
     """The plain arguments, told apart by where they stand; an object of the program is its type."""
     parts: list[str] = []
 
-    def add(value: Any, name: str) -> None:
+    def add(value: object, name: str) -> None:
         if isinstance(value, torch.Tensor):
             return
         if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
@@ -271,7 +271,7 @@ def _text(structure: Any) -> str:
     return "; ".join(parts)
 
 
-def _state(generator: Any) -> str:
+def _state(generator: object) -> str:
     own = generator if isinstance(generator, torch.Generator) else torch.default_generator
     with no_torch_function():
         return _hash(own.get_state().numpy().tobytes())

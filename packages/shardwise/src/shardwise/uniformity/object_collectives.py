@@ -26,7 +26,7 @@ class CallRecorder(Protocol):
     rank: int
     paused: bool
 
-    def group(self, process_group: Any) -> TracedGroup:
+    def group(self, process_group: object) -> TracedGroup:
         """The group as traces know it."""
 
     def issue(self, call: TracedCall, parcel: bytes | None, fetches: bool = True) -> Mapping[int, bytes] | None:

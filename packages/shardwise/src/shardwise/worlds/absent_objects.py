@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -57,7 +56,7 @@ def _unchanged(world: TorchrunJob, original: Callable[..., None], position: int)
 def _receiving(world: TorchrunJob, alone: bool) -> Callable[..., int]:
     @functools.wraps(dist.recv_object_list)
     def receive(
-        object_list: object, src: int | None = None, group: ProcessGroup | None = None, *args: object, **options: Any
+        object_list: object, src: int | None = None, group: ProcessGroup | None = None, *args: object, **options: object
     ) -> int:
         if alone:
             raise OtherRanksNeeded(f"rank {world.rank} receives objects from {'another rank' if src is None else src}")

@@ -78,7 +78,7 @@ def joining_pieces(usual: Handler) -> Handler:
     return handle
 
 
-def _dim_of(func: Any, dim: int, ndim: int) -> int:
+def _dim_of(func: object, dim: int, ndim: int) -> int:
     """The dim that the call joins along; the forms that take none have their own."""
     own = OWN_DIMS.get(getattr(func, "__name__", ""))
     if own is not None:

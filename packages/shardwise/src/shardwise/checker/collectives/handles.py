@@ -7,6 +7,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -30,7 +31,7 @@ class Handle:
     """What a collective with ``async_op=True`` gives: its tensors have no known type until it is waited for."""
 
     def __init__(
-        self, session: CheckSession, work: Any, arrivals: Sequence[Receipt], flights: Sequence[Flight] = ()
+        self, session: CheckSession, work: dist.Work, arrivals: Sequence[Receipt], flights: Sequence[Flight] = ()
     ) -> None:
         self._session = session
         self._work = work
@@ -56,7 +57,7 @@ class Handle:
         for arrival in arrivals:
             arrival.take_place()
 
-    def wait(self, *args: object, **kwargs: object) -> object:
+    def wait(self, *args: timedelta, **kwargs: timedelta) -> object:
         done = self._work.wait(*args, **kwargs)
         self._is_done()
         return done

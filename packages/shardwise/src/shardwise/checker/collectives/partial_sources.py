@@ -7,7 +7,6 @@ sharding where that is known, which is everywhere in global mode, and in local m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
@@ -15,7 +14,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.partial_claim import PartialClaim
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
-from shardwise.types.placement import UNKNOWN, P, Shard, V, to_local_type
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Placement, Shard, V, to_local_type
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.collective_findings import wrong_shard_dim, wrong_source
@@ -41,7 +40,9 @@ def check_sources(
     return frozenset(wrong)
 
 
-def _said(kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: MeshAxis) -> Iterator[tuple[int, object]]:
+def _said(
+    kind: str, claim: PartialClaim, bound: Sequence[Bound], axis: MeshAxis
+) -> Iterator[tuple[int, PerMeshAxisSpmdType]]:
     """Which operand is said to be what. A single placement is of every operand that is sharded, where it can be."""
     if isinstance(claim.src, tuple):
         if len(claim.src) != len(bound):
@@ -68,11 +69,11 @@ def _may_be(operand: Bound, said: Shard, axis: MeshAxis) -> bool:
 class _Lie:
     """What is said of the operand at ``position``, and what it is."""
 
-    def __init__(self, position: int, said: Any, found: object) -> None:
+    def __init__(self, position: int, said: PerMeshAxisSpmdType, found: Placement | Shard) -> None:
         self.position, self.said, self.found = position, said, found
 
 
-def _lie(operand: Bound, at: int, said: Any, axis: MeshAxis) -> _Lie | None:
+def _lie(operand: Bound, at: int, said: PerMeshAxisSpmdType, axis: MeshAxis) -> _Lie | None:
     if not isinstance(operand.type, TensorType) or operand.type.ground.is_constant:
         return None
     place = operand.type.get(axis)

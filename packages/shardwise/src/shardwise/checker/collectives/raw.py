@@ -179,7 +179,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
     return handle
 
 
-def _ordered(name: str, given: Mapping[str, Any]) -> object:
+def _ordered(name: str, given: Mapping[str, object]) -> object:
     """The group whose collectives come one after the other; None for a message, which comes when it comes."""
     return None if name in _MESSAGES or name in ("send", "recv") else given.get("group") or dist.group.WORLD
 

@@ -25,7 +25,7 @@ def order_after(
     exchange: Exchange,
     sent: Sequence[torch.Tensor],
     types: Sequence[TensorType],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
 ) -> Order:
     """The order of the rows that a raw collective leaves; reports pieces that it puts together. Errors: SW223."""
     if len(sent) != 1 or not (session.rows_moved or exchange.row.pieces == "all_to_all"):
@@ -39,7 +39,7 @@ def order_after(
 
 
 def order_after_typed(
-    session: CheckSession, op: str, axis: MeshAxis, x: torch.Tensor, src: object, dst: object, sizes: Sequence[Any]
+    session: CheckSession, op: str, axis: MeshAxis, x: torch.Tensor, src: object, dst: object, sizes: Sequence[object]
 ) -> Order:
     """The same for a typed collective with these ``src`` and ``dst``."""
     if session.local or not (session.rows_moved or op == "all_to_all"):
@@ -58,7 +58,7 @@ def _is_cut(type: TensorType, axis: MeshAxis, dim: int) -> bool:
     return bool(axes and type.spec) and all(one in entry_axes(type.spec[dim]) for one in axes if type.spec)
 
 
-def _sizes(given: Mapping[str, Any], names: Sequence[str]) -> Sizes:
+def _sizes(given: Mapping[str, object], names: Sequence[str]) -> Sizes:
     return next((_as_sizes(given[name]) for name in names if given.get(name)), None)
 
 

@@ -37,7 +37,7 @@ from .unseen_writes import UnseenWrites
 def wrap_engine(plain: Callable[..., object]) -> Callable[..., object]:
     """The function through which every backward pass runs, with typed gradients on threads that check."""
 
-    def run(roots: Any, *args: Any, accumulate_grad: bool = False, **kwargs: object) -> object:
+    def run(roots: Any, *args: object, accumulate_grad: bool = False, **kwargs: object) -> object:
         session = this_thread()
         if not isinstance(session, CheckSession):
             return plain(roots, *args, accumulate_grad=accumulate_grad, **kwargs)

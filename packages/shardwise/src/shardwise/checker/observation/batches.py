@@ -7,8 +7,8 @@ axis is the one of four ranks along which this rank is the third; where several 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sized
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ from shardwise.types.tensor_type import TensorType
 from ..state.session import CheckSession
 
 
-def wrap_iter(find: Callable[[], CheckSession | None], plain: Any) -> object:
+def wrap_iter(find: Callable[[], CheckSession | None], plain: Callable[[DataLoader[object]], _Batches]) -> object:
     """``DataLoader.__iter__``, whose batches get a type."""
 
     @functools.wraps(plain)
@@ -39,10 +39,14 @@ def wrap_iter(find: Callable[[], CheckSession | None], plain: Any) -> object:
     return __iter__
 
 
+class _Batches(Iterator[object], Sized, Protocol):
+    """The iterator of a ``DataLoader``."""
+
+
 class _Typed:
     """The iterator of a ``DataLoader``, with a type on every tensor of a batch."""
 
-    def __init__(self, batches: Any, axis: MeshAxis, local: bool, cuts: bool) -> None:
+    def __init__(self, batches: _Batches, axis: MeshAxis, local: bool, cuts: bool) -> None:
         self._batches, self._axis, self._local, self._cuts = batches, axis, local, cuts
 
     def __iter__(self) -> _Typed:

@@ -48,7 +48,9 @@ def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
 
 def _copied(plain: Callable[..., object], module: Any) -> Callable[..., object]:
     @functools.wraps(plain)
-    def all_reduce_inplace(tensor: Any, op: str = "sum", group: object = None, *args: object, **kwargs: Any) -> object:
+    def all_reduce_inplace(
+        tensor: Any, op: str = "sum", group: object = None, *args: object, **kwargs: object
+    ) -> object:
         if checking_session() is None or args or kwargs:
             return plain(tensor, op, group, *args, **kwargs)
         reduced = module.all_reduce(tensor, op, group or torch.distributed.group.WORLD)

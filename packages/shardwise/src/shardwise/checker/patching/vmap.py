@@ -56,7 +56,7 @@ def _mapped_over(session: CheckSession, in_dims: Sequence[int | None], args: Arg
         set_current_entry(mesh)
 
 
-def _entry(arg: Any, dim: int) -> object:
+def _entry(arg: object, dim: int) -> object:
     spec = type_of(arg).spec
     return None if spec is None else spec[dim]
 
@@ -121,7 +121,7 @@ def _wrap_vmap(plain: Callable[..., object]) -> object:
         batch_size: object,
         in_dims: Any,
         args: Arguments,
-        *rest: Any,
+        *rest: object,
         **kwargs: object,
     ) -> object:
         session = checking_session()

@@ -67,7 +67,7 @@ class LocatedCall:
     def name(self, position: int) -> str:
         return self.names[position][0]
 
-    def shown(self, axis: Any = None) -> tuple[Operand, ...]:
+    def shown(self, axis: object = None) -> tuple[Operand, ...]:
         """All operands for a finding."""
         return tuple(self.operand(position, axis) for position in range(len(self.values)))
 

@@ -37,7 +37,7 @@ def joined_groups() -> tuple[Joined, frozenset[MeshAxis]]:
     return known[1], known[2]
 
 
-def _found(device_mesh: Any, flattened: dict[str, Any], world: object) -> Joined:
+def _found(device_mesh: object, flattened: dict[str, Any], world: object) -> Joined:
     found: Joined = {}
     if world is None or (device_mesh is not None and not _ascends(device_mesh)):
         # Elsewhere a rank's place in a group is not the digits of its coordinates.

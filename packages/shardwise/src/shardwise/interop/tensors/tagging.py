@@ -162,7 +162,7 @@ class RaggedTag(Tag):
 
     __slots__ = ("lengths",)
 
-    def __init__(self, type: TensorType, origin: Any, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
+    def __init__(self, type: TensorType, origin: object, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
         super().__init__(type, origin, cell)
         self.lengths = lengths
 
@@ -208,7 +208,7 @@ def pieces_of(x: Any, tag: Tag | None = None) -> list[Piece]:
     return [] if region is None else tag.cell.pieces.of(region.ranges)
 
 
-def set_tag(x: Any, tag: Tag | None) -> None:
+def set_tag(x: object, tag: Tag | None) -> None:
     """Put ``tag`` on ``x``; None takes the annotation away."""
     if tag is None:
         x.__dict__.pop(ATTRIBUTE, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._python_dispatch
@@ -14,12 +14,15 @@ from ..torch_call import Arguments, TorchFunction
 from .pytree import tree_map
 from .registry import private
 
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
 
 @private(
     "torch._subclasses.fake_tensor.FakeTensorMode",
     lost="checking without memory (--fake), and cond, scan and their like",
 )
-def fake_tensor_mode() -> Any:
+def fake_tensor_mode() -> FakeTensorMode:
     """A mode in which tensors are made without storage; FakeTensor has no public name."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -57,7 +60,7 @@ def fake_mode_of(x: Any) -> Any:
 class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Puts a fake in the place of every real tensor: what has real operands alone, a fake mode may run for real."""
 
-    def __init__(self, fake_mode: Any) -> None:
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
 
@@ -69,8 +72,9 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
         return func(*args, **(kwargs or {}))
 
     def _fake(self, value: object) -> object:
-        real = isinstance(value, torch.Tensor) and not is_fake(value)
-        return self.fake_mode.from_tensor(value) if real else value
+        if not isinstance(value, torch.Tensor) or is_fake(value):
+            return value
+        return self.fake_mode.from_tensor(value)
 
 
 @private(
@@ -78,7 +82,7 @@ class _Shielded(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore
     lost="cond, scan and their like",
 )
 @contextlib.contextmanager
-def without_data(fake_mode: Any) -> Iterator[None]:
+def without_data(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Inside, operators run on shapes alone; real tensors are read as such and never written to."""
     keeps_casts = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # or a weight cast in here would be found again outside, without data

@@ -39,7 +39,7 @@ def sharded_dim(type: TensorType | Weak, axis: MeshAxis) -> int | None:
     return None if shard is None else shard.dim
 
 
-def may_be_count(number: Any) -> bool:
+def may_be_count(number: object) -> bool:
     """An integer above 1, as int or float, may be a size, a batch, a number of ranks: nobody knows its scale."""
     return isinstance(number, (int, float)) and not -2 < number < 2 and number % 1 == 0
 

@@ -85,7 +85,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def outcome(
-    call: CollectiveCall, ranks: Sequence[int], own: int, inputs: Inputs, given: Sequence[Mapping[str, Any]]
+    call: CollectiveCall, ranks: Sequence[int], own: int, inputs: Inputs, given: Sequence[Mapping[str, object]]
 ) -> list[torch.Tensor]:
     """What rank ``ranks[own]`` receives: a list of tensors, flat where the shape follows from the buffer.
 

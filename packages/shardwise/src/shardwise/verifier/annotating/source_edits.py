@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,14 @@ def with_annotations(source: str, annotations: Sequence[Annotation]) -> EditedSo
 class _Layout:
     """Where the statements of a file are: blocks, the statements in them, and what they bind."""
 
-    def __init__(self, module: cst.Module, ranges: Any) -> None:
+    def __init__(self, module: cst.Module, ranges: Mapping[cst.CSTNode, CodeRange]) -> None:
         self.module = module
         self._ranges = ranges
         self.functions = _Functions(self)
         module.visit(self.functions)
 
     def lines(self, node: cst.CSTNode) -> CodeRange:
-        return self._ranges[node]  # type: ignore[no-any-return]
+        return self._ranges[node]
 
     def contains(self, node: cst.CSTNode, line: int) -> bool:
         lines = self.lines(node)

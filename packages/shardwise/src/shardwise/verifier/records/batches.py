@@ -57,7 +57,7 @@ def is_shared(ranks: Sequence[Batches]) -> bool:
     )
 
 
-def _together(epoch: Epoch, batches: Sequence[Any]) -> Any:
+def _together(epoch: Epoch, batches: Sequence[object]) -> Any:
     distinct: list[Any] = []
     for batch in batches:
         if not any(_equal(batch, other) for other in distinct):
@@ -78,12 +78,12 @@ def _concatenated(parts: Sequence[Any]) -> Any:
     return torch.cat(list(parts)) if isinstance(first, torch.Tensor) and first.ndim else first
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     ours, theirs = tree_leaves(one), tree_leaves(other)
     return len(ours) == len(theirs) and all(map(_same, ours, theirs))
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
     return bool(one == other)

@@ -42,18 +42,18 @@ class Loading:
         ):
             yield
 
-    def _number(self, loader: Any) -> int:
+    def _number(self, loader: object) -> int:
         self._loaders.setdefault(id(loader), loader)
         return list(self._loaders).index(id(loader))
 
-    def _length(self, loader: Any, length: Callable[[Any], int]) -> int:
+    def _length(self, loader: object, length: Callable[[Any], int]) -> int:
         number = self._number(loader)
         if self._given is not None and number in self._given.lengths:
             return self._given.lengths[number]
         self.batches.lengths[number] = length(loader)
         return self.batches.lengths[number]
 
-    def _iterated(self, loader: Any, iterate: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    def _iterated(self, loader: object, iterate: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
         number = self._number(loader)
         epoch = number, self._epochs[number]
         self._epochs[number] += 1
@@ -61,7 +61,7 @@ class Loading:
             return iter([_copy(batch) for batch in self._given.drawn[epoch]])
         return self._drawn(loader, iterate, self.batches.drawn.setdefault(epoch, []))
 
-    def _drawn(self, loader: Any, iterate: Callable[[Any], Iterator[Any]], kept: list[Any]) -> Iterator[Any]:
+    def _drawn(self, loader: object, iterate: Callable[[Any], Iterator[Any]], kept: list[Any]) -> Iterator[Any]:
         stream = _Stream()
         with stream.drawing():
             batches = iterate(loader)
@@ -98,6 +98,6 @@ class _Stream:
                 torch.set_rng_state(before)
 
 
-def _copy(batch: Any) -> Any:
+def _copy(batch: object) -> Any:
     with no_torch_function():
         return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)

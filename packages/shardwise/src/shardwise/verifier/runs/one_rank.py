@@ -32,7 +32,7 @@ from .watch import UNSEEDED, watching
 
 def record_run(
     run: Callable[[Any], Any],
-    world: AbstractContextManager[Any],
+    world: AbstractContextManager[object],
     options: VerifyOptions,
     recorder: Recorder,
     *,

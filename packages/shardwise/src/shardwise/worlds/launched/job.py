@@ -71,7 +71,7 @@ class LaunchedJob:
                 known[one] = pickle.loads(self.channel.get(f"{name}/{one}", _PATIENCE_S, last=True))
             yield known[one]
 
-    def ask(self, rank: int, question: Any) -> object:
+    def ask(self, rank: int, question: object) -> object:
         """On rank 0: what ``rank`` answers, while it serves."""
         self._asked += 1
         self.channel.put(f"question/{rank}", pickle.dumps((self._asked, question)))
