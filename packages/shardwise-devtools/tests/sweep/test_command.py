@@ -107,3 +107,9 @@ def test_words_do_not_change_the_fingerprint_and_code_does(folder):
 
 def test_only_folders_that_are_there_are_left_out():
     assert [name for name in APART if not any((home.parent / name).is_dir() for home in HOMES)] == []
+
+
+def test_what_a_signature_says_does_not_change_the_fingerprint():
+    before = fingerprint({"a.py": "def f(x: object, n: int = 2) -> object:\n    return x\n"})
+    assert fingerprint({"a.py": "def f(x: Tensor, n: Any = 2):\n    return x\n"}) == before
+    assert fingerprint({"a.py": "def f(x, n=3):\n    return x\n"}) != before

@@ -1,6 +1,6 @@
 """The state of the code that a report was made from: a fingerprint of everything that the sweep's verdicts follow from.
 
-Comments and docstrings do not count, so that better words make no report stale.
+Comments, docstrings and annotations of functions do not count, so that better words make no report stale.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import shardwise_devtools
 HOMES = (Path(shardwise.__file__).parent, Path(shardwise_devtools.__file__).parent)
 APART = (
     *("shardwise/cli", "shardwise/collectives", "shardwise/diagnostics", "shardwise/host", "shardwise/planner"),
-    *("shardwise/train", "shardwise/uniformity", "shardwise/verifier", "shardwise/worlds"),
+    *("shardwise/train", "shardwise/uniformity", "shardwise/verifier", "shardwise/worlds", "shardwise/zoo"),
+    *("shardwise/configuration", "shardwise/drawing", "shardwise/notebook", "shardwise/report", "shardwise/rewriting"),
+    *("shardwise/servers", "shardwise/testing"),
     *(f"shardwise/checker/{part}" for part in ("collectives", "diagnosis", "functions", "gradients", "patching")),
     *(
         "shardwise/checker/control_flow",
         "shardwise/checker/typing_rules",
+        "shardwise_devtools/ecosystem",
         "shardwise_devtools/mutate",
         "shardwise_devtools/rules",
     ),
@@ -36,6 +39,10 @@ def fingerprint(sources: Mapping[str, str] | None = None) -> str:
         for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:]
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                node.returns = None
+            if isinstance(node, ast.arg):
+                node.annotation = None
         digest.update(f"{name}\n{ast.dump(tree)}\n".encode())
     return digest.hexdigest()[:16]
 
