@@ -9,23 +9,24 @@ from pathlib import Path
 import pytest
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.fix import Fix
+from shardwise.diagnostics.fix import Fix, Remove, Replace, Wrap
 from shardwise.host.overlay import VARIABLE
-from shardwise.rewriting.wrapping import wrapped
+from shardwise.rewriting.editing import edited
 
 from .test_programs import WRONG, run
 
 
 def fixed(path: Path, fix: Fix) -> str | None:
     """The text of the program with the fix; None if it is about another file, or cannot be made."""
-    if any(wrap.location.file != str(path) for wrap in fix.wraps):
+    if any(edit.location.file != str(path) for edit in fix.edits):
         return None
-    return wrapped(path.read_text(), fix.wraps)
+    return edited(path.read_text(), fix.edits)
 
 
 def test_there_are_fixes() -> None:
     offered = [fix for path in WRONG for finding in run(path).findings for fix in finding.fixes]
-    assert len(offered) > 20
+    assert len(offered) > 40
+    assert {type(edit) for fix in offered for edit in fix.edits} >= {Wrap, Replace, Remove}
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)

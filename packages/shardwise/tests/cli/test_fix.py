@@ -65,7 +65,7 @@ def test_a_fix_that_is_proven_is_shown_and_made(project):
 
 
 def test_where_no_repair_is_an_edit_nothing_is_tried(project):
-    program = SETUP + '    y = spmd.all_reduce(x * scale, "tp", src=spmd.P, dst=I)\n'
+    program = SETUP + '    y = spmd.assert_type(x * scale, {"tp": spmd.P})\n'
     script = project.write(program)
     done = project.check(script, "--mesh", "tp=2", "--fix")
     assert done.exit_code == 1

@@ -21,15 +21,15 @@ from pathlib import Path
 import click
 
 from shardwise.diagnostics.finding import Finding, location_text
-from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.fix import Edit, Fix
 from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import VARIABLE
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
+from shardwise.rewriting.editing import edited
 from shardwise.rewriting.file_edit import FileEdit, read_source
-from shardwise.rewriting.wrapping import wrapped
 
 MOST_TRIED = 12
 """Combinations of fixes that are tried, the ones that are offered first before the others."""
@@ -92,7 +92,7 @@ def candidates(result: RunResult) -> list[tuple[Finding, tuple[Fix, ...]]]:
     """The errors whose repairs are edits of files, with these."""
     found = []
     for finding in result.errors:
-        fixes = tuple(fix for fix in finding.fixes if all(Path(wrap.location.file).is_file() for wrap in fix.wraps))
+        fixes = tuple(fix for fix in finding.fixes if all(Path(edit.location.file).is_file() for edit in fix.edits))
         if fixes:
             found.append((finding, fixes))
     return found
@@ -124,18 +124,18 @@ def trials(result: RunResult, rerun: Rerun, tell: Callable[[str], None]) -> Iter
 
 def edits_of(fixes: Sequence[Fix]) -> tuple[FileEdit, ...] | None:
     """The files that the fixes change; None if together they make no program."""
-    by_file: dict[str, list[Wrap]] = defaultdict(list)
+    by_file: dict[str, list[Edit]] = defaultdict(list)
     for fix in fixes:
-        for wrap in fix.wraps:
-            by_file[wrap.location.file].append(wrap)
-    edits = []
-    for file, wraps in by_file.items():
+        for edit in fix.edits:
+            by_file[edit.location.file].append(edit)
+    changed = []
+    for file, edits in by_file.items():
         before = read_source(Path(file))
-        after = wrapped(before, wraps)
+        after = edited(before, edits)
         if after is None:
             return None
-        edits.append(FileEdit(Path(file), before, after))
-    return tuple(edits)
+        changed.append(FileEdit(Path(file), before, after))
+    return tuple(changed)
 
 
 def choices(tried: Sequence[Trial]) -> list[Trial]:

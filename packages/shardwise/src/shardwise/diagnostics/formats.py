@@ -16,7 +16,7 @@ from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
-from .fix import Fix, Wrap
+from .fix import Edit, Fix, Insert, Remove, Replace, Wrap
 from .printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
@@ -117,7 +117,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         ],
         "facts": list(finding.facts),
         "help": list(finding.help),
-        "fixes": [{"help": safe_str(fix.help), "wraps": [_wrap(wrap) for wrap in fix.wraps]} for fix in finding.fixes],
+        "fixes": [_fix(fix) for fix in finding.fixes],
         "count": finding.count,
         "ranks": list(finding.ranks),
         "modules": list(map(safe_str, finding.modules)),
@@ -125,8 +125,21 @@ def _finding(finding: Finding) -> dict[str, object]:
     }
 
 
-def _wrap(wrap: Wrap) -> dict[str, object]:
-    return {"place": location_dict(wrap.location), "op": wrap.op, "axis": wrap.axis, "src": wrap.src, "dst": wrap.dst}
+def _fix(fix: Fix) -> dict[str, object]:
+    data: dict[str, object] = {"help": safe_str(fix.help), "wraps": [_edit(edit) for edit in fix.wraps]}
+    others: dict[str, tuple[Edit, ...]] = {"replaces": fix.replaces, "inserts": fix.inserts, "removes": fix.removes}
+    return data | {name: [_edit(edit) for edit in edits] for name, edits in others.items() if edits}
+
+
+def _edit(edit: Edit) -> dict[str, object]:
+    data: dict[str, object] = {"place": location_dict(edit.location)}
+    if isinstance(edit, Replace):
+        data["operand"] = location_dict(edit.operand)
+    if isinstance(edit, Insert):
+        data["lines"] = list(edit.lines)
+    if isinstance(edit, Wrap | Replace):
+        data |= {"op": edit.op, "axis": edit.axis, "src": edit.src, "dst": edit.dst}
+    return data
 
 
 def location_dict(location: SourceLocation | None) -> dict[str, object] | None:
@@ -233,7 +246,7 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         operands=tuple(_read_operand(operand) for operand in data["operands"]),
         facts=tuple(data["facts"]),
         help=tuple(data["help"]),
-        fixes=tuple(Fix(fix["help"], tuple(map(_read_wrap, fix["wraps"]))) for fix in data.get("fixes", ())),
+        fixes=tuple(map(_read_fix, data.get("fixes", ()))),
         count=data["count"],
         ranks=tuple(data.get("ranks", ())),
         modules=tuple(data.get("modules", ())),
@@ -242,11 +255,25 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
     )
 
 
-def _read_wrap(data: Mapping[str, Any]) -> Wrap:
-    location = _read_location(data["place"])
+def _read_fix(data: Mapping[str, Any]) -> Fix:
+    return Fix(
+        data["help"],
+        tuple(Wrap(_place(one["place"]), *_step(one)) for one in data["wraps"]),
+        tuple(Replace(_place(one["place"]), _place(one["operand"]), *_step(one)) for one in data.get("replaces", ())),
+        tuple(Insert(_place(one["place"]), tuple(one["lines"])) for one in data.get("inserts", ())),
+        tuple(Remove(_place(one["place"])) for one in data.get("removes", ())),
+    )
+
+
+def _step(data: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return data["op"], data["axis"], data["src"], data["dst"]
+
+
+def _place(data: Any) -> SourceLocation:
+    location = _read_location(data)
     if location is None:
         raise ValueError("a fix without a place")
-    return Wrap(location, data["op"], data["axis"], data["src"], data["dst"])
+    return location
 
 
 def _read_operand(data: Mapping[str, Any]) -> Operand:

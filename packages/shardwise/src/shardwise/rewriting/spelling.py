@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as matchers
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 from libcst.helpers import get_full_name_for_node
@@ -19,12 +20,14 @@ class Spelling:
     ``prefix``  stands before each.
     ``adds``    the module to import, and under which name; None if the file has what it needs, or imports names.
     ``used``    the names that were said; ``ours`` those that the file has imported by themselves.
+    ``others``  other modules to import, with the names for them.
     """
 
     prefix: str
     adds: tuple[str, str | None] | None
     used: set[str]
     ours: frozenset[str] = frozenset()
+    others: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: cst.Module, needed: Collection[str]) -> Spelling:
@@ -47,15 +50,35 @@ class Spelling:
         self.used.add(name)
         return self.prefix + text
 
+    def imports(self, module: str, name: str) -> str:
+        """``name``, as which ``module`` will be imported."""
+        self.others[module] = name
+        return name
+
     def imported(self, module: cst.Module) -> cst.Module:
         """``module`` with what was said imported, once."""
         context = CodemodContext()
+        for other, name in self.others.items():
+            AddImportsVisitor.add_needed_import(context, other, asname=name)
         if self.adds is not None:
             AddImportsVisitor.add_needed_import(context, self.adds[0], asname=self.adds[1])
         elif not self.prefix:
             for name in sorted(self.used):
                 AddImportsVisitor.add_needed_import(context, "shardwise", name)
         return AddImportsVisitor(context).transform_module(module)
+
+
+def module_name(module: cst.Module, wanted: str) -> str | None:
+    """What a file calls the module ``wanted`` (``torch.distributed``); None if it imports it nowhere."""
+    package, _, last = wanted.rpartition(".")
+    for node in matchers.findall(module, matchers.Import() | matchers.ImportFrom()):
+        home = get_full_name_for_node(node.module) if isinstance(node, cst.ImportFrom) and node.module else None
+        names = getattr(node, "names", ())
+        for one in () if isinstance(names, cst.ImportStar) else names:
+            name = get_full_name_for_node(one.name)
+            if (home, name) in ((None, wanted), (package, last)):
+                return one.evaluated_alias or name
+    return None
 
 
 class _Bound(cst.CSTVisitor):

@@ -21,7 +21,7 @@ from shardwise.diagnostics.source_location import SourceLocation
 from .positions import covers, overlaps, range_of, utf8_column
 
 if TYPE_CHECKING:
-    from shardwise.diagnostics.fix import Fix, Wrap
+    from shardwise.diagnostics.fix import Edit, Fix
     from shardwise.diagnostics.run_record import NamedTypes
 
 SOURCE = "shardwise"
@@ -128,15 +128,15 @@ class RunContent:
         return actions
 
     def _edit(self, fix: Fix) -> types.WorkspaceEdit | None:
-        from shardwise.rewriting.wrapping import wrapped
+        from shardwise.rewriting.editing import edited
 
-        by_file: dict[Path, list[Wrap]] = defaultdict(list)
-        for wrap in fix.wraps:
-            by_file[self.path(wrap.location)].append(wrap)
+        by_file: dict[Path, list[Edit]] = defaultdict(list)
+        for one in fix.edits:
+            by_file[self.path(one.location)].append(one)
         changes: dict[str, list[types.TextEdit]] = {}
-        for path, wraps in by_file.items():
+        for path, edits in by_file.items():
             before = self.text(path)
-            after = wrapped(before, wraps) if before else None
+            after = edited(before, edits) if before else None
             if after is None:
                 return None
             changes[path.as_uri()] = text_edits(before, after)

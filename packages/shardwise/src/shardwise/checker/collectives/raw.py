@@ -269,6 +269,8 @@ def _check_type(
             continue  # addends are exchanged as they are, to be summed afterwards
         located = LocatedCall(name, [(row.sent, tensor)])
         told = _not_admitted(exchange, located.name(0), one, place, admits)
+        if place.is_equal and row.sent == row.received and told.help:
+            told = replace(told, fixes=located.removed(told.help[0]))
         if within:
             told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
         report(session, located, told, one)

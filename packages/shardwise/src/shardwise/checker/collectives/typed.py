@@ -14,6 +14,7 @@ import torch
 
 from shardwise.diagnostics.errors import RedistributeError, SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import is_tracing
@@ -241,7 +242,9 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: T
         located = LocatedCall(call.op, [("x", call.x)])
         name = located.name(0)
         way = f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})"
-        _report(session, located, axis, wrong_shard_dim(call.op, name, axis, said, known.dim, way))
+        told = wrong_shard_dim(call.op, name, axis, said, known.dim, way)
+        fixes = located.replaced(way, call.op, axis_argument(axis), f"S({known.dim})", repr(call.dst))
+        _report(session, located, axis, replace(told, fixes=fixes))
 
 
 def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: object) -> None:
@@ -251,27 +254,41 @@ def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: 
     along = axis_text(one) if one is axis else f"{axis_text(one)} (part of {axis_text(axis)})"
     # A sharding that is known is said in the help, because gathering it as V would stack the pieces.
     known = partition_spec_get_shard(type_of(call.x).spec, one) if place is V else None
-    facts, help_lines = _advice(call, name, axis, place if known is None else known, want)
+    facts, step = _advice(call, name, axis, place if known is None else known, want)
+    help_lines: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    if step is not None:
+        text = f"use {name} as it is, without {call.op}"
+        if step:
+            op, where, src, dst = step
+            text = f"{op}({name}, {where}, src={src}, dst={dst})"
+        help_lines, fixes = (text,), located.replaced(text, *step)
     said = wrong_source(call.op, name, placement_text(want), along, place, facts, help_lines)
-    _report(session, located, one, said)
+    _report(session, located, one, replace(said, fixes=fixes))
 
 
 def _advice(
     call: TypedCall, name: str, axis: MeshAxis, place: Any, want: object
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What an operand of placement ``place`` needs instead, when it was called as ``want``."""
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """What is so, and what an operand of placement ``place`` needs instead, when it was called as ``want``.
+
+    That is an operation with its axis, source and destination; none of them where the operand is right as it is.
+    """
     where, size = axis_argument(axis), axis.size()
+    facts: tuple[str, ...] = ()
+    ops = [call.op, "" if place is to_local_type(call.dst) else ROUTES.get((letter(place), letter(call.dst)), "")]
     if want is P and place.is_equal:
-        fact = f"{name} is complete already: summing {size} equal values multiplies it by {size}"
-        return (fact,), (f"use {name} as it is, without {call.op}",)
-    route = "" if place is to_local_type(call.dst) else ROUTES.get((letter(place), letter(call.dst)), "")
-    for op in (call.op, route):
+        facts = (f"{name} is complete already: summing {size} equal values multiplies it by {size}",)
+        if to_local_type(call.dst).is_equal:
+            return facts, ()
+        ops = ["convert"]
+    for op in ops:
         found = transition(op, place, call.dst)
         if isinstance(found, Transition) and not (op == call.op and found.is_noop):
-            return (), (f"{op}({name}, {where}, src={place!r}, dst={call.dst!r})",)
+            return facts, (op, where, repr(place), repr(call.dst))
     if place is to_local_type(call.dst):
-        return (f"{name} is {placement_text(place)} already",), (f"use {name} as it is, without {call.op}",)
-    return (), ()
+        return (f"{name} is {placement_text(place)} already",), ()
+    return facts, None
 
 
 def _report_missing(session: CheckSession, call: TypedCall, axis: MeshAxis, before: TensorType) -> None:

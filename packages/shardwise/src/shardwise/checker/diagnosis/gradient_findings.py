@@ -291,8 +291,9 @@ def gradient_sum_not_owed(
     help_lines = [f"leave out this {op} over {where}"]
     if owed:
         help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
+    fixes = located.removed(help_lines[0])
     try:
-        report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines)), axis)
+        report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines), fixes), axis)
     finally:
         if within:
             replace_pieces(tensor, [replace(piece, type=UNKNOWN_TYPE) for piece in within])

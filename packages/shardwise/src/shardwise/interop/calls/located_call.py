@@ -9,6 +9,7 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix, Remove, Replace
 from shardwise.diagnostics.operands import locate
 from shardwise.diagnostics.source import Site, user_frame
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
@@ -70,6 +71,20 @@ class LocatedCall:
     def shown(self, axis: object = None) -> tuple[Operand, ...]:
         """All operands for a finding."""
         return tuple(self.operand(position, axis) for position in range(len(self.values)))
+
+    def replaced(self, help: str, op: str = "", axis: str = "", src: str = "", dst: str = "") -> tuple[Fix, ...]:
+        """The edit that makes another transition of the call, or without ``op`` leaves its first operand in its place.
+
+        None where the source does not show both.
+        """
+        operand = self.names[0][1]
+        if self.location is None or operand is None:
+            return ()
+        return (Fix(help, replaces=(Replace(self.location, operand, op, axis, src, dst),)),)
+
+    def removed(self, help: str) -> tuple[Fix, ...]:
+        """The edit that leaves out the call, a statement of its own; none where the source does not show it."""
+        return () if self.location is None else (Fix(help, removes=(Remove(self.location),)),)
 
     def forget_values(self) -> None:
         """Keep none of the operands alive; their names and locations stay."""

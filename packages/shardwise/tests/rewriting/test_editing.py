@@ -1,0 +1,115 @@
+"""Edits of a file: what they change, in the file's own spelling, and what they refuse to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwise.diagnostics.fix import Insert, Remove, Replace, Wrap
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.rewriting.editing import edited
+
+HEAD = "import torch.distributed as td\n\nimport shardwise as spmd\n"
+STEP = ("all_gather", '"tp"', "S(0)", "R")
+
+
+def at(source: str, text: str) -> SourceLocation:
+    """Where ``text`` stands first, columns in bytes."""
+    start = source.index(text)
+    line, last = source.count("\n", 0, start) + 1, source.count("\n", 0, start + len(text)) + 1
+    column = len(source[source.rfind("\n", 0, start) + 1 : start].encode())
+    end = start + len(text)
+    return SourceLocation("a.py", line, last, column, len(source[source.rfind("\n", 0, end) + 1 : end].encode()))
+
+
+def replaced(line: str, call: str, operand: str, *step: str) -> str | None:
+    source = HEAD + line
+    where = at(source, call)
+    inner = at(call, operand)
+    assert inner.column is not None
+    assert where.column is not None
+    span = SourceLocation("a.py", where.line, where.line, where.column + inner.column)
+    end = span.column + len(operand.encode()) if span.column is not None else None
+    done = edited(source, [Replace(where, SourceLocation("a.py", where.line, where.line, span.column, end), *step)])
+    return None if done is None else done.removeprefix(HEAD)
+
+
+def test_of_the_same_transition_the_wrong_keyword_alone_changes():
+    call = "spmd.all_gather(y, mesh_axis, src=spmd.S(1), dst=spmd.R, out_dtype=None)"
+    assert replaced(f"z = {call}  # ä\n", call, "y", *STEP) == f"z = {call.replace('S(1)', 'S(0)')}  # ä\n"
+
+
+def test_another_transition_keeps_the_axis_as_the_program_writes_it():
+    done = replaced("z = spmd.convert(y, tp, src=spmd.I, dst=spmd.R)\n", *_call("convert", "tp"), *STEP)
+    assert done == "z = spmd.all_gather(y, tp, src=spmd.S(0), dst=spmd.R)\n"
+
+
+def _call(op: str, axis: str) -> tuple[str, str]:
+    return f"spmd.{op}(y, {axis}, src=spmd.I, dst=spmd.R)", "y"
+
+
+def test_an_operand_in_the_place_of_its_call_keeps_its_meaning():
+    call = "spmd.all_reduce(é + b, tp, src=spmd.P, dst=spmd.R)"
+    assert replaced(f"z = 2 * {call}\n", call, "é + b") == "z = 2 * (é + b)\n"
+
+
+def test_an_assignment_to_itself_is_left_out():
+    call = "spmd.all_reduce(y, tp, src=spmd.P, dst=spmd.R)"
+    assert replaced(f"y = {call}\nz = y\n", call, "y") == "z = y\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "operand"),
+    [
+        ("layer(y, tp)", "y"),  # a function that does more than the collective in it
+        ("spmd.convert(tp, y, src=spmd.I, dst=spmd.R)", "y"),
+        ("spmd.convert(y, tp, src=spmd.I, dst=spmd.V, dim=1)", "y"),  # all_gather takes no dim
+    ],
+)
+def test_what_may_mean_more_is_not_replaced(call, operand):
+    assert replaced(f"z = {call}\n", call, operand, *STEP) is None
+
+
+def test_edits_inside_of_each_other_are_made_together():
+    source = HEAD + "z = spmd.convert(y + b, tp, src=spmd.I, dst=spmd.R)\n"
+    call = at(source, "spmd.convert(y + b, tp, src=spmd.I, dst=spmd.R)")
+    edits = [Replace(call, at(source, "y + b"), *STEP), Wrap(at(source, "b,"), "convert", '"tp"', "R", "P")]
+    edits[1] = Wrap(SourceLocation("a.py", 4, 4, 21, 22), "convert", '"tp"', "R", "P")
+    inner = 'y + spmd.convert(b, "tp", src=spmd.R, dst=spmd.P)'
+    assert edited(source, edits) == HEAD + f"z = spmd.all_gather({inner}, tp, src=spmd.S(0), dst=spmd.R)\n"
+
+
+def test_a_statement_stands_before_another_at_its_depth_in_the_words_of_the_file():
+    source = HEAD + "if True:\n\tprint(1)\n\topt.step()  # now\n"
+    lines = ("for p in ps:", "    dist.all_reduce(p.grad, group=dist.group.WORLD)")
+    done = edited(source, [Insert(at(source, "opt.step()"), lines)])
+    assert done == source.replace("\topt", "\tfor p in ps:\n\t    td.all_reduce(p.grad, group=td.group.WORLD)\n\topt")
+
+
+def test_a_module_that_a_statement_needs_is_imported():
+    source = "import shardwise as spmd\n\nopt.step()\n"
+    done = edited(source, [Insert(at(source, "opt.step()"), ("dist.all_reduce(g)",))])
+    assert done is not None
+    assert "import torch.distributed as dist\n" in done
+    assert "\ndist.all_reduce(g)\nopt.step()\n" in done
+
+
+@pytest.mark.parametrize(
+    "line", ["while opt.step():\n    pass\n", "a = 1; opt.step()\n", "if go: opt.step()\n", "x = go and opt.step()\n"]
+)
+def test_no_statement_is_put_where_it_would_not_run_before_the_call(line):
+    source = HEAD + line
+    assert edited(source, [Insert(at(source, "opt.step()"), ("dist.barrier()",))]) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("td.all_reduce(y)  # once more\nz = y\n", "z = y\n"),
+        ("for g in gs:\n    td.all_reduce(y)\n", "for g in gs:\n    pass\n"),
+        ("handle = td.all_reduce(y)\n", "handle = td.all_reduce(y)\n"),
+    ],
+)
+def test_a_call_is_left_out_where_it_is_a_statement(line, left):
+    source = HEAD + line
+    done = edited(source, [Remove(at(source, "td.all_reduce(y)"))])
+    assert done == (None if line == left else HEAD + left)
