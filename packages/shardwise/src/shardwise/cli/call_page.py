@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import DispatchMode, OpOverloadPacket, dispatch_keys
 from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.planner.cost import cost_of
@@ -116,7 +117,7 @@ def _aten_names(rule: OpRule) -> list[str]:
     return [f"aten::{found}" if preferred == "default" else f"aten::{found}.{preferred}"]
 
 
-def _functions(rule: OpRule) -> Iterator[Callable[..., Any]]:
+def _functions(rule: OpRule) -> Iterator[Callable[..., object]]:
     """What a program calls the operator, the most usual first."""
     for home in (torch.nn.functional, torch, torch.special, torch.Tensor):
         for spelling in (rule.op, *rule.spellings):
@@ -150,7 +151,7 @@ def _operands(example: Example, whole: frozenset[str]) -> dict[str, torch.Tensor
 
 
 def _run(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     rule: OpRule,
     operands: Mapping[str, torch.Tensor],
     further: Mapping[str, object],
@@ -185,6 +186,12 @@ class _Recorder(DispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         self.names.append(func.__name__.removesuffix(".default"))
         return func(*args, **(kwargs or {}))

@@ -73,7 +73,7 @@ class CodesParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cl
             self.fail(str(error), param, ctx)
 
 
-def policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def policy_options(command: Callable[..., object]) -> Callable[..., object]:
     """The options of ``Configured``; the command does not take them, but asks ``configured``."""
     for option in (
         click.option("--no-config", is_flag=True, help="Read no [tool.shardwise] from a pyproject.toml."),
@@ -121,7 +121,7 @@ class ConfiguredCommand(click.Command):
         ctx.meta[_KEY] = _configured(settings, {name: ctx.params.pop(name) for name in _POLICY})
         return rest
 
-    def _given(self, ctx: click.Context, args: Sequence[str]) -> dict[str, Any]:
+    def _given(self, ctx: click.Context, args: Sequence[str]) -> dict[str, object]:
         """What stands in the command line, not yet converted."""
         try:
             return dict(self.make_parser(ctx).parse_args(list(args))[0])
@@ -142,7 +142,7 @@ class ConfiguredCommand(click.Command):
         return find_settings(script if script.is_dir() else script.parent)
 
 
-def _defaults(settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
+def _defaults(settings: Settings, given: dict[str, object]) -> dict[str, object]:
     """The values of the file, under the names of parameters; only those that the command line leaves open."""
     values = {
         "mesh": None if settings.mesh is None else str(settings.mesh),

@@ -145,7 +145,7 @@ def _of(kind: type, value: object) -> Any:
     return value
 
 
-def _plain(kind: type) -> Callable[[str, object], Any]:
+def _plain(kind: type) -> Callable[[str, object], object]:
     return lambda key, value: _of(kind, value)
 
 

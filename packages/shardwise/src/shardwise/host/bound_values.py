@@ -136,7 +136,7 @@ class _Frame:
         self._statement: _Statement | None = None
         self._before: list[str | None] = []
 
-    def heard(self, frame: FrameType, event: str, argument: object) -> Any:
+    def heard(self, frame: FrameType, event: str, argument: object) -> object:
         """A line is about to be executed, or the frame is about to be left."""
         if event == "line":
             statement = self._source.statements.get(frame.f_lineno)

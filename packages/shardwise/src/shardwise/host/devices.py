@@ -132,7 +132,7 @@ class Redirect(TorchFunctionMode):
         self.elsewhere = factories() if not target.has_values else frozenset()
 
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Sequence[object] = (), kwargs: Any = None
+        self, func: TorchFunction, types: object, args: Sequence[object] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         kwargs = kwargs or {}
         if kwargs:
@@ -227,8 +227,11 @@ def _reduce(target: Target, func: TorchFunction, args: Sequence[object], kwargs:
 
 
 def _of_all_gather(
-    tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor, group: object = None, async_op: bool = False
-) -> tuple[Sequence[torch.Tensor], torch.Tensor, Any, bool]:
+    tensor_list: Sequence[torch.Tensor],
+    tensor: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> tuple[Sequence[torch.Tensor], torch.Tensor, dist.ProcessGroup | None, bool]:
     return tensor_list, tensor, group, async_op
 
 
@@ -254,7 +257,7 @@ def _parse(target: Target, func: TorchFunction, args: Sequence[object], kwargs: 
     return func(*((target.device, *rest) if is_accelerator(first) else args), **kwargs)
 
 
-def _to_accelerator(target: Target, func: object, args: Any, kwargs: object) -> object:
+def _to_accelerator(target: Target, func: object, args: Sequence[torch.Tensor], kwargs: object) -> object:
     """``x.cuda()``."""
     return args[0].to(target.device)
 
@@ -264,7 +267,7 @@ def _stay(target: Target, func: object, args: Sequence[object], kwargs: object) 
     return args[0]
 
 
-def _number(target: Target, func: TorchFunction, args: Any, kwargs: Keywords) -> object:
+def _number(target: Target, func: TorchFunction, args: Sequence[torch.Tensor], kwargs: Keywords) -> object:
     """``x.item()`` and its relatives: a tensor without values reads as one."""
     x = args[0]
     if not (x.is_meta or is_fake(x)):
@@ -353,7 +356,9 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     )  # fmt: skip
 
 
-def _without_accelerator(original: Any, position: int, target: Target, keyword: str = "device") -> object:
+def _without_accelerator(
+    original: Callable[..., object], position: int, target: Target, keyword: str = "device"
+) -> object:
     """``original`` with an accelerator at ``position`` or under ``keyword`` replaced by the target device."""
 
     def redirected(*args: object, **options: object) -> object:
@@ -376,7 +381,7 @@ def _loading(original: Callable[..., object], target: Target) -> Callable[..., o
     return load
 
 
-def _without_options(original: Any, **fixed: object) -> object:
+def _without_options(original: Callable[..., object], **fixed: object) -> object:
     """``original``, an ``__init__``, with these options set wherever the caller sets them."""
 
     def init(self: object, *args: object, **options: object) -> None:

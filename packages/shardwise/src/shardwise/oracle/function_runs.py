@@ -72,7 +72,9 @@ class FunctionRuns:
     Errors: NotRun for arguments that cannot be had twice.
     """
 
-    def __init__(self, cls: Any, args: Sequence[object], apply: Callable[..., Any], rank: int) -> None:
+    def __init__(
+        self, cls: type[torch.autograd.Function], args: Sequence[object], apply: Callable[..., Any], rank: int
+    ) -> None:
         self.cls, self.args, self.apply, self.rank = cls, list(args), apply, rank
         leaves = tree_leaves(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from .placement import AVG, P, Placement, R
 from .spec import PartitionSpec, partition_spec_get_shard
 
+AxisKey = TypeVar("AxisKey")
+"""A ``Mapping`` is not covariant in its keys: this takes one from any kind of axis."""
 _EVEN: frozenset[Any] = frozenset()
 _UNSCALED: Mapping[Any, Any] = MappingProxyType({})
 
@@ -187,11 +189,11 @@ class TensorType:
         place = self._at.get(axis)
         return None if place is None or place.is_unknown else self.scale.get(axis, 0)
 
-    def with_scale(self, scale: Mapping[Any, Exponent]) -> TensorType:
+    def with_scale(self, scale: Mapping[AxisKey, Exponent]) -> TensorType:
         """The same type with exactly this scale."""
         return TensorType.of(self._at, self.spec, self.ground, self.uneven, scale)
 
-    def rescaled(self, changes: Mapping[Any, Exponent]) -> TensorType:
+    def rescaled(self, changes: Mapping[AxisKey, Exponent]) -> TensorType:
         """The same type with another exponent along some axes."""
         return self.with_scale({**self.scale, **changes}) if changes else self
 
@@ -206,7 +208,7 @@ class TensorType:
             spec = spec.without({axis for axis, place in changes.items() if place is not self._at.get(axis)})
         return TensorType.of({**self._at, **changes}, spec, uneven=self.uneven, scale=self.scale_under(changes))
 
-    def scale_under(self, changes: Mapping[Any, Placement]) -> Mapping[Any, Exponent]:
+    def scale_under(self, changes: Mapping[AxisKey, Placement]) -> Mapping[Any, Exponent]:
         """The scale where these axes get other placements: of what was unknown nobody knows it."""
         lost = {axis: None for axis in changes if axis in self._at and self._at[axis].is_unknown}
         return {**self.scale, **lost} if lost else self.scale
@@ -239,7 +241,7 @@ class TensorType:
         scale = f" (scale {', '.join(f'{axis!r}**{exponent}' for axis, exponent in known.items())})" if known else ""
         return "{" + inner + "}" + spec + uneven + scale + ground
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return (TensorType.of, (dict(self._at), self.spec, self.ground, self.uneven, dict(self.scale)))
 
     def __copy__(self) -> TensorType:

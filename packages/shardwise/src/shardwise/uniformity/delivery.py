@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -92,6 +91,6 @@ def _fill_all(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -
         _fill(target, value)
 
 
-def _fill(target: Any, value: torch.Tensor) -> None:
+def _fill(target: torch.Tensor, value: torch.Tensor) -> None:
     if target.numel() == value.numel():
         target.data.copy_(value.reshape(target.shape))

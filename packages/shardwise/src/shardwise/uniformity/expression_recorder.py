@@ -23,6 +23,7 @@ from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.running.recording import Recorder, has_values, heard_by, is_heard
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, storage_key, tree_leaves
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.registry import lookup
@@ -73,7 +74,7 @@ class ExpressionRecorder(TorchFunctionMode):
             self._communicated.update(storage_key(one) for one in tensors)
 
     def __torch_function__(
-        self, func: Any, types: object, args: Sequence[object] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: TorchFunction, types: object, args: Sequence[object] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
         name = op_name(func)
@@ -109,7 +110,7 @@ class ExpressionRecorder(TorchFunctionMode):
 
     def _made(
         self,
-        func: object,
+        func: TorchFunction,
         op: str,
         args: Sequence[object],
         named: Mapping[str, object],
@@ -149,7 +150,7 @@ class ExpressionRecorder(TorchFunctionMode):
             plain = "" if op == "backward" else plain
             self._say(EqualValue(_key(), user_location(1), groups, op, plain, state, "", told, digest))
 
-    def _collective(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def _collective(self, func: TorchFunction, args: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A typed collective, whose plain arguments must agree over its axis; sizes of pieces may differ."""
         op = getattr(func, "__shardwise_op__", "")
         axis = args[1] if len(args) > 1 else named.get("axis")

@@ -101,7 +101,7 @@ def _store(*args: object, **options: object) -> object:
     return stores.HashStore()
 
 
-def _reducing_nothing(original: Any, tell: Callable[[torch.Tensor, object], None] | None) -> object:
+def _reducing_nothing(original: Callable[..., object], tell: Callable[[torch.Tensor, object], None] | None) -> object:
     """``DistributedDataParallel.__init__`` whose reducer keeps each bucket: the fake backend's answer crashes it."""
 
     def kept(group: object, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:

@@ -221,7 +221,7 @@ def _data(program: ZooProgram, name: str, step: int, type: TypedShape) -> Tensor
     return full if many is None else (full.abs() * 1000).long() % many
 
 
-def _gradient(tensor: Any) -> Tensor:
+def _gradient(tensor: torch.Tensor) -> Tensor:
     gradient = tensor.grad
     return torch.zeros_like(tensor) if gradient is None else gradient.detach().clone()
 

@@ -119,7 +119,7 @@ class Op:
         return static
 
 
-def _unsized(value: object) -> Any:
+def _unsized(value: object) -> object:
     """An argument of which a guard looks at the value."""
     return plain(value) if value.__class__ in TYPED_NUMBERS else value
 

@@ -103,7 +103,7 @@ def _parts(kind: str, args: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence
     return ((x,) if dim is None else (x, dim, keepdim)), args[4] if kind == "mean" else None, args[-1]
 
 
-def _tensors(kind: str, operands: Sequence[object]) -> Sequence[Any]:
+def _tensors(kind: str, operands: Sequence[object]) -> Sequence[object]:
     """Those of the plain operator's arguments that have to be tensors."""
     if kind == "einsum":
         return operands[1:]

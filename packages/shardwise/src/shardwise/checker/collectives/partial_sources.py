@@ -93,7 +93,7 @@ def _report(
 ) -> None:
     located = LocatedCall(kind, [(operand.label, value) for operand, value in zip(bound, values, strict=True)])
     name = located.name(lie.position)
-    if isinstance(lie.found, Shard):
+    if isinstance(lie.found, Shard) and isinstance(lie.said, Shard):
         way = f"src={lie.found!r} for {axis_argument(axis)} says what {name} is"
         said = wrong_shard_dim(kind, name, axis, lie.said.dim, lie.found.dim, way)
     else:

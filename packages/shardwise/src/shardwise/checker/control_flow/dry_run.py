@@ -75,7 +75,7 @@ class Laboratory:
         """``stand_in`` of every leaf."""
         return tree_map(self.stand_in, values)
 
-    def run(self, function: Callable[..., object], operands: Sequence[object]) -> Any:
+    def run(self, function: Callable[..., object], operands: Sequence[object]) -> object:
         """What ``function`` gives for stand-ins, typed. Errors: NotDry; SpmdTypeError for what is wrong inside."""
         before = self.session.dry
         self.session.dry = self.mode

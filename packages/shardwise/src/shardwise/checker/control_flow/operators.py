@@ -139,7 +139,7 @@ def _tagged(value: object, dry: object) -> object:
     return value
 
 
-def _retagged(tensor: object, tag: Tag) -> Any:
+def _retagged(tensor: object, tag: Tag) -> object:
     if isinstance(tensor, torch.Tensor):
         set_tag(tensor, tag)
     return tensor

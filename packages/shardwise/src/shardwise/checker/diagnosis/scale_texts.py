@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardwise.interop.calls.located_call import axis_text
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 
 
-def scale_text(axis: Any, exponent: int) -> str:
+def scale_text(axis: MeshAxis, exponent: int) -> str:
     """``is 2 times too large``, for an axis of two ranks and the exponent 1."""
     if exponent == 0:
         return "has the scale of one device"
     return f"is {axis.size() ** abs(exponent)} times too {'large' if exponent > 0 else 'small'}"
 
 
-def scale_repair(axis: Any, exponent: int) -> str:
+def scale_repair(axis: MeshAxis, exponent: int) -> str:
     """What brings a value of this exponent, which is not 0, back to the scale of one device."""
     size = f"the size of {axis_text(axis)}, mesh.size({axis_argument(axis)})"
     once = "" if abs(exponent) == 1 else f" {abs(exponent)} times"

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.function_declarations import MARK
 from shardwise.interop.calls.located_call import LocatedCall, report
@@ -63,7 +65,7 @@ def _typed(backward_hook: object, hook: Callable[..., object], sides: tuple[str,
     """``hook``, checked; it returns gradients of the first of ``sides`` and gets those of all of them."""
 
     @functools.wraps(hook)
-    def typed(module: Any, *groups: Any) -> object:
+    def typed(module: torch.nn.Module, *groups: Any) -> object:
         running = running_pass()
         owns = [getattr(backward_hook, _TYPES + side, None) for side in sides]
         if running is None or any(

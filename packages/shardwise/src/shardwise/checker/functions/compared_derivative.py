@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,7 @@ from ..state.session import CheckSession
 from .probed_functions import call_key
 
 
-def compare_derivative(session: CheckSession, cls: Any, args: Sequence[object]) -> None:
+def compare_derivative(session: CheckSession, cls: type[torch.autograd.Function], args: Sequence[object]) -> None:
     """Report SW310 where backward is not the derivative of forward at ``args``."""
     key = ("derivative", call_key(cls, args))
     if key in session.probed or is_straight_through(cls) or cls.__module__.split(".")[0] == "torch":

@@ -109,7 +109,7 @@ def _missing(
 
 
 def _other(
-    cls: Any,
+    cls: type[torch.autograd.Function],
     args: Sequence[object],
     seen: RecordedCollectives,
     before: Sequence[TensorType],

@@ -97,7 +97,9 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _entry(session: CheckSession, cls: object, args: Sequence[object]) -> FunctionTransition | None:
+def _entry(
+    session: CheckSession, cls: type[torch.autograd.Function], args: Sequence[object]
+) -> FunctionTransition | None:
     """What is known of calls like this one; None if nothing can be."""
     if dist.group.WORLD is None or torch.compiler.is_compiling():
         return None
@@ -116,7 +118,7 @@ def _entry(session: CheckSession, cls: object, args: Sequence[object]) -> Functi
     return found
 
 
-def _found(cls: Any, args: Sequence[object]) -> FunctionTransition | None:
+def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> FunctionTransition | None:
     operands = [type_of(value) for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
     try:
         runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
@@ -170,7 +172,9 @@ def letters_of(type: TensorType, axis: MeshAxis) -> str:
     return place.value if isinstance(place, PerMeshAxisLocalSpmdType) else ANY
 
 
-def _judge(session: CheckSession, cls: Any, args: Sequence[object], found: FunctionTransition) -> None:
+def _judge(
+    session: CheckSession, cls: type[torch.autograd.Function], args: Sequence[object], found: FunctionTransition
+) -> None:
     """Report what is wrong in the function, or in its use."""
     dropped = found.never_waited
     if dropped is not None:
@@ -269,7 +273,7 @@ def _types(
 
 def _placed(
     session: CheckSession,
-    cls: Any,
+    cls: type[torch.autograd.Function],
     args: Sequence[object],
     axis: MeshAxis,
     types: Sequence[TensorType],

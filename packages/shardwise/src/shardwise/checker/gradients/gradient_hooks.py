@@ -106,7 +106,7 @@ def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., ob
 
 def _after_accumulation(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(hook)
-    def typed(variable: torch.Tensor) -> Any:
+    def typed(variable: torch.Tensor) -> object:
         running = running_pass()
         if running is None:
             return hook(variable)

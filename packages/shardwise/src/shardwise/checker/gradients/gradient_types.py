@@ -77,7 +77,7 @@ class BackwardPass:
     scale: dict[Any, Exponent] = field(default_factory=dict)
 
 
-def dual(type: TensorType, root: Mapping[Any, Exponent] = NOWHERE) -> TensorType:
+def dual(type: TensorType, root: Mapping[object, Exponent] = NOWHERE) -> TensorType:
     """The type of the gradient of a tensor of this type; unknown where the type says nothing.
 
     ``root``  the scale of what backward starts from, by axis; of an axis that it lacks nothing is known.
@@ -88,7 +88,7 @@ def dual(type: TensorType, root: Mapping[Any, Exponent] = NOWHERE) -> TensorType
     return gradient.with_scale({axis: _sum_of(root.get(axis), gradient.exponent(axis)) for axis in gradient.axes})
 
 
-def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> dict[Any, Exponent]:
+def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> dict[object, Exponent]:
     """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them."""
     scale: dict[Any, Exponent] = {}
     for at, root in enumerate(roots):

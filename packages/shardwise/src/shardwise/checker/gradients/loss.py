@@ -45,7 +45,7 @@ def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs
     return func(*args, **kwargs)
 
 
-def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
     inputs = _as_list(given.get("inputs"))
@@ -57,7 +57,7 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
 
 
 def type_gradients(
-    inputs: object, results: object, varying: Collection[object] = (), root: Mapping[Any, Exponent] = NOWHERE
+    inputs: object, results: object, varying: Collection[object] = (), root: Mapping[object, Exponent] = NOWHERE
 ) -> None:
     """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own.
 

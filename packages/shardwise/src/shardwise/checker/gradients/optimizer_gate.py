@@ -52,12 +52,12 @@ def stand(find: FindSession) -> Callable[[], None]:
     """Put the gate in front of all optimizers; gives what takes it away again."""
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    def gate(optimizer: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    def gate(optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         session = find()
         if session is not None and not any(value is not None for value in (*args[1:], kwargs.get("closure"))):
             check_step(session, optimizer)
 
-    def behind_own_hooks(optimizer: Any, args: object, kwargs: object) -> None:
+    def behind_own_hooks(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if optimizer in handles:
             handles[optimizer].remove()
         handles[optimizer] = optimizer.register_step_pre_hook(gate)
@@ -150,7 +150,7 @@ def _refuse_scale(
 def _refuse(
     session: CheckSession,
     step: str,
-    axis: Any,
+    axis: MeshAxis,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,

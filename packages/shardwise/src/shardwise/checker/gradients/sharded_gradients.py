@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_site
@@ -54,7 +55,7 @@ def note(fsdp_param: object, tag: Tag | None) -> None:
     _known.add(fsdp_param)
 
 
-def type_sharded(reached: Container[int], root: Mapping[Any, Exponent] = NOWHERE) -> None:
+def type_sharded(reached: Container[int], root: Mapping[object, Exponent] = NOWHERE) -> None:
     """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id).
 
     ``root``  the scale of what the backward pass starts from.
@@ -95,7 +96,9 @@ def divided_by(parameters: Iterable[object], factor: float) -> None:
             setattr(fsdp_param, DIVIDES, factor)
 
 
-def _scattered(declared: TensorType, mesh: Any, root: Mapping[Any, Exponent], factor: float | None) -> TensorType:
+def _scattered(
+    declared: TensorType, mesh: DeviceMesh, root: Mapping[object, Exponent], factor: float | None
+) -> TensorType:
     """The gradient's type once FSDP has reduced and scattered it over ``mesh``, and divided it by ``factor``."""
     own = {axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1}
     others = dual(declared, root)

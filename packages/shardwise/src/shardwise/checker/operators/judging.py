@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -41,7 +40,7 @@ def judge(
     args: Arguments,
     kwargs: Keywords,
     types: Mapping[int, TensorType] | None = None,
-) -> tuple[list[Bound], list[Any], Outcome, str | None]:
+) -> tuple[list[Bound], list[object], Outcome, str | None]:
     """The operands, their values, the outcome, and why the linear law is blocked (None: it is not).
 
     ``types``  of the values with these ids, where only a part of them is meant.
@@ -61,7 +60,7 @@ def _judge(
     args: Arguments,
     kwargs: Keywords,
     types: Mapping[int, TensorType] | None,
-) -> tuple[list[Bound], list[Any], Outcome, str | None]:
+) -> tuple[list[Bound], list[object], Outcome, str | None]:
     operands, values = op.bind(args, kwargs)
     if types:
         operands = [replace(o, type=types.get(id(value), o.type)) for o, value in zip(operands, values, strict=True)]

@@ -16,6 +16,7 @@ import torch
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.tensors.tagging import Cell, Tag, type_of
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import base_of
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
@@ -183,7 +184,12 @@ class KnownWrites:
         return False
 
     def run(
-        self, session: CheckSession, func: Any, args: Sequence[object], kwargs: Mapping[str, object], key: Key | None
+        self,
+        session: CheckSession,
+        func: TorchFunction,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        key: Key | None,
     ) -> tuple[bool, object]:
         """True and the result, if the call is known."""
         counts = None if key is None else self._counts.get(key)

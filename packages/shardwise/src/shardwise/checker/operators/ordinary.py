@@ -135,7 +135,7 @@ def ordinary(op: Op) -> Handler:
             verdict.hand_on(session, result, args, tags, is_view)
         return result
 
-    def handle_write(session: CheckSession, func: object, args: Arguments, kwargs: Keywords) -> object:
+    def handle_write(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         """A call that writes into its first operand."""
         if session.rows_moved and not session.local:
             return following(session, op.name, lambda: slow(session, func, args, kwargs, writing=True), args, kwargs)
@@ -145,7 +145,7 @@ def ordinary(op: Op) -> Handler:
 
     def slow(
         session: CheckSession,
-        func: Any,
+        func: TorchFunction,
         args: Arguments,
         kwargs: Keywords,
         key: tuple[object, ...] | None = None,
@@ -180,7 +180,7 @@ def run(
     kwargs: Keywords,
     values: Sequence[object],
     outcome: Outcome,
-) -> Any:
+) -> object:
     """Run a call that has been judged and give its results their types; the destination is checked first."""
     # Read before the call, because an in-place call changes its operands.
     tags = [tag_of(value) for value in values]

@@ -82,7 +82,7 @@ def assign_data(copying: Handler) -> Handler:
     return handle
 
 
-def set_memory(session: CheckSession, func: Any, args: Sequence[object], kwargs: Keywords) -> object:
+def set_memory(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """``x.set_(y)``: another name for the memory of ``y``; of a bare storage nobody knows the type."""
     result = func(*args, **kwargs)
     target, source = args[0], args[1] if len(args) > 1 else kwargs.get("source")
@@ -95,7 +95,7 @@ def set_memory(session: CheckSession, func: Any, args: Sequence[object], kwargs:
     return result
 
 
-def storage_given(session: CheckSession, func: Any, args: Sequence[object], kwargs: Keywords) -> object:
+def storage_given(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """``x.untyped_storage()``: whoever has it may write where no call shows, so it is remembered whose memory it is."""
     storage = func(*args, **kwargs)
     if type_of(args[0]).axes:
@@ -103,7 +103,7 @@ def storage_given(session: CheckSession, func: Any, args: Sequence[object], kwar
     return storage
 
 
-def wrap_storage_write(find: Callable[[], CheckSession | None], plain: Any) -> object:
+def wrap_storage_write(find: Callable[[], CheckSession | None], plain: Callable[..., object]) -> object:
     """``copy_`` and ``fill_`` of a storage, after which nothing is known of the tensors that share it."""
 
     @functools.wraps(plain)

@@ -25,7 +25,7 @@ LIMIT = 4096
 _shapes: dict[tuple[TensorType, tuple[int, ...]], tuple[Any, ...]] = {}
 
 
-def sizes_of_typed(type: TensorType, shape: Any) -> Any:
+def sizes_of_typed(type: TensorType, shape: torch.Size) -> Any:
     """``shape``, of a tensor of this type, with sizes that know their scale."""
     if type.ground is not Ground.ABSENT or not type.axes:
         return shape
@@ -53,7 +53,7 @@ def _size(type: TensorType, dim: int, size: int) -> Any:
     return typed(size, told.with_placements(dict.fromkeys(own, V)) if own else told)
 
 
-def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """``x.shape`` and ``x.size()``."""
     result: Any = func(*args, **kwargs)
     if result.__class__ is torch.Size and args:
@@ -68,7 +68,7 @@ def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
     return result
 
 
-def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> Any:
+def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """``x.numel()``: the product of the sizes."""
     result: Any = func(*args, **kwargs)
     own: Any = args[0] if args else None

@@ -8,7 +8,7 @@ typed, ``TensorType.uneven`` says the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ def decides_lengths(op: Op) -> bool:
     return op.rule.lengths is not None
 
 
-def deciding(op: Op, usual: Any) -> Any:
+def deciding(op: Op, usual: Callable[..., object]) -> Any:
     """The handler of such an operator: by ``usual``, and then the results' dims that values decided are marked."""
     decider, indexing, choosing = op.rule.lengths, op.rule.op == "getitem", op.rule.op == "torch.where"
     assert decider is not None, "only operators with a size that values decide come here"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from shardwise.interop.torch_compat import COMPILE_AND_CALL, function_modes
 
@@ -19,7 +18,7 @@ def _install(patches: Patches) -> None:
 
 def _wrap(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def call(fn: Any, args: Sequence[object], kwargs: Any = None) -> object:
+    def call(fn: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> object:
         interpreted = any(isinstance(mode, Interpreting) for mode in function_modes())
         if interpreted or (checking_session() is not None and operators.can_handle(args)):
             return fn(*args, **(kwargs or {}))

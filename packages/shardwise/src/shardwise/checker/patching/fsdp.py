@@ -81,7 +81,7 @@ def _wrap_gathering(plain: Callable[..., object]) -> object:
     return init_unsharded_param
 
 
-def _wrap_dividing(plain: Any) -> object:
+def _wrap_dividing(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def set_gradient_divide_factor(self: Any, factor: float) -> None:
         plain(self, factor)

@@ -25,7 +25,7 @@ def _install(patches: Patches, made: Callable[[], None]) -> None:
     patches.on_undo(functools.partial(delattr, torch.Tensor, "as_subclass"))  # which it inherits
 
 
-def _wrap_as_subclass(plain: Any) -> Any:
+def _wrap_as_subclass(plain: Callable[..., object]) -> Any:
     @functools.wraps(plain)
     def as_subclass(self: object, cls: object) -> object:
         made = plain(self, cls)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -74,7 +73,7 @@ def _wrap_half(name: str, plain: Callable[[object, object], None]) -> Callable[[
     return write
 
 
-def _wrap_set(plain: Any) -> object:
+def _wrap_set(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def set_(self: object, *args: object, **kwargs: object) -> object:
         session = checking_session()

@@ -63,13 +63,13 @@ class _Typed:
     def __abs__(self) -> Any:
         return typed(abs(plain(self)), type_of(self))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(plain(self)), (plain(self),)
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> object:
         return self
 
-    def __deepcopy__(self, memo: object) -> Any:
+    def __deepcopy__(self, memo: object) -> object:
         return self
 
 

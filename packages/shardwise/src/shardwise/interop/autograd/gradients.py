@@ -55,7 +55,7 @@ def _types(parameter: torch.Tensor) -> list[TensorType]:
     return list(dict.fromkeys(piece.type for piece in pieces)) or [gradient_type(parameter)]
 
 
-def off_scale(parameter: torch.Tensor) -> dict[Any, int]:
+def off_scale(parameter: torch.Tensor) -> dict[object, int]:
     """The axes along which ``parameter.grad`` is known to be too large or too small, each with the exponent."""
     return {axis: exponent for axis, exponent in gradient_type(parameter).scale.items() if exponent}
 

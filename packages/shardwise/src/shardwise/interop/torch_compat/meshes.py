@@ -43,7 +43,7 @@ def is_part_of_mesh(options: dict[str, object]) -> bool:
     lost="one collective over several axes in redistribute of whole types, which then takes one axis after another",
     tier=2,
 )
-def flattened_meshes(device_mesh: Any) -> dict[str, Any]:
+def flattened_meshes(device_mesh: Any) -> dict[str, object]:
     """The meshes of one dim that ``_flatten`` has made of dims of ``device_mesh``, by name."""
     try:
         found: dict[str, Any] = device_mesh._get_root_mesh()._flatten_mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .registry import private
@@ -22,7 +23,7 @@ def tree_leaves(value: object) -> list[Any]:
     "torch.utils._pytree.tree_map",
     lost="every check",
 )
-def tree_map(function: Any, value: object) -> Any:
+def tree_map(function: Callable[..., object], value: object) -> Any:
     """``value`` with every leaf replaced by ``function(leaf)``."""
     from torch.utils import _pytree
 

@@ -200,7 +200,7 @@ def _plain_function(thing: object) -> types.FunctionType | None:
             return None
 
 
-def _content(cell: Any) -> object:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:

@@ -57,7 +57,7 @@ def is_shared(ranks: Sequence[Batches]) -> bool:
     )
 
 
-def _together(epoch: Epoch, batches: Sequence[object]) -> Any:
+def _together(epoch: Epoch, batches: Sequence[object]) -> object:
     distinct: list[Any] = []
     for batch in batches:
         if not any(_equal(batch, other) for other in distinct):
@@ -72,7 +72,7 @@ def _together(epoch: Epoch, batches: Sequence[object]) -> Any:
         raise _unfit(epoch, str(error).partition("\n")[0]) from None
 
 
-def _concatenated(parts: Sequence[Any]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> object:
     """Tensors one behind the other along their first dim; of all else, what the first rank has."""
     first = parts[0]
     return torch.cat(list(parts)) if isinstance(first, torch.Tensor) and first.ndim else first

@@ -27,7 +27,7 @@ class Loading:
     def __init__(self, given: Batches | None) -> None:
         self.batches = Batches()
         self._given = given
-        self._loaders: dict[int, Any] = {}
+        self._loaders: dict[int, object] = {}
         """Kept, so that no other gets its id; in the order of first use."""
         self._epochs: Counter[int] = Counter()
 
@@ -46,14 +46,16 @@ class Loading:
         self._loaders.setdefault(id(loader), loader)
         return list(self._loaders).index(id(loader))
 
-    def _length(self, loader: object, length: Callable[[Any], int]) -> int:
+    def _length(self, loader: DataLoader[object], length: Callable[[DataLoader[object]], int]) -> int:
         number = self._number(loader)
         if self._given is not None and number in self._given.lengths:
             return self._given.lengths[number]
         self.batches.lengths[number] = length(loader)
         return self.batches.lengths[number]
 
-    def _iterated(self, loader: object, iterate: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    def _iterated(
+        self, loader: DataLoader[object], iterate: Callable[[DataLoader[object]], Iterator[object]]
+    ) -> Iterator[object]:
         number = self._number(loader)
         epoch = number, self._epochs[number]
         self._epochs[number] += 1
@@ -61,7 +63,9 @@ class Loading:
             return iter([_copy(batch) for batch in self._given.drawn[epoch]])
         return self._drawn(loader, iterate, self.batches.drawn.setdefault(epoch, []))
 
-    def _drawn(self, loader: object, iterate: Callable[[Any], Iterator[Any]], kept: list[Any]) -> Iterator[Any]:
+    def _drawn(
+        self, loader: DataLoader[object], iterate: Callable[[DataLoader[object]], Iterator[object]], kept: list[object]
+    ) -> Iterator[object]:
         stream = _Stream()
         with stream.drawing():
             batches = iterate(loader)
@@ -98,6 +102,6 @@ class _Stream:
                 torch.set_rng_state(before)
 
 
-def _copy(batch: object) -> Any:
+def _copy(batch: object) -> object:
     with no_torch_function():
         return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)

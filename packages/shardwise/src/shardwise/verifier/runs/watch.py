@@ -365,7 +365,7 @@ class _Steps:
         while self.inside and self.inside.pop() is not optimizer:
             pass
 
-    def before(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         """A step of ``optimizer`` is about to be taken."""
         if optimizer in self.inside:
             self.inside = self.inside[: self.inside.index(optimizer)]  # its last step has raised
