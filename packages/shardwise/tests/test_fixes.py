@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.fix import Fix, Remove, Replace, Wrap
+from shardwise.diagnostics.fix import Fix, Insert, Remove, Replace, Wrap
 from shardwise.host.overlay import VARIABLE
 from shardwise.rewriting.editing import edited
 
@@ -26,7 +26,7 @@ def fixed(path: Path, fix: Fix) -> str | None:
 def test_there_are_fixes() -> None:
     offered = [fix for path in WRONG for finding in run(path).findings for fix in finding.fixes]
     assert len(offered) > 40
-    assert {type(edit) for fix in offered for edit in fix.edits} >= {Wrap, Replace, Remove}
+    assert {type(edit) for fix in offered for edit in fix.edits} >= {Wrap, Replace, Insert, Remove}
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from shardwise.diagnostics.fix import Fix, Insert
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradients import (
     gradient_of,
@@ -26,7 +28,7 @@ from shardwise.interop.autograd.gradients import (
     waive,
 )
 from shardwise.interop.autograd.parameter_names import names_of
-from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, group_text, report
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -113,7 +115,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
         if unseen:
             report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
-            _refuse(session, step, axis, parameters, names, pending)
+            _refuse(session, optimizer, axis, parameters, names, pending)
         for (axis, exponent), parameters in sorted(scaled.items(), key=lambda item: (item[0][0].sort_key, item[0][1])):
             _refuse_scale(session, step, axis, exponent, parameters, names)
         for parameter in taken.values():
@@ -149,16 +151,18 @@ def _refuse_scale(
 
 def _refuse(
     session: CheckSession,
-    step: str,
+    optimizer: torch.optim.Optimizer,
     axis: MeshAxis,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str],
     pending: bool,
 ) -> None:
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
-    names = _names(parameters, known)
+    names, step = _names(parameters, known), f"{type(optimizer).__name__}.step"
     facts = []
-    if pending and unsynchronised(session, parameters, axis):
+    located = LocatedCall("step", [("optimizer", optimizer)])
+    owed = pending and unsynchronised(session, parameters, axis)
+    if owed:
         facts.append("DistributedDataParallel owes that sum, and its last forward ran inside no_sync()")
     for parameter, name in zip(parameters, names, strict=True):
         parts = pieces_where(parameter, lambda type: type.is_partial(axis) if pending else type.is_varying(axis))
@@ -166,8 +170,24 @@ def _refuse(
             facts.append(f"of the gradient of {name} that is so of {elements_text(_gradient(parameter), parts)}")
     more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
     said = gradient_not_summed(step, names, axis, pending=pending, facts=[*facts[:_FACTS], *more])
+    taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
+    if pending and not owed and not facts and taken == set(map(id, parameters)):
+        said = replace(said, fixes=_sum_before(located, said.help[0], group_text(axis)))
     operands = gradients_as_operands(parameters, names, axis)
-    report(session, LocatedCall("step", []), said, axis, operands=operands)
+    report(session, located, said, axis, operands=operands)
+
+
+def _sum_before(located: LocatedCall, help: str, group: str) -> tuple[Fix, ...]:
+    """The sum of all gradients of the optimizer before its step, where the program calls both by name."""
+    name, receiver = located.names[0]
+    if located.location is None or receiver is None or "<" in group:
+        return ()
+    lines = (
+        f'for parameter in (one for group in {name}.param_groups for one in group["params"]):',
+        "    if parameter.grad is not None:",
+        f"        dist.all_reduce(parameter.grad, group={group})",
+    )
+    return (Fix(help, inserts=(Insert(located.location, lines),)),)
 
 
 def _check_place(
