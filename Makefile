@@ -43,11 +43,12 @@ matrix:         ## run the fast tests on every torch of the range; make matrix T
 	  && $$env/bin/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(TESTS) packages/shardwise/tests || exit 1; \
 	done
 
-nightly: $(READY) ## many more random programs, all operators of PyTorch's database and all mutants
+nightly: $(READY) ## many more random programs, all operators of PyTorch's database, all mutants and all fixes
 	$(PYTEST) --hypothesis-profile nightly
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
 	$(BIN)/shardwise-devtools crashes --tries 200 --jobs $(JOBS)
 	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
+	$(BIN)/shardwise-devtools advice --jobs $(JOBS)
 	$(MAKE) tracewise-fuzz
 
 ecosystem: $(READY) ## run training frameworks as they are released, and renew docs/ecosystem.md

@@ -8,6 +8,7 @@ from shardwise.diagnostics.result import ExitCode
 
 from .ecosystem.command import ecosystem
 from .figures import figures
+from .mutate.advice_command import advice
 from .mutate.command import mutate
 from .rules.command import rules
 from .sweep.command import sweep
@@ -25,6 +26,7 @@ def _exit(code: ExitCode) -> None:
     click.get_current_context().exit(code)
 
 
+main.add_command(advice)
 main.add_command(crashes)
 main.add_command(ecosystem)
 main.add_command(figures)

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 
+from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.finding import Finding
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Draw, Record
@@ -69,10 +71,10 @@ class Bench:
         try:
             plain, alone = _plain(subject, mesh)
             runs = {mode: _run(subject, mesh, options) for mode, options in MODES.items()}
-        except _Broken as error:
+        except Broken as error:
             raise Unfit(str(error)) from error
         for mode, ranks in runs.items():
-            found = [finding for rank in ranks for finding in _errors(rank)]
+            found = [finding for rank in ranks for finding in rank.types.errors]
             if found:
                 raise Unfit(f"the checker rejects it with {mode} types: {shown(found[0])} {found[0].message}")
         claims = tuple(map(_claims, runs["local"]))
@@ -87,13 +89,27 @@ class Bench:
 
     def judge(self, mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
         """What running ``mutant`` shows, and what the checker says of it."""
-        subject = Changed(self.program, mutant.source.path, mutant.text)
         try:
-            ranks, alone = _plain(subject, self.mesh)
-            said = tuple(_said(mode, _run(subject, self.mesh, options)) for mode, options in MODES.items())
-        except _Broken as error:
+            measured = self.measured(mutant.texts)
+            said = tuple(
+                Said(mode, tuple(dict.fromkeys(map(shown, errors_of(self.findings(mutant.texts, mode))))))
+                for mode in MODES
+            )
+        except Broken as error:
             return Measured(Numbers.CRASHED, str(error)), ()
-        return self._measured(ranks, alone), said
+        return measured, said
+
+    def findings(self, texts: Mapping[Path, str], mode: str) -> list[Finding]:
+        """What the checker says in a mode of the program with other text in the place of files, on any rank.
+
+        Errors: Broken if a run does not come to its end.
+        """
+        ranks = _run(Changed(self.program, texts), self.mesh, MODES[mode])
+        return [finding for rank in ranks for finding in rank.types.findings]
+
+    def measured(self, texts: Mapping[Path, str]) -> Measured:
+        """How the program with these texts computes on the mesh what it does on one rank. Errors: Broken."""
+        return self._measured(*_plain(Changed(self.program, texts), self.mesh))
 
     def _measured(self, ranks: Sequence[RankRun], alone: RankRun) -> Measured:
         values = [_values(rank) for rank in ranks]
@@ -122,7 +138,7 @@ def _plain(subject: Changed, mesh: Mapping[str, int]) -> tuple[list[RankRun], Ra
     return ranks, alone
 
 
-class _Broken(RuntimeError):
+class Broken(RuntimeError):
     """A run that did not come to its end; its text says how."""
 
 
@@ -134,7 +150,7 @@ def _run(subject: Changed, sizes: Mapping[str, int], options: VerifyOptions) -> 
     except (RankFailure, RankTimeout) as error:
         failure = lost(error, where)
     if failure is not None:
-        raise _Broken(f"{failure.where} {failure.text}")
+        raise Broken(f"{failure.where} {failure.text}")
     return runs
 
 
@@ -158,12 +174,9 @@ def shown(finding: Finding) -> str:
     return finding.code if location is None else f"{finding.code} at {location.file.rpartition('/')[2]}:{location.line}"
 
 
-def _errors(run: RankRun) -> list[Finding]:
-    return list(run.types.errors)
-
-
-def _said(mode: str, ranks: Sequence[RankRun]) -> Said:
-    return Said(mode, tuple(dict.fromkeys(shown(finding) for rank in ranks for finding in _errors(rank))))
+def errors_of(found: Sequence[Finding]) -> list[Finding]:
+    """What rejects a program: warnings do not."""
+    return [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def _values(run: RankRun) -> tuple[torch.Tensor, ...]:

@@ -10,6 +10,7 @@ import ast
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from .idioms import PLACEMENTS, is_declaration, is_partial, is_raw, is_typed, keyword, name_of
 from .source import Edit, Source
@@ -58,6 +59,11 @@ class Mutant:
     @property
     def place(self) -> str:
         return f"{self.source.path.name}:{self.line}"
+
+    @property
+    def texts(self) -> dict[Path, str]:
+        """What takes the place of the file."""
+        return {self.source.path: self.text}
 
 
 def mutants_of(scene: Scene, operators: Sequence[str] = ()) -> Iterator[Mutant]:

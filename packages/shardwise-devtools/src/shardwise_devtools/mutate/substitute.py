@@ -1,6 +1,6 @@
-"""How does a program run with one file changed, while nothing on disk changes? Its text is handed to Python's importer.
+"""How does a program run with files changed, while nothing on disk changes? Their text is handed to Python's importer.
 
-Places in findings are those of the real file, and excerpts show the changed text.
+Places in findings are those of the real files, and excerpts show the changed text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import importlib.machinery
 import linecache
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar
@@ -22,33 +22,35 @@ from shardwise.verifier.records.subject import filled
 
 @dataclass(frozen=True)
 class Changed:
-    """A script that runs with ``text`` in the place of the file at ``path``; as it is if that is None.
+    """A script that runs with other text in the place of some files, by path.
 
     A subject of ``shardwise verify``. ``checked``: False for a run in which the checker has no hand.
     """
 
     program: Program
-    path: Path | None = None
-    text: str = ""
+    texts: Mapping[Path, str] = field(default_factory=dict)
     checked: bool = True
     joined: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return str(self.program)
 
-    def prepare(self, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    def declared(self, before: Callable[[], object]) -> Changed:
+        return replace(self, program=replace(self.program, before=before))
+
+    def prepare(self, sizes: Mapping[str, int]) -> Callable[[object], object]:
         """What runs it on a mesh of these sizes."""
         program = replace(self.program, arguments=tuple(filled(word, sizes) for word in self.program.arguments))
         loaded = program.load()
-        path, text = self.path, self.text
         main = Path(loaded.file).resolve()
-        if path == main:
+        if (text := self.texts.get(main)) is not None:
             loaded = Loaded(compile(text, loaded.file, "exec", dont_inherit=True), loaded.file, loaded.spec)
 
-        def run(mesh: Any) -> None:
+        def run(mesh: object) -> None:
             with contextlib.ExitStack() as stack:
-                if path is not None:
-                    stack.enter_context(substituted(path, text, shown=loaded.file if path == main else str(path)))
+                for path, text in self.texts.items():
+                    shown = loaded.file if path == main else str(path)
+                    stack.enter_context(substituted(path, text, shown=shown))
                 if not self.checked:
                     stack.enter_context(no_typecheck())
                 program.run(loaded)
