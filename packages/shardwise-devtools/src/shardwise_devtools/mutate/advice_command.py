@@ -33,7 +33,8 @@ def advice(names: tuple[str, ...], sample: int | None, seed: int, jobs: int, eve
     entries = list(corpus())
     if unknown := [name for name in names if not any(name in str(one) for one in entries)]:
         raise click.UsageError(f"there is no program {unknown[0]}; there are {', '.join(map(str, entries))}")
-    wanted = [one for one in entries if not names or any(name in str(one) for name in names)]
+    named = [one for one in entries if not names or any(name in str(one) for name in names)]
+    wanted = [one for one in named if one.mutants]
     mutants = [(number, mutant) for number, entry in enumerate(wanted) for mutant in entry.mutants]
     if sample is not None and sample < len(mutants):
         mutants = sorted(random.Random(seed).sample(mutants, sample), key=mutants.index)
