@@ -17,8 +17,8 @@ import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix
+from shardwise.rewriting.editing import edited
 from shardwise.rewriting.file_edit import read_source
-from shardwise.rewriting.wrapping import wrapped
 
 from .judge import Numbers
 from .measure import MODES, Bench, Broken, errors_of, shown
@@ -81,11 +81,12 @@ def tried_on(bench: Bench, mutant: Mutant) -> list[Tried]:
 def with_fix(texts: Mapping[Path, str], fix: Fix) -> dict[Path, str] | None:
     """``texts``, and what the disk has for other files, with the edits of ``fix``; None if they cannot be made."""
     made = dict(texts)
-    for file in dict.fromkeys(wrap.location.file for wrap in fix.wraps):
+    for file in dict.fromkeys(edit.location.file for edit in fix.edits):
         path = Path(file).resolve()
         if not path.is_file():
             return None
-        text = wrapped(texts.get(path) or read_source(path), [wrap for wrap in fix.wraps if wrap.location.file == file])
+        edits = [edit for edit in fix.edits if edit.location.file == file]
+        text = edited(texts.get(path) or read_source(path), edits)
         if text is None:
             return None
         made[path] = text
