@@ -8,7 +8,7 @@ from pathlib import Path
 
 import shardwise
 
-CEILING = 310
+CEILING = 308
 """Annotations of parameters and results that contain ``Any``. Lower it when there are fewer; 300 is the goal."""
 
 

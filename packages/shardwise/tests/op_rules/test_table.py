@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,7 +37,8 @@ def public_functions() -> list[Callable[..., Any]]:
 def test_every_public_function_has_a_rule_or_a_reason():
     functions = public_functions()
     assert len(functions) > 1300
-    without = {each.__name__ for each in functions if op_name(each).find(lookup) is None}
+    # PyTorch lists them once, which may have been inside a check that had something else in the place of one.
+    without = {each.__name__ for each in functions if op_name(inspect.unwrap(each)).find(lookup) is None}
     assert {name for name in without if not any(fnmatchcase(name, kernels) for kernels in KERNELS)} == NO_RULE
     assert all(any(fnmatchcase(name, kernels) for name in without) for kernels in KERNELS)
 

@@ -9,7 +9,6 @@ from _pytest.pytester import SysModulesSnapshot
 
 import shardwise.testing.one_device  # noqa: F401  loaded once: torch cannot be loaded twice in one process
 
-pytest_plugins = ["pytester"]
 PLUGIN = "shardwise.testing.plugin"
 
 

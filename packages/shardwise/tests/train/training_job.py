@@ -111,6 +111,8 @@ USES = {
     "has_local_type": lambda: spmd.has_local_type(typed()),
     "get_partition_spec": lambda: spmd.get_partition_spec(typed()),
     "typeof": lambda: spmd.typeof(typed()),
+    "draw": lambda: str(spmd.draw(typed())),
+    "Drawing": lambda: spmd.draw("f32[4@tp]", mesh={"tp": 2}).svg(),
     "reveal_type": lambda: spmd.reveal_type(typed()),
     "reinterpret_mesh": lambda: spmd.reinterpret_mesh(typed(), {"tp": R}),
     "Scalar": lambda: spmd.Scalar(2.0, {"tp": R}) * leaf(),

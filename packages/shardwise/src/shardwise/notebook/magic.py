@@ -17,7 +17,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from shardwise.collectives.queries import has_local_type, typeof
-from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.testing.block import checked, collector_of, one_rank
 from shardwise.testing.options import TestOptions, options_of
 
@@ -46,7 +46,13 @@ def _parser() -> _Parser:
 
 
 def register(shell: Any) -> None:
-    """Make the magic known to an IPython shell."""
+    """Make the magic known to an IPython shell. Errors: SW905 if it is none."""
+    if not hasattr(shell, "register_magic_function"):
+        raise SpmdArgumentError(
+            f"expected the IPython shell that %load_ext gives, got {shown(shell)}",
+            code="SW905",
+            help=("%load_ext shardwise in a notebook",),
+        )
 
     def shardwise(line: str, cell: str) -> None:
         """Check the cell, run as one rank of an imagined job: %%shardwise --mesh dp=2,tp=2 [--global] [--strict]"""
