@@ -24,7 +24,7 @@ from shardwise.zoo.program import Tensors, ZooProgram, main
 B, T, D = 4, 8, 6
 
 
-def shifted(x: Tensor, group: Any, by: int) -> Tensor:
+def shifted(x: Tensor, group: dist.ProcessGroup, by: int) -> Tensor:
     """What the rank ``by`` places before this one has."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     if size == 1:
@@ -42,7 +42,7 @@ class Shift(torch.autograd.Function):
     """One place onward in forward, one place back in backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
         return shifted(x, group, 1)
 
@@ -57,7 +57,7 @@ def single(w: Tensors, x: Tensors) -> Tensor:
     return (x.tokens + score.softmax(-1) @ (x.tokens @ w.value)).square().sum() / (B * T)
 
 
-def passed(x: Tensor, group: Any) -> Tensor:
+def passed(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     """What the rank before has of ``x``; differentiable."""
     received: Tensor = Shift.apply(x, group)  # type: ignore[no-untyped-call]
     return received
