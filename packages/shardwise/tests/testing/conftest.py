@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 
 import pytest
 from _pytest.pytester import SysModulesSnapshot
@@ -40,6 +41,8 @@ class SpmdProject:
 @pytest.fixture
 def spmd_project(pytester, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    # A file that is written twice in one second at the same length would be read from its old bytecode.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def snapshot():
         """All but the project's own modules stay."""
