@@ -34,7 +34,7 @@ _WHOLE: tuple[frozenset[str], ...] = (
 )
 """Operands that hold whole numbers, tried in this order."""
 _RUN = frozenset({Kind.PURE, Kind.CONSTANT, Kind.ZERO, Kind.RANDOM})
-_UNSUITED = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, NotImplementedError)
+_UNSUITED = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
+from shardwise.mesh.placement_on_nodes import nodes_of
 
 from .model import Block, Picture, Tile
 from .nesting import Dim, Place, indices, matrix_of_matrices
@@ -119,11 +120,8 @@ def _notes(axes: Axes, highlight: str | None, node_size: int | None) -> list[str
 
 def stays_inside(axes: Axes, name: str, node_size: int) -> bool:
     """Whether every fiber of an axis lies within one node of ``node_size`` consecutive ranks."""
-    reach = axes[name].span()
-    if reach >= node_size:
-        return False
-    count = math.prod(layout.numel() for other, layout in axes.items() if other != name)
-    return all(fiber[0] // node_size == fiber[-1] // node_size for fiber in fibers(axes, name, count))
+    world = math.prod(layout.numel() for layout in axes.values())
+    return nodes_of(axes[name].atoms, min(node_size, world)) == 1
 
 
 def _listed(ranks: Sequence[int]) -> str:

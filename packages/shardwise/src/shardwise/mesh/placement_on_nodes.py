@@ -6,11 +6,12 @@ Decided on layouts, without listing ranks. Ranks of a node are numbered one afte
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .axis import MeshAxis
 from .index_map import IndexMap
+from .layout import Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,27 @@ def on_nodes(axis: MeshAxis, ranks: int, per_node: int) -> AxisOnNodes:
         (1, 2)
     """
     fiber = IndexMap.of_modes(axis.layout.atoms)
-    nodes: int | None = 1
-    for size, stride in fiber.modes:
-        if nodes is None or per_node % (stride * size) == 0:
+    return AxisOnNodes(axis, fiber, fiber.complement(ranks), nodes_of(fiber.modes, per_node))
+
+
+def nodes_of(fiber: Iterable[Atom], per_node: int) -> int | None:
+    """Over how many nodes of so many ranks each group of an axis with this fiber lies; None if groups differ.
+
+    Example:
+        >>> nodes_of([(4, 2)], 8), nodes_of([(4, 4)], 8), nodes_of([(3, 2)], 4)
+        (1, 2, None)
+    """
+    nodes = 1
+    for size, stride in fiber:
+        if per_node % (stride * size) == 0:
             continue
         if stride % per_node == 0:
             nodes *= size
         elif per_node % stride == 0 and stride * size % per_node == 0:
             nodes *= stride * size // per_node
         else:
-            nodes = None
-    return AxisOnNodes(axis, fiber, fiber.complement(ranks), nodes)
+            return None
+    return nodes
 
 
 def launch_order(sizes: Mapping[str, int], busiest_first: Sequence[str]) -> IndexMap:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise.types.spec import entry_axes
 from shardwise.worlds.world import ProcessWorld
 
-from .program import Trained, ZooProgram, train, train_single, type_of
+from .program import Trained, ZooProgram, piece, train, train_single, type_of
 
 TOLERANCE = 1e-9
 """Relative: sums of float64 in another order agree to about 1e-15."""
@@ -70,33 +69,18 @@ def _pairs(
     program: ZooProgram, sizes: Mapping[str, int], rank: int, trained: Trained, alone: Trained
 ) -> Iterator[Pair]:
     """What this rank has beside its piece of what one device has."""
-    place = dict(
-        zip(sizes, (int(i) for i in torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))), strict=True)
-    )
+    coordinates = torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))
+    place = {axis: (int(at), size) for (axis, size), at in zip(sizes.items(), coordinates, strict=True)}
+    types = {name: type_of(text) for name, text in program.weights.items()}
+    last = len(trained.losses) - 1
     gradients_of = trained.gradients or [{}] * len(trained.losses)
     steps = enumerate(zip(trained.losses, alone.losses, gradients_of, alone.gradients, strict=True))
     for step, (loss, whole_loss, gradients, whole_gradients) in steps:
         yield "the loss", step, rank, loss, whole_loss
         for name, gradient in gradients.items():
-            yield f"the gradient of {name}", step, rank, gradient, _piece(program, name, whole_gradients, sizes, place)
+            yield f"the gradient of {name}", step, rank, gradient, piece(whole_gradients[name], types[name], place)
     for name, weight in trained.weights.items():
-        yield (
-            f"the weight {name}",
-            len(trained.losses) - 1,
-            rank,
-            weight,
-            _piece(program, name, alone.weights, sizes, place),
-        )
-
-
-def _piece(
-    program: ZooProgram, name: str, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], place: Mapping[str, int]
-) -> Tensor:
-    full = tensors[name]
-    for dim, entry in enumerate(type_of(program.weights[name]).type.spec or ()):
-        for axis in map(str, entry_axes(entry)):
-            full = full.chunk(sizes[axis], dim)[place[axis]]
-    return full
+        yield f"the weight {name}", last, rank, weight, piece(alone.weights[name], types[name], place)
 
 
 def _compare(what: str, step: int, rank: int, here: Tensor, there: Tensor) -> Apart | None:

@@ -42,6 +42,8 @@ class Tensors:
         raise AttributeError(f"there is no tensor {name}; there are {', '.join(vars(self))}")
 
 
+Place = Mapping[str, tuple[int, int]]
+"""Where a rank stands along every axis, and how many ranks the axis has."""
 Loss = Callable[[Tensors, Tensors], Tensor]
 Step = Callable[[Tensors, Tensors, DeviceMesh], Tensor]
 
@@ -148,14 +150,21 @@ def whole(name: str, *shape: int, seed: int = 0) -> Tensor:
 def weight(name: str, text: str, mesh: DeviceMesh) -> Tensor:
     """This rank's piece of the weight ``name``, with its type."""
     type = type_of(text)
-    return typed(piece(whole(name, *type.shape), type, mesh), type).requires_grad_()
+    return typed(piece(whole(name, *type.shape), type, place_of(mesh)), type).requires_grad_()
 
 
-def piece(full: Tensor, type: TypedShape, mesh: DeviceMesh) -> Tensor:
-    """What this rank holds of ``full``: along a dim that is cut over several axes, the first one cuts first."""
+def place_of(mesh: DeviceMesh) -> Place:
+    """This rank's place."""
+    names = mesh.mesh_dim_names or ()
+    return {name: (mesh.get_local_rank(name), size) for name, size in zip(names, mesh.shape, strict=True)}
+
+
+def piece(full: Tensor, type: TypedShape, place: Place) -> Tensor:
+    """What the rank at ``place`` holds of ``full``: along a dim cut over several axes, the first one cuts first."""
     for dim, entry in enumerate(type.type.spec or ()):
         for axis in entry_axes(entry):
-            full = full.chunk(mesh[str(axis)].size(), dim)[mesh.get_local_rank(str(axis))]
+            at, size = place[str(axis)]
+            full = full.chunk(size, dim)[at]
     return full.clone()
 
 
@@ -210,7 +219,7 @@ def _step_of(program: ZooProgram) -> Step:
 def _inputs(program: ZooProgram, step: int, mesh: DeviceMesh) -> Iterator[tuple[str, Tensor]]:
     for name, text in program.inputs.items():
         type = type_of(text)
-        yield name, typed(piece(_data(program, name, step, type), type, mesh), type)
+        yield name, typed(piece(_data(program, name, step, type), type, place_of(mesh)), type)
 
 
 def _data(program: ZooProgram, name: str, step: int, type: TypedShape) -> Tensor:
