@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proof import Job
 
-WARM = ("torch._dynamo", "shardwise.cli.run", "shardwise.collectives.partial")
+WARM = ("torch._dynamo", "shardwise.cli.runs.run", "shardwise.collectives.partial")
 TIMEOUT_S = 300
 MODES = {
     "local": [],

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from shardwise.cli.progress import progress
+from shardwise.cli.runs.progress import progress
 from shardwise.host.program import Program
 from shardwise_devtools.mutate.explained import Explained, read_explained
 from shardwise_devtools.mutate.judge import Fate, Judged, Tally

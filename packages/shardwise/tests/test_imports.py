@@ -55,7 +55,13 @@ VERIFIER_ORDER = (
     "launched",
 )
 """Those of verifier/, from what a run leaves to what is told of it."""
-ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER}
+CLI_ORDER = (
+    *("options", "pages", "runs"),
+    *("check", "cost", "doctor", "draw", "einsum", "explain", "infer", "lsp", "mcp", "mesh", "plan", "rules"),
+    *("verify", "zoo", "main"),
+)
+"""Those of cli/: what commands share, then the commands, which the first module calls."""
+ORDERS = {"checker": CHECKER_ORDER, "interop": INTEROP_ORDER, "verifier": VERIFIER_ORDER, "cli": CLI_ORDER}
 TORCH_FREE = ("types", "mesh", "diagnostics", "configuration", "op_rules", "planner", "drawing", "report", "rewriting")
 FLAT_MODULES = {"__init__", "__main__", "_public_names", "rules", "runtime", "rulecheck"}
 DEVTOOLS = Path(shardwise_devtools.__file__).parent

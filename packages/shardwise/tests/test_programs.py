@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardwise.cli.run import CheckOptions, check_program
+from shardwise.cli.runs.run import CheckOptions, check_program
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
 

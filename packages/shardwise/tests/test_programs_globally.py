@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shardwise.cli.run import check_program
+from shardwise.cli.runs.run import check_program
 from shardwise.host.program import Program
 
 from .test_programs import _UNSEEN, RIGHT, WRONG, options_of

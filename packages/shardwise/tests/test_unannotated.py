@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from shardwise.cli.mesh_option import MeshParam
+from shardwise.cli.options.mesh_option import MeshParam
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.verifier.records.options import VerifyOptions

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from shardwise.cli.fixing import Trial, ask, choices, told
+from shardwise.cli.runs.fixing import Trial, ask, choices, told
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.result import ExitCode, RunResult

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from shardwise.cli import progress as module
-from shardwise.cli.progress import CLEAR_LINE, progress
+from shardwise.cli.runs import progress as module
+from shardwise.cli.runs.progress import CLEAR_LINE, progress
 
 
 class Stream(io.StringIO):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from shardwise.cli.ranks_option import corners
+from shardwise.cli.options.ranks_option import corners
 
 pytestmark = pytest.mark.processes
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from shardwise.cli.call_page import call_sections
 from shardwise.cli.main import main
-from shardwise.cli.rule_page import example_of, placements
-from shardwise.cli.rule_page import render as page_of
+from shardwise.cli.pages.call_page import call_sections
+from shardwise.cli.pages.rule_page import example_of, placements
+from shardwise.cli.pages.rule_page import render as page_of
 from shardwise.op_rules.registry import all_rules, lookup
 from shardwise.types.placement import P, R, S
 

@@ -7,7 +7,7 @@ import random
 
 import click
 
-from shardwise.cli.progress import progress
+from shardwise.cli.runs.progress import progress
 from shardwise.diagnostics.result import ExitCode
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from shardwise.cli.mesh_option import MeshParam
-from shardwise.cli.progress import progress
+from shardwise.cli.options.mesh_option import MeshParam
+from shardwise.cli.runs.progress import progress
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program

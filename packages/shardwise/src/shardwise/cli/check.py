@@ -21,19 +21,19 @@ from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .configured import ConfiguredCommand, configured, policy_options, written
-from .declarations import declarations_of
-from .guard import OWN_PROCESS, Death, guarded
-from .mesh_option import MeshParam, world_size_of
-from .ranks_option import MOST, RankChoice, RanksParam
-from .shared_options import color_option, require_writer, type_options
-from .shown_run import annotate_option, html_option, require_template, show_annotated, write_html
-from .watching import watch_option, watch_runs
+from .options.configured import ConfiguredCommand, configured, policy_options, written
+from .options.declarations import declarations_of
+from .options.mesh_option import MeshParam, world_size_of
+from .options.ranks_option import MOST, RankChoice, RanksParam
+from .options.shared_options import color_option, require_writer, type_options
+from .runs.guard import OWN_PROCESS, Death, guarded
+from .runs.shown_run import annotate_option, html_option, require_template, show_annotated, write_html
+from .runs.watching import watch_option, watch_runs
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
 
-    from .fixing import Rerun
+    from .runs.fixing import Rerun
 
 LAUNCHED_TIMEOUT_S = 3600.0
 DEFAULT_WORLD_SIZE = 8
@@ -237,7 +237,7 @@ def check(
         return ExitCode.BROKEN
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
-    from .run import CheckOptions, check_program
+    from .runs.run import CheckOptions, check_program
 
     options = CheckOptions(
         world_size=size,
@@ -257,32 +257,32 @@ def check(
     )
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate, html)
-        from .launched import check_launched
+        from .runs.launched import check_launched
 
         return ExitCode(
             check_launched(me, program, options, timeout_s or LAUNCHED_TIMEOUT_S, lambda came: judged(came).exit_code)
         )
     traces: Sequence[Trace] = ()
     if ranks is not None:
-        from .ranks import check_ranks
+        from .runs.ranks import check_ranks
 
         result, traces = check_ranks(program, options, ranks, timeout_s)
     else:
         try:
             if schedule is not None or html is not None:
-                from .schedule import check_recorded
+                from .runs.schedule import check_recorded
 
                 result, traces = check_recorded(program, options)
             else:
                 result = check_program(program, options)
         except OtherRanksNeeded as needed:
-            from .ranks import check_ranks_afresh
+            from .runs.ranks import check_ranks_afresh
 
             choice = RankChoice("all" if size <= MOST else "corners")
             click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
             result, traces = check_ranks_afresh(program, options, choice)
     if schedule is not None:
-        from .schedule import write_schedule
+        from .runs.schedule import write_schedule
 
         write_schedule(schedule, traces, result)
     result = judged(result, traces)
@@ -291,15 +291,15 @@ def check(
     typing = ["--strict" if strict else "--permissive", "--local" if local else "--global", "--partials", partials]
     typing += chosen.words
     more = ["--observe" if options.observe else "--no-observe", "--device", device, *(["--fake"] if fake else [])]
-    from .fixing import rerun_of
+    from .runs.fixing import rerun_of
 
     return _fix(result, rerun_of(program, mesh, size, typing, more), fix)
 
 
 def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
     """Try the fixes, say what came of it, and write what is proven if that is asked for."""
-    from .fixing import ask, choices, told, trials
-    from .progress import progress
+    from .runs.fixing import ask, choices, told, trials
+    from .runs.progress import progress
 
     doing, tried = [""], []
     with progress(lambda: doing[0]):
@@ -353,7 +353,7 @@ def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:
         from shardwise import __version__
         from shardwise.diagnostics.sarif import to_sarif
 
-        from .sarif_fixes import sarif_edits
+        from .runs.sarif_fixes import sarif_edits
 
         return to_sarif(result, version=__version__, edits=sarif_edits)
     if form == "junit":

@@ -16,8 +16,8 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .link_options import link_options, links_of, shown_bytes, shown_time
-from .mesh_option import MeshParam
+from .options.link_options import link_options, links_of, shown_bytes, shown_time
+from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
@@ -88,8 +88,8 @@ def cost(
     from shardwise.mesh.current import set_current_mesh
     from shardwise.uniformity.calls import TracedCall
 
-    from .run import CheckOptions
-    from .schedule import check_recorded
+    from .runs.run import CheckOptions
+    from .runs.schedule import check_recorded
 
     axes = mesh.as_axes()
     with set_current_mesh(axes):

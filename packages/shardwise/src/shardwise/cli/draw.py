@@ -15,7 +15,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshParam
+from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.drawing.drawing import Drawing

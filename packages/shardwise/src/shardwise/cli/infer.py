@@ -17,10 +17,10 @@ from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .infer_edits import edits_of
-from .mesh_option import MeshParam
-from .progress import progress
-from .shared_options import require_writer, timeout_option
+from .options.mesh_option import MeshParam
+from .options.shared_options import require_writer, timeout_option
+from .runs.infer_edits import edits_of
+from .runs.progress import progress
 
 if TYPE_CHECKING:
     from shardwise.verifier.annotating.inference import Inference, InferredType
@@ -112,7 +112,7 @@ def infer(
     if me is not None:
         if (diff or write) and mesh is None:
             raise click.UsageError("on launched ranks --diff and --write need --mesh: axes are written by its names")
-        from .launched import recording_words, run_launched
+        from .runs.launched import recording_words, run_launched
 
         recording = recording_words(words, module, mesh, ["--layouts"])
         code = run_launched(

@@ -22,7 +22,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import NoProgram
 
-from .guard import OWN_PROCESS
+from .runs.guard import OWN_PROCESS
 
 COMMANDS = {
     "check": "shardwise.cli.check",

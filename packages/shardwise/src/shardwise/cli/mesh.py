@@ -11,7 +11,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshParam
+from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis

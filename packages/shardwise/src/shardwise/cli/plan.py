@@ -15,8 +15,8 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
 from .draw import check_suffix, write
-from .link_options import link_options, links_of, shown_bytes, shown_time
-from .mesh_option import MeshParam
+from .options.link_options import link_options, links_of, shown_bytes, shown_time
+from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis

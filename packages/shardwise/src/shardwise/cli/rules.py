@@ -35,8 +35,8 @@ def rules(op: str | None, about: str | None) -> ExitCode:
 def _page(op: str) -> str:
     from shardwise.op_rules.registry import all_rules, lookup
 
-    from .call_page import call_sections
-    from .rule_page import render
+    from .pages.call_page import call_sections
+    from .pages.rule_page import render
 
     name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
@@ -50,7 +50,7 @@ def _page(op: str) -> str:
 def _listing(about: str | None) -> str:
     from shardwise.op_rules.registry import all_rules, lookup
 
-    from .rule_page import signature
+    from .pages.rule_page import signature
 
     found = []
     for bare in all_rules():

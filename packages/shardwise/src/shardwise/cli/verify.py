@@ -18,12 +18,12 @@ from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .configured import ConfiguredCommand, configured, policy_options, written
-from .declarations import declarations_of
-from .mesh_option import MeshParam
-from .progress import progress
-from .shared_options import color_option, timeout_option, type_options
-from .shown_run import html_option, require_template, write_html
+from .options.configured import ConfiguredCommand, configured, policy_options, written
+from .options.declarations import declarations_of
+from .options.mesh_option import MeshParam
+from .options.shared_options import color_option, timeout_option, type_options
+from .runs.progress import progress
+from .runs.shown_run import html_option, require_template, write_html
 
 if TYPE_CHECKING:
     from shardwise.verifier.records.options import VerifyOptions
@@ -183,7 +183,7 @@ def verify(
     if me is not None:
         from shardwise.verifier.launched import LaunchedRuns, verdict_on
 
-        from .launched import recording_words, run_launched
+        from .runs.launched import recording_words, run_launched
 
         flags = [flag for flag, given in (("--every", every), ("--double", double)) if given]
         recording = recording_words(words, module, mesh, flags)

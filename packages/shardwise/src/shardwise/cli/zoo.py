@@ -12,7 +12,7 @@ import click
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .mesh_option import MeshParam
+from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.zoo.catalogue import Entry

@@ -21,8 +21,8 @@ from shardwise.uniformity.expressions import EqualValue
 from shardwise.uniformity.rank_processes import ChildLink, Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
 
+from ..options.ranks_option import RankChoice
 from .progress import progress
-from .ranks_option import RankChoice
 from .run import CheckOptions, check_program, signals
 
 _SHOWN_OUTPUT_LINES = 40

@@ -75,7 +75,7 @@ def watch_runs(program: Program) -> None:
 
 def _import_warm() -> None:
     """Before the first run, all that every run needs."""
-    for name in ("torch", "shardwise.cli.run", "shardwise.cli.ranks", "shardwise.diagnostics.text"):
+    for name in ("torch", "shardwise.cli.runs.run", "shardwise.cli.runs.ranks", "shardwise.diagnostics.text"):
         importlib.import_module(name)
 
 

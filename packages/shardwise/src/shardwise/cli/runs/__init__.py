@@ -1,0 +1,1 @@
+"""How a command runs a program and ends: one rank or several, recorded, watched, fixed, with progress."""
