@@ -31,9 +31,14 @@ class Watching:
 
     def __init__(self, folder, *options):
         command = [sys.executable, "-m", "shardwise", "check", "train.py", "--watch", *options]
-        self.process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+        # A shell has what it starts in the background ignore Ctrl-C, and so does what that starts: this test, maybe.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         self.lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
