@@ -140,10 +140,12 @@ def _plugin() -> list[str]:
 
 
 def _run_tests(words: list[str], folder: Path) -> str:
+    # pytest writes whole messages into its summary where one of these says that nobody watches
+    watched = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=folder,
-        env=os.environ | {"COLUMNS": "110", "NO_COLOR": "1"},
+        env=watched | {"COLUMNS": "110", "NO_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
