@@ -65,7 +65,7 @@ class ZooProgram:
     ``weights``   the type of every weight by name; ``inputs`` that of every input. Shapes are those of the whole.
     ``single``    the loss on one device, of whole weights and inputs.
     ``parallel``  the loss on a rank's pieces: P over the axes of ``shared``.
-    ``step``      for programs whose point is the step itself: forward, backward and sums of gradients; gives the loss.
+    ``step``      for programs whose point is when to go forward and when backward: both, and the loss.
     ``optimizer`` for programs whose point it is: made of the weights; its ``step`` replaces that of SGD and sums
                   gradients itself.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
@@ -101,7 +101,7 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
         optimizer = (program.optimizer or _sgd)(w)
         for step in range(steps):
             x = Tensors(**dict(_inputs(program, step, mesh)))
-            found.losses.append(_step_of(program)(w, x, mesh).detach())
+            found.losses.append(_step(program, w, x, mesh).detach())
             if program.optimizer is None:
                 found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
             optimizer.step()
@@ -198,22 +198,18 @@ def _store() -> Any:
     return stores.HashStore()
 
 
-def _step_of(program: ZooProgram) -> Step:
+def _step(program: ZooProgram, w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     if program.step is not None:
-        return program.step
-    parallel = program.parallel
-    assert parallel is not None, "a program has a loss or a step"
-
-    def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
-        loss = parallel(w, x, mesh)
+        loss = program.step(w, x, mesh)
+    else:
+        assert program.parallel is not None, "a program has a loss or a step"
+        loss = program.parallel(w, x, mesh)
         loss.backward()  # type: ignore[no-untyped-call]
-        for name, text in () if program.optimizer is not None else program.weights.items():
-            for axis, placement in type_of(text).type.local.items():
-                if placement is R:
-                    sum_gradient(getattr(w, name), str(axis), mesh)
-        return total(loss, program.shared)
-
-    return step
+    for name, text in () if program.optimizer is not None else program.weights.items():
+        for axis, placement in type_of(text).type.local.items():
+            if placement is R:
+                sum_gradient(getattr(w, name), str(axis), mesh)
+    return total(loss, program.shared)
 
 
 def _inputs(program: ZooProgram, step: int, mesh: DeviceMesh) -> Iterator[tuple[str, Tensor]]:

@@ -10,6 +10,8 @@ Traffic: pp = send(B * D) / (pp - 1)
 """
 
 from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import P, V
-from shardwise.zoo.program import Tensors, ZooProgram, main, total
+from shardwise.zoo.program import Tensors, ZooProgram, main, type_of, typed
 
 B, D, LAYERS, MICRO = 8, 6, 4, 4
 
@@ -31,19 +33,34 @@ def layers(weights: Tensor, x: Tensor) -> Tensor:
     return x
 
 
+def error(y: Tensor, targets: Tensor) -> Tensor:
+    return (y - targets).square().sum() / B
+
+
 def single(w: Tensors, x: Tensors) -> Tensor:
-    return (layers(w.layers, x.tokens) - x.targets).square().sum() / B
+    return error(layers(w.layers, x.tokens), x.targets)
 
 
 class Stage:
-    """This rank's layers, and the micro-batches that have gone forward through them and not yet backward."""
+    """This rank's layers, and the micro-batches that have gone forward through them and not yet backward.
 
-    def __init__(self, weights: Tensor, mesh: DeviceMesh) -> None:
-        self.weights, self.group = weights, mesh.get_group("pp")
-        self.number, self.count = mesh.get_local_rank("pp"), mesh["pp"].size()
+    ``between`` is the type of what goes from stage to stage, ``loss_type`` that of ``error``'s result.
+    """
+
+    def __init__(
+        self,
+        layers: Callable[[Tensor], Tensor],
+        error: Callable[[Tensor, Tensor], Tensor],
+        mesh: DeviceMesh,
+        *,
+        between: str,
+        loss_type: str = "f64[] {pp: V}",
+    ) -> None:
+        self.layers, self.error, self.between = layers, error, type_of(between)
+        self.group, self.number, self.count = mesh.get_group("pp"), mesh.get_local_rank("pp"), mesh["pp"].size()
         self.waiting: deque[tuple[Tensor, Tensor]] = deque()
         self.sending: list[Any] = []
-        self.loss = spmd.assert_type(torch.zeros((), dtype=torch.float64), {"pp": V})
+        self.loss = typed(torch.zeros((), dtype=torch.float64), type_of(loss_type))
 
     def send(self, x: Tensor, stage: int) -> None:
         """Does not wait: the other stage may be sending to this one."""
@@ -52,14 +69,14 @@ class Stage:
     def receive(self, like: Tensor, stage: int) -> Tensor:
         x = torch.empty(like.shape, dtype=like.dtype)
         dist.recv(x, group=self.group, group_src=stage)
-        return spmd.assert_type(x, {"pp": V})
+        return typed(x, self.between)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> None:
         first, last = self.number == 0, self.number == self.count - 1
         x = tokens if first else self.receive(tokens, self.number - 1).requires_grad_()
-        y = layers(self.weights, x)
+        y = self.layers(x)
         if last:
-            y = (y - targets).square().sum() / B
+            y = self.error(y, targets)
             self.loss += y.detach()
         else:
             self.send(y.detach(), self.number + 1)
@@ -76,24 +93,26 @@ class Stage:
             self.send(x.grad, self.number - 1)
 
 
-@spmd.local()  # each stage is a program of its own: no dim is cut over all of them
-def schedule(stage: Stage, parts: list[tuple[Tensor, Tensor]]) -> None:
-    ahead = min(stage.count - stage.number - 1, MICRO)
-    for tokens, targets in parts[:ahead]:
-        stage.forward(tokens, targets)
-    for tokens, targets in parts[ahead:]:
-        stage.forward(tokens, targets)
-        stage.backward()
-    for _ in range(ahead):
-        stage.backward()
+def one_forward_one_backward(stage: Stage, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+    """Train the stage on all micro-batches; the loss of all of them, which the last stage has."""
+    parts = list(zip(tokens, targets, strict=True))
+    ahead = min(stage.count - stage.number - 1, len(parts))
+    with spmd.set_current_mesh(local_axes=["pp"]):  # each stage is a program of its own: no dim is cut over all of them
+        for part in parts[:ahead]:
+            stage.forward(*part)
+        for part in parts[ahead:]:
+            stage.forward(*part)
+            stage.backward()
+        for _ in range(ahead):
+            stage.backward()
     for work, _ in stage.sending:
         work.wait()
+    return spmd.reinterpret(stage.loss, "pp", src=V, dst=P)
 
 
 def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
-    stage = Stage(w.layers, mesh)
-    schedule(stage, list(zip(x.tokens.chunk(MICRO), x.targets.chunk(MICRO), strict=True)))
-    return total(spmd.reinterpret(stage.loss, "pp", src=V, dst=P), ["pp"])
+    stage = Stage(partial(layers, w.layers), error, mesh, between="f64[2, 6] {pp: V}")
+    return one_forward_one_backward(stage, x.tokens.chunk(MICRO), x.targets.chunk(MICRO))
 
 
 PROGRAM = ZooProgram(
