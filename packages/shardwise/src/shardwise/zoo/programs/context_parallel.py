@@ -32,7 +32,7 @@ def balanced(length: int, ranks: int) -> Tensor:
 def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, every: Tensor) -> Tensor:
     """Rows at positions ``own`` look at columns at positions ``every`` that are not later."""
     later = every[None, :] > own[:, None]
-    return (query @ key.mT / math.sqrt(D)).masked_fill(later, -torch.inf).softmax(-1) @ value
+    return (query @ key.mT / math.sqrt(query.shape[-1])).masked_fill(later, -torch.inf).softmax(-1) @ value
 
 
 def single(w: Tensors, x: Tensors) -> Tensor:

@@ -58,6 +58,8 @@ class Stage:
     ) -> None:
         self.layers, self.error, self.between = layers, error, type_of(between)
         self.group, self.number, self.count = mesh.get_group("pp"), mesh.get_local_rank("pp"), mesh["pp"].size()
+        outward = mesh.mesh_dim_names or ()
+        self.apart = outward[: outward.index("pp") + 1]
         self.waiting: deque[tuple[Tensor, Tensor]] = deque()
         self.sending: list[Any] = []
         self.loss = typed(torch.zeros((), dtype=torch.float64), type_of(loss_type))
@@ -97,7 +99,7 @@ def one_forward_one_backward(stage: Stage, tokens: Sequence[Tensor], targets: Se
     """Train the stage on all micro-batches; the loss of all of them, which the last stage has."""
     parts = list(zip(tokens, targets, strict=True))
     ahead = min(stage.count - stage.number - 1, len(parts))
-    with spmd.set_current_mesh(local_axes=["pp"]):  # each stage is a program of its own: no dim is cut over all of them
+    with spmd.set_current_mesh(local_axes=stage.apart):  # a stage is a program of its own
         for part in parts[:ahead]:
             stage.forward(*part)
         for part in parts[ahead:]:
