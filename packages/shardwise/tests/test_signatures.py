@@ -8,8 +8,8 @@ from pathlib import Path
 
 import shardwise
 
-CEILING = 308
-"""Annotations of parameters and results that contain ``Any``. Lower it when there are fewer; 300 is the goal."""
+CEILING = 290
+"""Annotations of parameters and results that contain ``Any``. Lower it when there are fewer."""
 
 
 def signature_annotations(tree: ast.AST) -> Iterator[ast.expr]:

@@ -53,7 +53,7 @@ _BY_KIND = {
 }
 
 
-def handler_for(func: object) -> Handler:
+def handler_for(func: TorchFunction) -> Handler:
     """The handler for ``func``."""
     ours = getattr(func, "__shardwise_op__", None)
     if ours == "redistribute_types":

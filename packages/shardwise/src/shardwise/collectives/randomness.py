@@ -8,16 +8,17 @@ Source: docs/semantics.md section 3.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.running.session import current
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
+from shardwise.types.aliases import DeviceMeshAxis
 
 
-def synchronised_rng(*axes: object) -> contextlib.AbstractContextManager[None]:
+def synchronised_rng(*axes: DeviceMeshAxis) -> contextlib.AbstractContextManager[None]:
     """Declare that inside the block random numbers are equal on all ranks along ``axes`` (names, axes or groups).
 
     Seeding the generators alike is the program's business; nothing is seeded here. Blocks add up when nested.
@@ -31,12 +32,12 @@ def synchronised_rng(*axes: object) -> contextlib.AbstractContextManager[None]:
 
 
 @boundary
-def _normalized(axes: tuple[Any, ...]) -> list[object]:
+def _normalized(axes: Iterable[DeviceMeshAxis]) -> list[MeshAxis]:
     return [normalize_axis(axis) for axis in axes]
 
 
 @contextlib.contextmanager
-def _declared(axes: frozenset[Any]) -> Iterator[None]:
+def _declared(axes: frozenset[MeshAxis]) -> Iterator[None]:
     session = current()
     if session is None:
         yield

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from shardwise.types.aliases import DeviceMeshLike
+
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
 from .given import mesh_of
@@ -98,7 +100,7 @@ class MeshFollower:
         self._current: CurrentMesh | None = None
         self._made: list[CurrentMesh] = []
 
-    def start(self, device_mesh: Any) -> None:
+    def start(self, device_mesh: DeviceMeshLike) -> None:
         """Make the mesh of the command line current until the program makes one."""
         self._made.clear()
         self._become(mesh_of(device_mesh))

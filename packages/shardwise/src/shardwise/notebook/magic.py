@@ -45,7 +45,7 @@ def _parser() -> _Parser:
     return parser
 
 
-def register(shell: Any) -> None:
+def register(shell: object) -> None:
     """Make the magic known to an IPython shell. Errors: SW905 if it is none."""
     if not hasattr(shell, "register_magic_function"):
         raise SpmdArgumentError(

@@ -40,7 +40,7 @@ class Links:
     known: tuple[tuple[object, Interconnect], ...] = ()
 
     @classmethod
-    def of(cls, bandwidth: Mapping[Any, float], latency_s: Mapping[Any, float] | None = None) -> Links:
+    def of(cls, bandwidth: Mapping[object, float], latency_s: Mapping[Any, float] | None = None) -> Links:
         """Bytes per second, and seconds per message, by axis. Errors: SW905 for what is no such number."""
         latency_s = latency_s or {}
         for axis, value in bandwidth.items():

@@ -6,7 +6,7 @@ It behaves like a tuple but is none, so that a pytree treats it as one leaf.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import SupportsIndex, overload
 
 from shardwise.diagnostics.errors import SpmdArgumentError
 
@@ -27,7 +27,11 @@ class TensorSharding(Sequence[DimSharding]):
     def __init__(self, *dim_shardings: DimSharding) -> None:
         self._entries = dim_shardings
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> DimSharding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DimSharding, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> DimSharding | tuple[DimSharding, ...]:
         return self._entries[index]
 
     def __iter__(self) -> Iterator[DimSharding]:

@@ -208,7 +208,7 @@ class TensorType:
             spec = spec.without({axis for axis, place in changes.items() if place is not self._at.get(axis)})
         return TensorType.of({**self._at, **changes}, spec, uneven=self.uneven, scale=self.scale_under(changes))
 
-    def scale_under(self, changes: Mapping[AxisKey, Placement]) -> Mapping[Any, Exponent]:
+    def scale_under(self, changes: Mapping[Any, Placement]) -> Mapping[Any, Exponent]:
         """The scale where these axes get other placements: of what was unknown nobody knows it."""
         lost = {axis: None for axis in changes if axis in self._at and self._at[axis].is_unknown}
         return {**self.scale, **lost} if lost else self.scale

@@ -74,7 +74,11 @@ class ExpressionRecorder(TorchFunctionMode):
             self._communicated.update(storage_key(one) for one in tensors)
 
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Sequence[object] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         named = kwargs or {}
         name = op_name(func)

@@ -90,7 +90,7 @@ class Op:
                 values.append(leaf)
         return operands, values
 
-    def _operand_type(self, param: str, value: object) -> Any:
+    def _operand_type(self, param: str, value: object) -> TensorType | Weak | None:
         if isinstance(value, (torch.Tensor, Scalar)):
             return type_of(value)
         if value.__class__ in TYPED_NUMBERS and (param in self.linear_params or type_of(value).varying_axes):

@@ -81,7 +81,7 @@ _MESSAGES = ("isend", "irecv")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
-def raw_handler(func: Any) -> Handler | None:
+def raw_handler(func: TorchFunction) -> Handler | None:
     """The handler for a raw collective; None if ``func`` is not one."""
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         namespace, _, name = qualified_name(func).partition("::")

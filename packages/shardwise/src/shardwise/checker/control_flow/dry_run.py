@@ -13,7 +13,7 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.running.session import paused
-from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
+from shardwise.interop.tensors.tagging import Provenance, Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     fake_mode_of,
     fake_tensor_mode,
@@ -66,7 +66,7 @@ class Laboratory:
             set_tag(made, Tag(tag.current(), tag.origin))
         return made
 
-    def retype(self, made: torch.Tensor, type: TensorType, origin: object = None) -> None:
+    def retype(self, made: torch.Tensor, type: TensorType, origin: Provenance = None) -> None:
         """Give a tensor that was made here another type."""
         tag = tag_of(made)
         set_tag(made, Tag(type, origin if tag is None or origin is not None else tag.origin))

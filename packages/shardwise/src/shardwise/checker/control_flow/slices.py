@@ -20,6 +20,7 @@ from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.aliases import PartitionSpecEntry
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.spec import entry_axes, spec_of
 from shardwise.types.tensor_type import TensorType
@@ -41,7 +42,7 @@ class Slices:
         """What shards dim 0; None: nothing does, or only local types are known."""
         self.axes = tuple(entry_axes(self.entry))
 
-    def items(self, lab: Laboratory) -> list[Any]:
+    def items(self, lab: Laboratory) -> list[torch.Tensor]:
         """One slice of each, without data."""
         return [lab.stand_in(x[0], self._sliced(tag_of(x))) for x in self.xs]
 
@@ -52,7 +53,7 @@ class Slices:
         spec = None if type.spec is None else spec_of(list(type.spec)[1:])
         return Tag(type.with_spec(spec), tag.origin)
 
-    def in_order(self, lab: Laboratory) -> list[object]:
+    def in_order(self, lab: Laboratory) -> list[torch.Tensor]:
         """The same for an operator that goes from slice to slice; a sharded dim 0 is reported."""
         for x in self.xs if self.axes else ():
             spec = type_of(x).spec
@@ -137,7 +138,7 @@ def stacked_type(
     ), known
 
 
-def _widened(type: TensorType, entry: Any, ndim: int) -> TensorType:
+def _widened(type: TensorType, entry: PartitionSpecEntry, ndim: int) -> TensorType:
     """The type of a tensor with ``ndim`` dims, with one more dim in front that is sharded as ``entry`` says."""
     if type.spec is None and entry is None:
         return type

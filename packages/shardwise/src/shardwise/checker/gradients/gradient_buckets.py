@@ -16,7 +16,7 @@ from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type
 from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
-from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -32,7 +32,7 @@ FLATTEN, UNFLATTEN = "flatten_dense_tensors", "unflatten_dense_tensors"
 def joining(usual: Handler) -> Handler:
     """The handler of a concatenation: by ``usual``, unless it joins gradients."""
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+    def handle(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
         tensors = args[0] if args else kwargs.get("tensors")
         if not isinstance(tensors, (list, tuple)) or not _is_bucket(tensors):
             return usual(session, func, args, kwargs)
@@ -45,7 +45,7 @@ def joining(usual: Handler) -> Handler:
     return handle
 
 
-def flatten(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
+def flatten(session: CheckSession, func: Any, args: Sequence[Any], kwargs: Keywords) -> object:
     """``torch._utils._flatten_dense_tensors``."""
     result = func(*args, **kwargs)
     if not is_dtensor_call(args, kwargs):

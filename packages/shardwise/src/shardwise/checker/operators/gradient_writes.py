@@ -14,7 +14,7 @@ import torch
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, owner_of
 from shardwise.interop.tensors.memory_pieces import Content, Piece
-from shardwise.interop.tensors.tagging import is_pieced, tag_of, type_of
+from shardwise.interop.tensors.tagging import Provenance, is_pieced, tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function, storage_of
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -63,7 +63,7 @@ def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: T
     return placed.rescaled({axis: written.exponent(axis) for axis in clear})
 
 
-def gathers_gradients(tensor: torch.Tensor, origin: object) -> bool:
+def gathers_gradients(tensor: torch.Tensor, origin: Provenance) -> bool:
     """True if ``tensor`` is a part of a gradient, or of a buffer that a gradient is being written into."""
     if is_pieced(tensor):
         return True

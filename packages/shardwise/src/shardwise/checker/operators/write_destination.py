@@ -17,7 +17,7 @@ from shardwise.interop.autograd.gradient_content import is_foreign
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, inherit, owner_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.running.session import Session
-from shardwise.interop.tensors.tagging import forget_memory, set_part, set_type, tag_of, type_of
+from shardwise.interop.tensors.tagging import Provenance, forget_memory, set_part, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import base_of
 from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
@@ -72,7 +72,10 @@ def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorTy
 
 
 def write(
-    settled: Sequence[tuple[torch.Tensor, TensorType]], origin: object, op: str = "", operands: Sequence[object] = ()
+    settled: Sequence[tuple[torch.Tensor, TensorType]],
+    origin: Provenance,
+    op: str = "",
+    operands: Sequence[object] = (),
 ) -> None:
     """Give the destination's tensors their types, after ``op`` has run on them and ``operands``."""
     for tensor, type in settled:

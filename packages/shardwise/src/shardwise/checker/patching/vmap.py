@@ -119,7 +119,7 @@ def _wrap_vmap(plain: Callable[..., object]) -> object:
     def run(
         func: TorchFunction,
         batch_size: object,
-        in_dims: Any,
+        in_dims: Sequence[int | None],
         args: Arguments,
         *rest: object,
         **kwargs: object,
@@ -135,7 +135,7 @@ def _wrap_vmap(plain: Callable[..., object]) -> object:
 
 def _wrap_batching(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def create(in_dims: Any, args: Arguments, *rest: object) -> object:
+    def create(in_dims: Sequence[int | None], args: Arguments, *rest: object) -> object:
         made = plain(in_dims, args, *rest)
         if checking_session() is not None:
             _type_inputs(in_dims, args, made)

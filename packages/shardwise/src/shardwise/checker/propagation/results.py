@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, alias, set_tag
+from shardwise.interop.tensors.tagging import ATTRIBUTE, Origin, Provenance, Tag, alias, set_tag
 from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 
-def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) -> object:
+def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) -> Provenance:
     """The provenance of the result: per axis, that of the tensor which gave the placement."""
     if not sources:
         return None
@@ -29,7 +29,7 @@ def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) 
     )
 
 
-def _aligned(tag: Tag | None, origin: tuple[object, ...], at: int, count: int) -> object:
+def _aligned(tag: Tag | None, origin: tuple[Origin | None, ...], at: int, count: int) -> Origin | None:
     """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
     return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
 
@@ -38,10 +38,10 @@ def tag_results(
     result: object,
     args: Sequence[object],
     type: TensorType,
-    origin: object,
+    origin: Provenance,
     is_view: bool,
     types: Sequence[TensorType] = (),
-    origins: Sequence[object] = (),
+    origins: Sequence[Provenance] = (),
 ) -> None:
     """Give every tensor in ``result`` its type: ``type``, or its own of ``types``; views share the operand's memory.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdValueError, shown
@@ -141,5 +142,7 @@ class SpmdTypeMode:
         self._block.__enter__()
         return self
 
-    def __exit__(self, *exc: Any) -> bool | None:
-        return self._block.__exit__(*exc)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, trace)

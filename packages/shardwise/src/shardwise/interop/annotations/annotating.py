@@ -23,6 +23,7 @@ from shardwise.mesh.normalize import (
 )
 from shardwise.mesh.orthogonal import check_orthogonal
 from shardwise.mesh.program import mesh_at_hand
+from shardwise.types.aliases import AxisMapping
 from shardwise.types.notation import format_placement
 from shardwise.types.placement import (
     I,
@@ -214,7 +215,7 @@ def _resolve(claim: SpmdType, ndim: int) -> TensorType:
     return TensorType.of(local, spec if any(entry is not None for entry in spec) else None)
 
 
-def _placements(local: Mapping[Any, object], ndim: int) -> dict[MeshAxis, PerMeshAxisSpmdType]:
+def _placements(local: AxisMapping, ndim: int) -> dict[MeshAxis, PerMeshAxisSpmdType]:
     """Per axis what ``local`` says, dims counted from the front; axes of one rank are left out.
 
     A name or a group after the axis itself corrects it: ``types = dict(get_local_type(x)); types[group] = I``.
@@ -277,7 +278,7 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
     return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground, current.uneven, scale)
 
 
-def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, wanted: Any, name: str) -> None:
+def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, wanted: Placement, name: str) -> None:
     """Refuse a claim of R, I, S or P(avg) for a value that is on another scale; a plain P or V claims none."""
     exponent, claimed = current.exponent(axis), asserted.scale.get(axis, 0)
     states = wanted.is_equal or claimed != 0 or partition_spec_get_shard(asserted.spec, axis) is not None

@@ -12,7 +12,16 @@ from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, resolve_dim, to_local_type
+from shardwise.types.placement import (
+    UNKNOWN,
+    I,
+    P,
+    Placement,
+    R,
+    Shard,
+    resolve_dim,
+    to_local_type,
+)
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.spmd_type import check_placement
 from shardwise.types.tensor_type import Ground, TensorType

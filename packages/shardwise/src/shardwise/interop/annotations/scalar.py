@@ -16,7 +16,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.source import user_site
 from shardwise.mesh.normalize import normalize_local_type
 from shardwise.types.aliases import PerMeshAxisSpmdTypesArg
-from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..calls.boundary import boundary
@@ -30,7 +30,7 @@ Number = int | float | complex
 
 def _binary(
     symbol: str, apply: Callable[[object, object], Any], *, reflected: bool = False
-) -> Callable[[Any, Any], Any]:
+) -> Callable[[Scalar, object], Any]:
     """The method for an arithmetic operator. Other operands, tensors among them, get their own turn."""
 
     @boundary
@@ -204,7 +204,7 @@ def _merged(symbol: str, left: object, right: object) -> TensorType:
     return TensorType.of({axis: _merge(symbol, axis, one.get(axis), other.get(axis)) for axis in one.axes})
 
 
-def _merge(symbol: str, axis: object, left: Any, right: Any) -> object:
+def _merge(symbol: str, axis: object, left: Placement, right: Placement) -> object:
     """The local type of ``left symbol right`` on one axis."""
     pending = [place.is_pending_sum(f"{symbol} of scalars") for place in (left, right)]
     if not any(pending):

@@ -7,14 +7,13 @@ accumulation buffer still knows that gradients are in it.
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import torch
 
 from shardwise.diagnostics.source import Site
 
 from ..tensors.dtensors import local_part
-from ..tensors.tagging import Origin, Tag, tag_of
+from ..tensors.tagging import Origin, Provenance, Tag, tag_of
 from ..torch_compat import no_torch_function, same_memory
 
 
@@ -43,14 +42,14 @@ def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
     return found
 
 
-def beginning(origin: Any) -> GradientOrigin | None:
+def beginning(origin: Provenance) -> GradientOrigin | None:
     """The same for an origin, or a tuple of them."""
     if not isinstance(origin, tuple):
         return None if origin is None else origin.gradient
     return next((one.gradient for one in origin if one is not None and one.gradient is not None), None)
 
 
-def inherit(tensor: object, origin: object) -> object:
+def inherit(tensor: object, origin: Provenance) -> Provenance:
     """``origin``, or one that also says that ``tensor``, which is written into, was a gradient and stays that one."""
     own = gradient_origin(tag_of(tensor))
     if own is None or beginning(origin) is own:
@@ -59,7 +58,7 @@ def inherit(tensor: object, origin: object) -> object:
     return Origin(None, "", own) if parameter is None else gradient_now(parameter, origin)
 
 
-def gradient_now(parameter: torch.Tensor, origin: Any) -> GradientOrigin:
+def gradient_now(parameter: torch.Tensor, origin: Provenance) -> GradientOrigin:
     """The origin of what became the gradient of ``parameter``, and came about as ``origin`` says."""
     first = next((one for one in origin if one is not None), None) if isinstance(origin, tuple) else origin
     return GradientOrigin(None, parameter, first)

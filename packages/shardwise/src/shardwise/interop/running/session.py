@@ -23,7 +23,8 @@ from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
-from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.diagnostics.source import Site, add_internal_prefix
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.mesh.axis import MeshAxis
 
 from ..torch_compat import in_backward
@@ -118,12 +119,12 @@ class Session:
         """True if the generator that has paused the check is suspended itself: other code runs now."""
         return self.pauser is not None and self.pauser.f_back is None
 
-    def trust(self, what: str, location: Any) -> None:
+    def trust(self, what: str, location: SourceLocation | Site | None) -> None:
         """Note something that is believed and not proven, for the list in the report."""
         if self.collector is not None:
             self.collector.trust(what, location)
 
-    def lose(self, what: str, location: Any) -> None:
+    def lose(self, what: str, location: SourceLocation | Site | None) -> None:
         """Note a type that is not known any more though nothing was rejected, for the list in the report."""
         if self.collector is not None:
             self.collector.lose(what, location)

@@ -45,6 +45,9 @@ class Origin:
         self.sharding = False
 
 
+Provenance = Origin | tuple[Origin | None, ...] | None
+"""Where a type came from: all of it, or each axis."""
+
 _WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT: 3}
 """What memory may hold, from the least to the most; a write through a view can only add to it."""
 
@@ -77,7 +80,7 @@ class Tag:
 
     __slots__ = ("cell", "origin", "type")
 
-    def __init__(self, type: TensorType, origin: Any = None, cell: Cell | None = None) -> None:
+    def __init__(self, type: TensorType, origin: Provenance = None, cell: Cell | None = None) -> None:
         self.type = type
         self.origin = origin
         self.cell = cell
@@ -122,7 +125,7 @@ class Tag:
         if isinstance(self.origin, tuple):
             axes = self.type.axes
             return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
-        return self.origin  # type: ignore[no-any-return]
+        return self.origin
 
     def __reduce__(self) -> tuple[object, ...]:
         # Plain containers only, so that checkpoints load with weights_only=True and without shardwise.
@@ -134,7 +137,7 @@ class Tag:
     def __copy__(self) -> Tag:
         return Tag(self.current(), self.origin, self.cell)
 
-    def of_type(self, type: TensorType, origin: object) -> Tag:
+    def of_type(self, type: TensorType, origin: Provenance) -> Tag:
         """The same memory under another type."""
         return Tag(type, origin, self.cell)
 
@@ -162,11 +165,11 @@ class RaggedTag(Tag):
 
     __slots__ = ("lengths",)
 
-    def __init__(self, type: TensorType, origin: object, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
+    def __init__(self, type: TensorType, origin: Provenance, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
         super().__init__(type, origin, cell)
         self.lengths = lengths
 
-    def of_type(self, type: TensorType, origin: object) -> Tag:
+    def of_type(self, type: TensorType, origin: Provenance) -> Tag:
         return RaggedTag(type, origin, self.cell, self.lengths)
 
     def in_cell(self, cell: Cell) -> Tag:
@@ -216,7 +219,7 @@ def set_tag(x: object, tag: Tag | None) -> None:
         setattr(x, ATTRIBUTE, tag)
 
 
-def set_type(x: object, type: TensorType, origin: object = None, *, whole: bool = True) -> None:
+def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: bool = True) -> None:
     """Give ``x`` the type ``type``; views that share its memory follow on the local placements and the scale.
 
     ``whole``  all of the memory has the scale of ``x`` now; else nobody knows that of its views.
@@ -291,7 +294,7 @@ def adopt_memory(x: Any) -> Tag:
     return tag
 
 
-def set_part(x: Any, type: TensorType, origin: object, content: Sequence[Piece] = ()) -> None:
+def set_part(x: Any, type: TensorType, origin: Provenance, content: Sequence[Piece] = ()) -> None:
     """The elements of ``x`` have this type from here on, and what else is in their memory stays as it was.
 
     ``content``  pieces of another tensor, whose elements have been written one by one into ``x``: they say which
@@ -318,7 +321,7 @@ def set_part(x: Any, type: TensorType, origin: object, content: Sequence[Piece] 
     set_tag(x, tag.of_type(type, origin))
 
 
-def set_pieces(x: object, pieces: Sequence[Piece], origin: object) -> None:
+def set_pieces(x: object, pieces: Sequence[Piece], origin: Provenance) -> None:
     """``x`` consists of these pieces of memory, as ``laid_into`` gives them."""
     set_part(x, UNTYPED, origin)
     tag = adopt_memory(x)
@@ -377,7 +380,7 @@ def sizes_of(x: Any) -> tuple[int, ...]:
     return (0,) * getattr(x, "ndim", 0) if shape is None else tuple(shape)
 
 
-def alias(view: object, base: object, type: TensorType, origin: object) -> None:
+def alias(view: object, base: object, type: TensorType, origin: Provenance) -> None:
     """Tag ``view`` as a view of ``base``: its own type and spec, the alias cell of the base (both get one)."""
     tag = tag_of(base)
     if tag is None:

@@ -169,7 +169,7 @@ def _read_aten(call: Call) -> Labelling | None:
     return _reading(call, _whole_for_none(call.get("indices")))
 
 
-def _whole_for_none(indices: Any) -> tuple[object, ...]:
+def _whole_for_none(indices: Sequence[object] | Shape | None) -> tuple[object, ...]:
     if isinstance(indices, Shape):
         return (indices,)
     return tuple(_WHOLE if item is None else item for item in indices or ())

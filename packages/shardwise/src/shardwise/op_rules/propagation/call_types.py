@@ -236,7 +236,7 @@ def _results(
     specs: Sequence[PartitionSpec | None],
     uneven: Collection[MeshAxis],
     mesh: CurrentMesh | None,
-    scale: Mapping[Any, Exponent],
+    scale: Mapping[object, Exponent],
 ) -> list[TensorType]:
     """The type of every result; a single one: of all. A result of constants alone is one."""
     count = max((len(places) for places in found.values()), default=1)

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import user_location
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.host.module_calls import telling_calls
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
@@ -418,12 +419,16 @@ class _Steps:
                 told.add(id(parameter))
                 self._add_unfinished(name, parameter, gradient, location)
 
-    def _add(self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: Any) -> None:
+    def _add(
+        self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: SourceLocation | None
+    ) -> None:
         local, type = local_form(x)
         with no_torch_function():
             self.recorder.add(kind, name, local, declared if declared.axes else type, location)
 
-    def _add_unfinished(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: Any) -> None:
+    def _add_unfinished(
+        self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: SourceLocation | None
+    ) -> None:
         """Nothing says whether the sums that it owes have been done; its own type does, where gradients have one."""
         tag = tag_of(gradient)
         try:
