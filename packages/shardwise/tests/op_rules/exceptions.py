@@ -3,6 +3,9 @@
 _SCALES = "a product into the pending destination; only sums are claimed for reductions into a destination"
 _NO_NAN = "true only for values without NaN or infinity"
 
+NEWER = ("linalg.polar", "linalg.matrix_sqrth")
+"""Operators that the oldest torch of the range does not have; they are tried on those that do."""
+
 TRUE_BUT_REFUSED: dict[str, str] = {
     "scatter-reduce=multiply": _SCALES,
     "index_reduce-prod": _SCALES,

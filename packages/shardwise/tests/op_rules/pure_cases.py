@@ -107,3 +107,8 @@ PURE = [
     c("isclose", torch.isclose, A, A),
     c("bitwise_and", torch.bitwise_and, index(8, 3), index(8, 3)),
 ]
+if hasattr(torch.linalg, "polar"):  # exceptions.NEWER
+    PURE += [
+        c("linalg.polar", torch.linalg.polar, real(3, 2)),
+        c("linalg.matrix_sqrth", torch.linalg.matrix_sqrth, definite(3)),
+    ]

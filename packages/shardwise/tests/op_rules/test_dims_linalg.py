@@ -83,6 +83,8 @@ FACTORISATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "linalg.vander": lambda a: L.vander(a, N=3),
     "linalg.vander of as many powers": L.vander,
 }
+if hasattr(L, "polar"):  # exceptions.NEWER
+    FACTORISATIONS |= {"linalg.polar": L.polar, "linalg.matrix_sqrth": lambda a: L.matrix_sqrth(positive(a))}
 
 SOLVERS: dict[str, tuple[Callable[..., Any], Tensors]] = {
     "linalg.solve": (L.solve, [square(4), *randn((4, 2, 5))]),
