@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise import I, P, R, S, V
-from shardwise.op_rules.transitions import RAW, REDUCERS
+from shardwise.op_rules.raw_collectives import RAW, REDUCERS
 from shardwise.types import SpmdTypeError
 from shardwise.types.placement import PerMeshAxisSpmdType
 from shardwise.types.spec import partition_spec_get_shard

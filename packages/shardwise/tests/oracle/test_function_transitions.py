@@ -14,7 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from shardwise import P, S, V
 from shardwise.interop.torch_compat import fake_world
 from shardwise.oracle.function_runs import FunctionRuns
-from shardwise.oracle.function_transition import FunctionTransition, Typing, transition_of
+from shardwise.oracle.function_transition import transition_of
+from shardwise.oracle.function_typings import FunctionTransition, Typing
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, reassemble
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import TensorType

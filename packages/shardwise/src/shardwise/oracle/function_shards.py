@@ -9,7 +9,7 @@ import torch
 from shardwise.mesh.axis import MeshAxis
 
 from .function_runs import FunctionRuns, NotRun
-from .function_transition import close, random_values
+from .trial_values import close, random_values
 
 
 def shard_dims(

@@ -19,17 +19,17 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
-from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 
 from .function_runs import FunctionObservation, FunctionRuns, NotRun
+from .function_typings import FunctionTransition, Typing
 from .public_transitions import PublicTransition, forwards_like
 from .rank_numbers import Guess, RankNumbers
-from .simulated_ranks.replay import LIMIT, IssuedCollective
+from .simulated_ranks.replay import LIMIT
+from .trial_values import DIFFERENT, EQUAL, all_equal, close, distance, each_rank, random_values, trial_values
 
 PRECISIONS = ((1e-4, 1e-4), (2e-2, 5e-3))
 """How far operands are moved, and which differences relative to what is compared are then rounding, or the curvature of
@@ -38,45 +38,6 @@ forward: for functions that compute in double precision, and for those that use 
 NOT_SMOOTH = "forward has no derivative there"
 _TINY = 1e-12
 _MOST_OPERANDS = 4
-EQUAL, DIFFERENT = "RI", "VP"
-"""The placements of operands that are equal on all ranks, and of those that are not."""
-
-
-@dataclass(frozen=True, order=True)
-class Typing:
-    """One admissible typing along the axis: a letter for each operand and each result."""
-
-    operands: str
-    results: str
-
-
-@dataclass(frozen=True)
-class FunctionTransition:
-    """What was found of one call.
-
-    ``axis``     of its collectives; None if it issues none.
-    ``ways``     the typings for which backward is the partner of forward.
-    ``scaled``   for a number: those for which it is, but for this factor.
-    ``issued``, ``backward``  the collectives of forward, and of backward.
-    ``unclear``  why nothing is said against it; empty: without a way it is wrong.
-    ``like``     the public calls whose forward does the same, and what backward does: of a function of one tensor.
-    ``never_waited``  an asynchronous collective whose handle nobody waits for, and nobody has.
-    """
-
-    axis: MeshAxis | None = None
-    ways: frozenset[Typing] = frozenset()
-    scaled: Mapping[float, frozenset[Typing]] = field(default_factory=dict)
-    forward: tuple[IssuedCollective, ...] = ()
-    backward: tuple[IssuedCollective, ...] = ()
-    unclear: str = ""
-    like: tuple[PublicTransition, ...] = ()
-    backward_like: tuple[PublicTransition, ...] = ()
-    never_waited: IssuedCollective | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Neither forward nor backward communicates."""
-        return self.axis is None and not self.unclear
 
 
 def transition_of(runs: FunctionRuns, letters: Callable[[MeshAxis], Sequence[str]]) -> FunctionTransition:
@@ -96,14 +57,14 @@ def transition_of(runs: FunctionRuns, letters: Callable[[MeshAxis], Sequence[str
 
 def scout(runs: FunctionRuns, *, backward: bool = True) -> FunctionObservation:
     """One run, to see what is issued. Errors: NotRun."""
-    sent = _each if backward else None
+    sent = each_rank if backward else None
     if not runs.operands or len(runs.operands) > _MOST_OPERANDS:
         raise NotRun(f"it has {len(runs.operands)} floating-point operands")
     try:
-        return runs.observe(functools.partial(_values, runs, "V" * len(runs.operands)), sent)
+        return runs.observe(functools.partial(trial_values, runs, "V" * len(runs.operands)), sent)
     except NotRun:
         runs.dtype = None
-        return runs.observe(functools.partial(_values, runs, "V" * len(runs.operands)), sent)
+        return runs.observe(functools.partial(trial_values, runs, "V" * len(runs.operands)), sent)
 
 
 def only_axis(first: FunctionObservation) -> MeshAxis | None:
@@ -116,27 +77,6 @@ def only_axis(first: FunctionObservation) -> MeshAxis | None:
     if len(axes) > 1:
         raise NotRun("it communicates over several axes")
     return next(iter(axes), None)
-
-
-def _seeded(*numbers: int) -> torch.Generator:
-    return torch.Generator().manual_seed(functools.reduce(lambda a, b: a * 1009 + b + 1, numbers, 17))
-
-
-def random_values(shape: Sequence[int], *seed: int) -> torch.Tensor:
-    with no_torch_function():  # these are no draws of the program
-        return torch.randn(tuple(shape), generator=_seeded(*seed), dtype=torch.float64)
-
-
-def _values(runs: FunctionRuns, kinds: str, rank: int, salt: int = 0) -> list[torch.Tensor]:
-    """Operands that are equal on all ranks where ``kinds`` says so."""
-    return [
-        random_values(runs.shape(at), 1, salt, position, 0 if kind in EQUAL else rank + 1)
-        for position, (at, kind) in enumerate(zip(runs.operands, kinds, strict=True))
-    ]
-
-
-def _each(rank: int, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [random_values(one.shape, 2, at, rank).to(one.dtype) for at, one in enumerate(results)]
 
 
 def forward_letters(runs: FunctionRuns, axis: MeshAxis, known: Sequence[str]) -> list[str] | None:
@@ -184,9 +124,9 @@ class _Search:
         if self.size > LIMIT or self.numbers.unseen(self.first):
             raise NotRun("forward may depend on the rank unseen")
         kinds, guess = self._assignments(known)[0], self.numbers.guesses()[0]
-        base = self._observe(functools.partial(_values, self.runs, kinds), None, guess)
+        base = self._observe(functools.partial(trial_values, self.runs, kinds), None, guess)
         letters = [
-            "RIVP" if _all_equal([point.results[k] for point in base.points]) else "VP" for k in range(self.results)
+            "RIVP" if all_equal([point.results[k] for point in base.points]) else "VP" for k in range(self.results)
         ]
         for i, one in enumerate(known):
             if one == "P":
@@ -207,15 +147,15 @@ class _Search:
         """The public calls that forward of one tensor is, and those that backward is."""
         if len(self.runs.operands) != 1 or self.results != 1:
             return (), ()
-        values = functools.partial(_values, self.runs, "V")
+        values = functools.partial(trial_values, self.runs, "V")
         try:
-            seen = self._observe(values, _each, self.numbers.guesses()[0])
+            seen = self._observe(values, each_rank, self.numbers.guesses()[0])
         except NotRun:
             return (), ()
         ranks = self._ranks()
         operands = [values(rank)[0] for rank in ranks]
         results = [point.results[0] for point in seen.points]
-        sent = [_each(rank, point.results)[0] for rank, point in zip(ranks, seen.points, strict=True)]
+        sent = [each_rank(rank, point.results)[0] for rank, point in zip(ranks, seen.points, strict=True)]
         back = [point.gradients[0] for point in seen.points if point.gradients and point.gradients[0] is not None]
         like = tuple(forwards_like(operands, results, close))
         return like, tuple(forwards_like(sent, back, close)) if len(back) == len(sent) else ()
@@ -244,10 +184,10 @@ class _Search:
 
     def _along(self, kinds: str, known: Sequence[str], guess: Guess) -> None:
         """Add the typings for operands of these kinds."""
-        values = functools.partial(_values, self.runs, kinds)
+        values = functools.partial(trial_values, self.runs, kinds)
         try:
             base = self._observe(values, None, guess)
-            equal = [_all_equal([point.results[k] for point in base.points]) for k in range(self.results)]
+            equal = [all_equal([point.results[k] for point in base.points]) for k in range(self.results)]
             allowed: dict[tuple[int, int], dict[float, set[str]]] = {}
             slopes = [self._slopes(kinds, i, guess) for i in range(len(kinds))]
             for k in range(self.results):
@@ -291,7 +231,7 @@ class _Search:
 
         def shifted(step: float) -> FunctionObservation:
             def values(rank: int) -> list[torch.Tensor]:
-                given = _values(self.runs, kinds, rank)
+                given = trial_values(self.runs, kinds, rank)
                 given[i] = given[i] + step * self._direction(kinds, i, rank)
                 return given
 
@@ -308,7 +248,7 @@ class _Search:
             coarse = self._slopes(kinds, i, guess, 2.0)
             scale = max((float(one.abs().max()) for rank in fine for one in rank if one.numel()), default=0.0)
             pairs = [(a, b) for x, y in zip(coarse, fine, strict=True) for a, b in zip(x, y, strict=True)]
-            if max((_distance(a, b) for a, b in pairs), default=0.0) > self.near * scale + _TINY:
+            if max((distance(a, b) for a, b in pairs), default=0.0) > self.near * scale + _TINY:
                 return False
         return True
 
@@ -349,7 +289,7 @@ class _Search:
         if still and size > _TINY:
             self.doubts.append("backward passes a gradient on where forward does not change")
             return
-        same = _all_equal(found)
+        same = all_equal(found)
         for result in results:
             whole = sum(parts) / (self.size if result == "I" else 1)
             for operand in operands:
@@ -365,7 +305,7 @@ class _Search:
         """The letters of results that a pending sum as operand ``i`` admits: it may be split over ranks in any way."""
 
         def values(rank: int) -> list[torch.Tensor]:
-            given = _values(self.runs, kinds, rank)
+            given = trial_values(self.runs, kinds, rank)
             ranks = self._ranks()
             share = random_values(given[i].shape, 5, i)
             given[i] = given[i] + share * (1 if rank == ranks[0] else -1 if rank == ranks[-1] else 0)
@@ -432,19 +372,3 @@ def _preferred(letters: Sequence[str]) -> str:
     if "R" in letters and "I" in letters:
         return "?"
     return letters[0]
-
-
-def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a - b).abs().max()) if a.numel() else 0.0
-
-
-def _all_equal(values: Sequence[torch.Tensor]) -> bool:
-    return all(one.shape == values[0].shape and close(one, values[0]) for one in values[1:])
-
-
-def close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape:
-        return False
-    double = a.dtype is torch.float64 and b.dtype is torch.float64
-    rtol, atol = (1e-6, 1e-9) if double else (1e-4, 1e-5)
-    return torch.allclose(a.double(), b.double(), rtol=rtol, atol=atol, equal_nan=True)

@@ -112,6 +112,14 @@ class ObservedLayout:
             raise Unreadable(f"{len(values)} tensors are left: an axis of the mesh has no step")
         return self._without_padding(*values.values())
 
+    def summed_with(self, rank: int) -> tuple[int, ...]:
+        """The ranks whose addends make the element that ``rank`` holds one of; that rank alone if none are added."""
+        ranks = [rank]
+        for step in self.steps:
+            if step.way in (Way.SUM, Way.MEAN):
+                ranks = [base + moved for base in ranks for moved in step.axis.layout.ranks()]
+        return tuple(sorted(ranks))
+
     def says(self, known: Collection[Along]) -> bool:
         """True if every step of ``known`` is one of this layout's, those along one dim in the same order."""
         return set(known) <= set(self.steps) and _along_dims(known) == _along_dims(

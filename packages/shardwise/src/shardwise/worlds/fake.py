@@ -18,7 +18,8 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import environment, patched
-from shardwise.host.devices import Target, accelerator_redirected
+from shardwise.host.devices import accelerator_redirected
+from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import (
     Membership,
     TorchrunJob,

@@ -16,7 +16,8 @@ import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
-from shardwise.host.devices import Target, accelerator_redirected
+from shardwise.host.devices import accelerator_redirected
+from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import (
     Membership,
     TorchrunJob,

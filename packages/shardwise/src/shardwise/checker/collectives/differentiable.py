@@ -18,8 +18,8 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.raw_collectives import REDUCERS
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.op_rules.transitions import REDUCERS
 from shardwise.types.placement import I
 from shardwise.types.tensor_type import TensorType
 

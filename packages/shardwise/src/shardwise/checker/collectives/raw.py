@@ -1,4 +1,4 @@
-"""Raw ``torch.distributed`` calls: checked by their row in ``op_rules/transitions.py`` before they run.
+"""Raw ``torch.distributed`` calls: checked by their row in ``op_rules/raw_collectives.py`` before they run.
 
 The functional collectives of ``torch.ops._c10d_functional`` have rows of their own: they return their result. A call on
 a group of one rank is nobody's business.
@@ -34,8 +34,8 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import cut_along, put_together
+from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.op_rules.transitions import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
 from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 

@@ -18,7 +18,7 @@ from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
-from shardwise.op_rules.transitions import Reducer
+from shardwise.op_rules.raw_collectives import Reducer
 from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 

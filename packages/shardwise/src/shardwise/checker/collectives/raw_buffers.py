@@ -15,8 +15,8 @@ from shardwise.interop import alias
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.raw_collectives import RawCollective, Reducer
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.op_rules.transitions import RawCollective, Reducer
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.tensor_type import Ground, TensorType
 

@@ -21,8 +21,9 @@ from shardwise.interop.torch_compat import group_named
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.raw_collectives import RawCollective, Reducer
 from shardwise.op_rules.transition_types import TransitionCall, parts_of, spec_after, type_after
-from shardwise.op_rules.transitions import REDUCTIONS, RawCollective, Reducer
+from shardwise.op_rules.transitions import REDUCTIONS
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType

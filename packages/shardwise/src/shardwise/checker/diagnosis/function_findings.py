@@ -12,7 +12,7 @@ from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.interop.calls.located_call import axis_text, group_text, placement_text
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.oracle.function_transition import FunctionTransition
+from shardwise.oracle.function_typings import FunctionTransition
 from shardwise.oracle.public_transitions import PublicTransition
 from shardwise.oracle.simulated_ranks.identity import code_of
 from shardwise.oracle.simulated_ranks.replay import IssuedCollective

@@ -30,7 +30,8 @@ from shardwise.op_rules.schema import OpRule
 from shardwise.op_rules.transition_types import TransitionCall, parts_of, type_after
 from shardwise.oracle.function_runs import FunctionRuns, NotRun
 from shardwise.oracle.function_shards import shard_dims
-from shardwise.oracle.function_transition import FunctionTransition, Typing, transition_of
+from shardwise.oracle.function_transition import transition_of
+from shardwise.oracle.function_typings import FunctionTransition, Typing
 from shardwise.oracle.public_transitions import PublicTransition
 from shardwise.oracle.simulated_ranks.identity import functions_behind, names_read
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard

@@ -23,8 +23,8 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument
+from shardwise.op_rules.raw_collectives import RawCollective
 from shardwise.op_rules.schema import Decided
-from shardwise.op_rules.transitions import RawCollective
 
 from ..call.arguments import Op
 from ..state.session import CheckSession

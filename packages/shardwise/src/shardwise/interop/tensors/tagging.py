@@ -16,12 +16,12 @@ import torch
 from shardwise.diagnostics.source import Site
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
-from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
-from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
+from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..torch_compat import base_of, no_torch_function, storage_of
 from .memory_pieces import MemoryPieces, Piece, joined_type, region_of
+from .plain_types import from_plain, to_plain
 
 ATTRIBUTE = "_shardwise"
 _CELL = "_shardwise_cell"
@@ -129,7 +129,7 @@ class Tag:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Plain containers only, so that checkpoints load with weights_only=True and without shardwise.
-        return (OrderedDict, (list(_to_plain(self.current()).items()),))
+        return (OrderedDict, (list(to_plain(self.current()).items()),))
 
     def __deepcopy__(self, memo: object) -> Tag:
         return Tag(self.current(), self.origin)
@@ -185,7 +185,7 @@ def tag_of(x: object) -> Tag | None:
     tag = getattr(x, ATTRIBUTE, None)
     if tag is None or tag.__class__ is Tag or isinstance(tag, Tag):
         return tag
-    tag = Tag(_from_plain(tag))
+    tag = Tag(from_plain(tag))
     set_tag(x, tag)
     return tag
 
@@ -390,34 +390,3 @@ def alias(view: object, base: object, type: TensorType, origin: Provenance) -> N
         tag = tag.in_cell(Cell())
         set_tag(base, tag)
     set_tag(view, Tag(type, origin, tag.cell))
-
-
-def _axis_to_plain(axis: MeshAxis) -> list[list[int]]:
-    return [list(axis.layout.sizes), list(axis.layout.strides)]
-
-
-def _axis_from_plain(plain: list[list[int]]) -> MeshAxis:
-    return MeshAxis.from_layout(plain[0], plain[1])
-
-
-def _to_plain(type: TensorType) -> dict[str, object]:
-    spec = None
-    if type.spec is not None:
-        spec = [[_axis_to_plain(axis) for axis in entry_axes(entry)] for entry in type.spec]
-    return {
-        "local": [[_axis_to_plain(axis), place.value] for axis, place in type.local.items()],
-        "spec": spec,
-        "ground": type.ground.value,
-        "uneven": [_axis_to_plain(axis) for axis in sorted(type.uneven, key=lambda axis: axis.sort_key)],
-        "scale": [[_axis_to_plain(axis), exponent] for axis, exponent in type.scale.items()],
-    }
-
-
-def _from_plain(plain: Any) -> TensorType:
-    placements = {_axis_from_plain(axis): PerMeshAxisLocalSpmdType(place) for axis, place in plain["local"]}
-    spec = None
-    if plain["spec"] is not None:
-        spec = PartitionSpec(*(make_entry([_axis_from_plain(axis) for axis in entry]) for entry in plain["spec"]))
-    uneven = frozenset(_axis_from_plain(axis) for axis in plain.get("uneven", ()))
-    scale = {_axis_from_plain(axis): exponent for axis, exponent in plain.get("scale", ())}
-    return TensorType.of(placements, spec, Ground(plain["ground"]), uneven, scale)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.interop.torch_compat import group_named
-from shardwise.op_rules.transitions import FUNCTIONAL, RAW, RawCollective
+from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, RawCollective
 
 Inputs = Sequence[Sequence[torch.Tensor]]
 """What each rank of the group hands in, in group order."""

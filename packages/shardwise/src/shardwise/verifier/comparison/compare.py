@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.limits import counted
 from shardwise.interop.running.recording import IN_EVALUATION, Draw, Key, Record
-from shardwise.oracle.observed_layout import ObservedLayout, Way, layout_said, observed_layouts
+from shardwise.oracle.observed_layout import ObservedLayout, layout_said, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -303,7 +303,7 @@ class _Comparison:
         rank = int(layout.placed(owners)[at])
         flat = layout.placed(positions)[at]
         index = tuple(int(i) for i in torch.unravel_index(flat, pieces[rank].shape))
-        ranks = _summed_with(rank, layout)
+        ranks = layout.summed_with(rank)
         hint = hint_for(found.factor, found.total, self.axes)
         said = "differs from the run on one rank"
         return ValueDisagreement(key, first.claim, Against.ALONE, rank, ranks, index, at, found, said, hint)
@@ -395,12 +395,3 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _place_on(type: TensorType, axis: object, names: Mapping[object, str]) -> str:
     return f"{type.get(axis)!r} over {names.get(axis, repr(axis))}"
-
-
-def _summed_with(rank: int, layout: ObservedLayout) -> tuple[int, ...]:
-    """The ranks whose addends make the element that ``rank`` holds one of; that rank alone if none are added."""
-    ranks = [rank]
-    for step in layout.steps:
-        if step.way in (Way.SUM, Way.MEAN):
-            ranks = [base + moved for base in ranks for moved in step.axis.layout.ranks()]
-    return tuple(sorted(ranks))

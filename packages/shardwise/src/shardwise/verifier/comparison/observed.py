@@ -27,6 +27,7 @@ from .difference import Difference, difference, scale_of
 from .hints import hint_for
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
+from .shared_data import repeated_piece
 from .tolerance import Tolerance
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
@@ -305,7 +306,7 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
         if key.kind == "input":
             self._unexplained_inputs.add((key.name.partition(" of ")[2], key.nth))
-            return self._repeated(key, first, pieces, expected) or NotCompared(
+            return repeated_piece(key, first, pieces, expected) or NotCompared(
                 key, first.claim, "no layout explains the ranks' inputs"
             )
         if (key.name, key.nth) in self._unexplained_inputs:
@@ -400,32 +401,6 @@ class ObservedComparison:
             if group.name.endswith(inside)
         ]
 
-    def _repeated(
-        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
-    ) -> ValueDisagreement | None:
-        """Data that is shared out so that some ranks have the same piece, and another piece nobody has."""
-        piece = pieces[min(pieces)]
-        if any(other.shape != piece.shape for other in pieces.values()) or piece.ndim != whole.ndim:
-            return None
-        cut = [dim for dim in range(piece.ndim) if piece.shape[dim] != whole.shape[dim]]
-        if len(cut) != 1 or not piece.shape[cut[0]] or whole.shape[cut[0]] % piece.shape[cut[0]]:
-            return None
-        count = whole.shape[cut[0]] // piece.shape[cut[0]]
-        moved = whole.movedim(cut[0], 0)
-        for parts in (moved.chunk(count), [moved[at::count] for at in range(count)]):
-            held = {rank: _position(own.movedim(cut[0], 0), parts) for rank, own in pieces.items()}
-            lost = sorted(set(range(count)) - set(held.values()))
-            twice = next((rank for rank in held if held[rank] in [held[other] for other in range(rank)]), None)
-            if None in held.values() or not lost or twice is None:
-                continue
-            other = next(rank for rank in held if held[rank] == held[twice])
-            said = (
-                f"is piece {held[twice]} of {count} of the run on one rank on rank {twice} as on rank {other}, "
-                f"and no rank has piece {lost[0]}"
-            )
-            return ValueDisagreement(key, first.claim, Against.SHAPE, twice, (other, twice), (), (), None, said)
-        return None
-
     def key_alone(self, key: Key) -> Key:
         """The key under which the run on one rank has what a rank calls ``key``: its optimizer may step elsewhere."""
         lines = self._lines.get((key.kind, key.name), [])
@@ -457,11 +432,6 @@ def _shape(record: Record) -> str:
 def _says_nothing(type: TensorType) -> bool:
     """Does the type leave open how the ranks' tensors combine?"""
     return type.spec is None and all(place.is_varying or place is UNKNOWN for place in type.placements)
-
-
-def _position(piece: torch.Tensor, parts: Sequence[torch.Tensor]) -> int | None:
-    """Which of the parts it is, if it is one."""
-    return next((at for at, part in enumerate(parts) if torch.equal(part, piece)), None)
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:
