@@ -1,8 +1,9 @@
-"""What the tests of all packages share: profiles of random cases, and a guard that unmarked tests start no process."""
+"""What the tests of all packages share: how much is run by day, and a guard that unmarked tests start no process."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -36,6 +37,37 @@ def _importing() -> bool:
 
 
 sys.addaudithook(_refuse_processes)
+
+
+def _all_is_run() -> bool:
+    """Whether this is `make nightly`, which leaves nothing out."""
+    return settings.default.max_examples > settings.get_profile("shardwise").max_examples
+
+
+@pytest.fixture(scope="session")
+def nightly() -> bool:
+    """Whether everything is run, or a selection that a test makes itself."""
+    return _all_is_run()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """By day, leave out what is marked ``nightly`` and most variants of what is marked ``one_in``.
+
+    Runs after ``-k`` and ``-m``. Words on the command line that name a test run it in any case.
+    """
+    if _all_is_run() or any("::" in word for word in config.args):
+        return
+    seen: Counter[str] = Counter()
+    chosen, left = [], []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        mark = item.get_closest_marker("one_in")
+        wanted = item.get_closest_marker("nightly") is None and (mark is None or seen[name] % mark.args[0] == 0)
+        (chosen if wanted else left).append(item)
+        seen[name] += 1
+    config.hook.pytest_deselected(items=left)
+    items[:] = chosen
 
 
 @pytest.hookimpl(wrapper=True)

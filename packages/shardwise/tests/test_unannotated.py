@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from shardwise.cli.options.mesh_option import MeshParam
 from shardwise.diagnostics.result import ExitCode
@@ -26,8 +25,6 @@ from shardwise.verifier.text import Verdict
 
 FOLDER = Path(__file__).parent / "programs" / "unannotated"
 RIGHT = sorted((FOLDER / "right").glob("*.py"))
-ALL = settings.default.max_examples > settings.get_profile("shardwise").max_examples
-"""Whether everything is run, as in `make nightly`."""
 
 
 def table_of_bugs() -> Any:
@@ -41,10 +38,6 @@ def table_of_bugs() -> Any:
 
 
 BUGS = table_of_bugs()
-
-
-def selected(cases: list[Any], step: int) -> list[Any]:
-    return cases if ALL else cases[::step]
 
 
 def mesh_of(source: str) -> dict[str, int]:
@@ -77,7 +70,8 @@ def test_the_guide_says_how_many_there_are():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("path", selected(RIGHT, 10), ids=lambda path: path.stem)
+@pytest.mark.one_in(10)
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_is_verified_without_a_word_of_types(path):
     verdict = verdict_on(path)
     assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
@@ -86,7 +80,8 @@ def test_a_right_program_is_verified_without_a_word_of_types(path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("bug", selected(BUGS, 20), ids=lambda bug: f"{bug.program}: {bug.what}")
+@pytest.mark.one_in(20)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.program}: {bug.what}")
 def test_a_bug_is_found_where_it_is(bug, tmp_path):
     path = tmp_path / f"{bug.program}.py"
     path.write_text(bug.applied((FOLDER / "right" / path.name).read_text()))
@@ -99,7 +94,8 @@ def test_a_bug_is_found_where_it_is(bug, tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("path", selected(RIGHT, 24), ids=lambda path: path.stem)
+@pytest.mark.one_in(24)
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_is_checked_without_a_false_alarm(path):
     sizes = ",".join(f"{name}={size}" for name, size in mesh_of(path.read_text()).items())
     command = [sys.executable, "-m", "shardwise", "check", str(path), "--mesh", sizes, "--format", "json"]

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import settings
 
 import shardwise as spmd
 from shardwise.checker import mode
@@ -99,6 +98,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Operands = Callable[[], tuple[torch.Tensor, ...]]
+Selection = Callable[[str, list[Operands], int], list[Operands]]
 
 
 def verdict(call: Call, operands: Operands, **options: Any) -> Verdict:
@@ -117,13 +117,10 @@ def verdict(call: Call, operands: Operands, **options: Any) -> Verdict:
     return before, [finding.code for finding in result.findings], after, result.checked_ops, result.unchecked_ops
 
 
-ALL = settings.default.max_examples > settings.get_profile("shardwise").max_examples
-"""Whether every call meets every variant, as in `make nightly`; otherwise each meets a selection of its own."""
-
-
-def selection(name: str, variants: list[Operands], step: int) -> list[Operands]:
-    """Every variant, or one in ``step``; calls of other names have others, so that together they meet all."""
-    return variants if ALL else variants[sum(name.encode()) % step :: step]
+@pytest.fixture
+def selection(nightly: bool) -> Selection:
+    """One variant in ``step``, by night every one; calls of other names have others, so that together they meet all."""
+    return lambda name, variants, step: variants if nightly else variants[sum(name.encode()) % step :: step]
 
 
 def assert_known_as_judged(call: Call, variants: list[Operands], **options: Any) -> None:
@@ -177,7 +174,7 @@ def local_variants() -> list[Operands]:
 
 
 @pytest.mark.parametrize("name", [*WRITES, *READS])
-def test_with_local_types(tp_mesh: Any, name: str) -> None:
+def test_with_local_types(tp_mesh: Any, selection: Selection, name: str) -> None:
     call = WRITES.get(name) or READS[name]
     assert_known_as_judged(call, selection(name, local_variants(), 4))
     with torch.no_grad():
@@ -247,7 +244,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_with_random_streams(tp_mesh: Any, name: str) -> None:
+def test_with_random_streams(tp_mesh: Any, selection: Selection, name: str) -> None:
     call = DRAWS[name]
 
     def under(stream: str) -> Call:
