@@ -35,6 +35,12 @@ def test_its_mesh_is_drawn_for_every_axis() -> None:
     assert picture.count("mesh dp=2, sp=2: 4 ranks") == 2
 
 
+def test_a_folded_mesh_is_drawn_with_the_axes_that_the_other_lacks() -> None:
+    picture = shown("deepseek_v3", "--draw")
+    assert picture.count("mesh pp=2, dp=4: 8 ranks") == 2
+    assert picture.count("mesh pp=2, edp=2, ep=2: 8 ranks") == 2
+
+
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     done = CliRunner().invoke(zoo, ["tensor_paralel"], standalone_mode=False)
     assert isinstance(done.exception, SpmdValueError)
@@ -46,8 +52,9 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     [
         (("ulysses", "--mesh", "tp=2"), "the axes of ulysses are dp, sp, e.g. --mesh dp=2,sp=2"),
         (("--run",), "shardwise zoo NAME"),
+        (("fsdp", "--mesh", "dp=5", "--run"), "up is f64[16@dp, 12], and 16 is no multiple of 5 ranks"),
     ],
-    ids=["other axes", "no name"],
+    ids=["other axes", "no name", "pieces of several lengths"],
 )
 def test_wrong_usage_says_what_is_right(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(zoo, words)

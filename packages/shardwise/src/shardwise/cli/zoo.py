@@ -61,7 +61,7 @@ def zoo(name: str | None, mesh: MeshShape | None, draw: bool, runs: bool) -> Exi
     if runs:
         return _run(found, sizes)
     if draw:
-        click.echo("\n\n".join(_drawn(sizes)))
+        click.echo("\n\n".join(_drawn(found, sizes)))
         return ExitCode.CLEAN
     click.echo("\n".join(_page(found, sizes)))
     return ExitCode.CLEAN
@@ -84,8 +84,8 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     for part in ("Mesh", "Choose", "Breaks"):
         yield textwrap.fill(found.parts[part], WIDTH, initial_indent=f"{part + ':':<9}", subsequent_indent=" " * 9)
     yield ""
-    shown = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
-    yield f"On {shown}, in float64, a rank"
+    shown = [", ".join(f"{axis}={size}" for axis, size in seen.items()) for seen in found.program.meshes(sizes)]
+    yield f"On {', which experts see as '.join(shown)}, in float64, a rank"
     yield f"  holds     {found.memory(sizes) * BYTES:,.0f} bytes of weights = {found.parts['Memory']} elements"
     for axis, elements in found.traffic(sizes).items():
         yield f"  receives  {elements * BYTES:,.0f} bytes a step over {axis}"
@@ -96,17 +96,23 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     yield found.code
 
 
-def _drawn(sizes: Mapping[str, int]) -> Iterator[str]:
+def _drawn(found: Entry, mesh: Mapping[str, int]) -> Iterator[str]:
     from shardwise.drawing.mesh import mesh_picture, row_major
     from shardwise.drawing.text import text_of
 
-    for axis in sizes:
-        yield text_of(mesh_picture(row_major(sizes), highlight=axis))
+    own, *folded = found.program.meshes(mesh)
+    for axis in own:
+        yield text_of(mesh_picture(row_major(own), highlight=axis))
+    for sizes in folded:
+        for axis in (axis for axis in sizes if axis not in own):
+            yield text_of(mesh_picture(row_major(sizes), highlight=axis))
 
 
 def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
     from shardwise.zoo.evidence import run
 
+    if (misfit := found.program.misfit(sizes)) is not None:
+        raise click.UsageError(f"--mesh {','.join(f'{axis}={size}' for axis, size in sizes.items())}: {misfit}")
     evidence = run(found.program, sizes)
     click.echo("step  loss on the mesh  loss on one device")
     for step, (here, there) in enumerate(evidence.losses):

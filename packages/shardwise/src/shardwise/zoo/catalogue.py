@@ -59,12 +59,17 @@ class Entry:
         docstring = ast.parse(text).body[0]
         return "\n".join(text.splitlines()[docstring.end_lineno :]).strip("\n")
 
+    def sizes(self, mesh: Mapping[str, int]) -> dict[str, int]:
+        """Those of all axes, on a mesh of these sizes: where experts see the mesh in another way, of that too."""
+        return {axis: size for seen in self.program.meshes(mesh) for axis, size in seen.items()}
+
     def memory(self, sizes: Mapping[str, int]) -> float:
         """Elements of weights that one rank of a mesh of these sizes holds, by the formula."""
-        return self._value(self.parts["Memory"], sizes, 1)
+        return self._value(self.parts["Memory"], self.sizes(sizes), 1)
 
     def traffic(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """Elements that one rank receives in a step, by axis, by the formulas."""
+        sizes = self.sizes(sizes)
         formulas = re.findall(r"(\w+) = (.+?)(?= \w+ = |$)", self.parts["Traffic"])
         return {axis: self._value(formula, sizes, sizes[axis]) for axis, formula in formulas}
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.worlds.world import ProcessWorld
 
-from .program import Trained, ZooProgram, piece, train, train_single, type_of
+from .program import Trained, ZooProgram, device_mesh, piece, train, train_single, type_of
 
 TOLERANCE = 1e-9
 """Relative: sums of float64 in another order agree to about 1e-15."""
@@ -58,8 +57,7 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
 
 
 def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> Trained:
-    mesh = init_device_mesh("cpu", tuple(size for _, size in sizes), mesh_dim_names=tuple(name for name, _ in sizes))
-    return train(program, mesh)
+    return train(program, device_mesh(dict(sizes)))
 
 
 Pair = tuple[str, int, int, Tensor, Tensor]
@@ -69,8 +67,10 @@ def _pairs(
     program: ZooProgram, sizes: Mapping[str, int], rank: int, trained: Trained, alone: Trained
 ) -> Iterator[Pair]:
     """What this rank has beside its piece of what one device has."""
-    coordinates = torch.unravel_index(torch.tensor(rank), tuple(sizes.values()))
-    place = {axis: (int(at), size) for (axis, size), at in zip(sizes.items(), coordinates, strict=True)}
+    place: dict[str, tuple[int, int]] = {}
+    for seen in program.meshes(sizes):
+        coordinates = torch.unravel_index(torch.tensor(rank), tuple(seen.values()))
+        place |= {axis: (int(at), size) for (axis, size), at in zip(seen.items(), coordinates, strict=True)}
     types = {name: type_of(text) for name, text in program.weights.items()}
     last = len(trained.losses) - 1
     gradients_of = trained.gradients or [{}] * len(trained.losses)

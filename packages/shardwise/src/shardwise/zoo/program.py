@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Concatenate, Protocol
 
 import torch
 import torch.distributed as dist
@@ -42,10 +42,22 @@ class Tensors:
         raise AttributeError(f"there is no tensor {name}; there are {', '.join(vars(self))}")
 
 
+class Layer(Tensors):
+    """The weights of one layer, each cut out of its stack where it is used: under the mesh that is current there."""
+
+    def __init__(self, stacks: Tensors, at: int) -> None:
+        vars(self).update(_stacks=stacks, _at=at)
+
+    def __getattr__(self, name: str) -> Tensor:
+        stack: Tensor = getattr(vars(self)["_stacks"], name)
+        return stack[vars(self)["_at"]]
+
+
 Place = Mapping[str, tuple[int, int]]
 """Where a rank stands along every axis, and how many ranks the axis has."""
 Loss = Callable[[Tensors, Tensors], Tensor]
-Step = Callable[[Tensors, Tensors, DeviceMesh], Tensor]
+Step = Callable[Concatenate[Tensors, Tensors, DeviceMesh, ...], Tensor]
+"""Of weights, inputs, the mesh, and the mesh of the experts where there is one."""
 
 
 class Optimizer(Protocol):
@@ -70,6 +82,7 @@ class ZooProgram:
                   gradients itself.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
     ``constants`` inputs that are the same in every step.
+    ``folded``    the mesh of the experts, which are the same ranks in the same order: its sizes, of those of ``mesh``.
     """
 
     mesh: Mapping[str, int]
@@ -82,6 +95,22 @@ class ZooProgram:
     optimizer: Callable[[Tensors], Optimizer] | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Tensor] = field(default_factory=dict)
+    folded: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
+
+    def meshes(self, sizes: Mapping[str, int]) -> list[Mapping[str, int]]:
+        """The ways in which the program looks at a mesh of these sizes: as it is, and as the experts see it."""
+        return [sizes] if self.folded is None else [sizes, self.folded(sizes)]
+
+    def misfit(self, mesh: Mapping[str, int]) -> str | None:
+        """Why it cannot run on a mesh of these sizes: a dim that they do not divide."""
+        sizes = {axis: size for seen in self.meshes(mesh) for axis, size in seen.items()}
+        for name, text in {**self.weights, **self.inputs}.items():
+            type = type_of(text)
+            for length, entry in zip(type.shape, type.type.spec or (), strict=False):
+                ranks = math.prod(sizes[str(axis)] for axis in entry_axes(entry))
+                if length % ranks:
+                    return f"{name} is {text}, and {length} is no multiple of {ranks} ranks"
+        return None
 
 
 @dataclass
@@ -96,12 +125,15 @@ class Trained:
 def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
     """Train on this rank's pieces, with typed tensors; what is returned are pieces too."""
     found = Trained()
+    axes = mesh.mesh_dim_names or ()
+    folded = program.meshes(dict(zip(axes, mesh.shape, strict=True)))[1:]
+    meshes = [mesh, *(device_mesh(sizes) for sizes in folded)]
     with set_current_mesh(mesh):
-        w = Tensors(**{name: weight(name, text, mesh) for name, text in program.weights.items()})
+        w = Tensors(**{name: weight(name, text, *meshes) for name, text in program.weights.items()})
         optimizer = (program.optimizer or _sgd)(w)
         for step in range(steps):
             x = Tensors(**dict(_inputs(program, step, mesh)))
-            found.losses.append(_step(program, w, x, mesh).detach())
+            found.losses.append(_step(program, w, x, meshes).detach())
             if program.optimizer is None:
                 found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
             optimizer.step()
@@ -147,10 +179,23 @@ def whole(name: str, *shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64) / math.sqrt(max(1, shape[-1]))
 
 
-def weight(name: str, text: str, mesh: DeviceMesh) -> Tensor:
-    """This rank's piece of the weight ``name``, with its type."""
+def layers_of(w: Tensors) -> list[Layer]:
+    """The layers of weights whose first dim counts them."""
+    first, *_ = vars(w).values()
+    return [Layer(w, at) for at in range(len(first))]
+
+
+def weight(name: str, text: str, *meshes: DeviceMesh) -> Tensor:
+    """This rank's piece of the weight ``name``, with its type, which is of one of the meshes."""
     type = type_of(text)
-    return typed(piece(whole(name, *type.shape), type, place_of(mesh)), type).requires_grad_()
+    mesh = _mesh_of(type, meshes)
+    with set_current_mesh(mesh):
+        return typed(piece(whole(name, *type.shape), type, place_of(mesh)), type).requires_grad_()
+
+
+def device_mesh(sizes: Mapping[str, int]) -> DeviceMesh:
+    """The mesh of these sizes of all ranks."""
+    return init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 
 def place_of(mesh: DeviceMesh) -> Place:
@@ -183,8 +228,7 @@ def main(program: ZooProgram) -> None:
         dist.init_process_group("gloo")
     elif not dist.is_initialized():
         dist.init_process_group("gloo", store=_store(), rank=0, world_size=1)
-    mesh = init_device_mesh("cpu", tuple(sizes[axis] for axis in program.mesh), mesh_dim_names=tuple(program.mesh))
-    for step, loss in enumerate(train(program, mesh).losses):
+    for step, loss in enumerate(train(program, device_mesh(sizes)).losses):
         sys.stdout.write(f"step {step}  loss {loss.item():.6f}\n")
     dist.destroy_process_group()
 
@@ -198,17 +242,24 @@ def _store() -> Any:
     return stores.HashStore()
 
 
-def _step(program: ZooProgram, w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
+def _mesh_of(type: TypedShape, meshes: Sequence[DeviceMesh]) -> DeviceMesh:
+    """The first that has all axes of the type."""
+    axes = {str(axis) for axis in type.type.local}
+    return next(mesh for mesh in meshes if axes <= set(mesh.mesh_dim_names or ()))
+
+
+def _step(program: ZooProgram, w: Tensors, x: Tensors, meshes: Sequence[DeviceMesh]) -> Tensor:
     if program.step is not None:
-        loss = program.step(w, x, mesh)
+        loss = program.step(w, x, *meshes)
     else:
         assert program.parallel is not None, "a program has a loss or a step"
-        loss = program.parallel(w, x, mesh)
+        loss = program.parallel(w, x, *meshes)
         loss.backward()  # type: ignore[no-untyped-call]
     for name, text in () if program.optimizer is not None else program.weights.items():
-        for axis, placement in type_of(text).type.local.items():
+        type = type_of(text)
+        for axis, placement in type.type.local.items():
             if placement is R:
-                sum_gradient(getattr(w, name), str(axis), mesh)
+                sum_gradient(getattr(w, name), str(axis), _mesh_of(type, meshes))
     return total(loss, program.shared)
 
 

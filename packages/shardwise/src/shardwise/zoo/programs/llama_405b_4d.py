@@ -18,7 +18,6 @@ Traffic: tp = LAYERS / pp * MICRO * 4 * (all_gather(B / dp * T / cp / tp * D) + 
              reduce_scatter(LAYERS / pp * (MATRICES / tp + 2 * D))
 """
 
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -28,7 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import P, R, S
-from shardwise.zoo.program import Tensors, ZooProgram, main
+from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
 from shardwise.zoo.programs.context_parallel import attention, balanced
 from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward
 
@@ -38,28 +37,25 @@ GROUPS, QUERIES, A = 2, 2, 4
 MATRICES = D * A * GROUPS * (2 * QUERIES + 2) + 3 * D * H
 
 
-def layers(w: Tensors) -> Iterator[Tensors]:
-    for parts in zip(*(stack.unbind(0) for stack in vars(w).values()), strict=True):
-        yield Tensors(**dict(zip(vars(w), parts, strict=True)))
-
-
 def single(w: Tensors, x: Tensors) -> Tensor:
-    y = x.tokens
-    for layer in layers(w):
-        h = F.rms_norm(y, (D,), layer.norm)
-        query = torch.einsum("mbtd,gqad->mbgqta", h, layer.query)
-        key, value = torch.einsum("mbtd,kgad->kmbgta", h, layer.key_value)[:, :, :, :, None].unbind(0)
-        seen = attention(query, key, value, x.position, x.position)
-        y = y + torch.einsum("mbgqta,gqad->mbtd", seen, layer.out)
-        h = F.rms_norm(y, (D,), layer.mlp_norm)
-        h = F.silu(h @ layer.gate.mT) * (h @ layer.up.mT)
-        y = y + h @ layer.down
-    return error(y, x.targets)
+    loss = torch.zeros((), dtype=torch.float64)
+    for y, targets in zip(x.tokens, x.targets, strict=True):
+        for layer in layers_of(w):
+            h = F.rms_norm(y, (D,), layer.norm)
+            query = torch.einsum("btd,gqad->bgqta", h, layer.query)
+            key, value = torch.einsum("btd,kgad->kbgta", h, layer.key_value)[:, :, :, None].unbind(0)
+            seen = attention(query, key, value, x.position, x.position)
+            y = y + torch.einsum("bgqta,gqad->btd", seen, layer.out)
+            h = F.rms_norm(y, (D,), layer.mlp_norm)
+            h = F.silu(h @ layer.gate.mT) * (h @ layer.up.mT)
+            y = y + h @ layer.down
+        loss = loss + error(y, targets)
+    return loss
 
 
 def stage_layers(w: Tensors, own: Tensor, every: Tensor, x: Tensor) -> Tensor:
     """The layers of a stage; the sequence is cut over tp between the matmuls, and over cp everywhere."""
-    for layer in layers(w):
+    for layer in layers_of(w):
         h = F.rms_norm(x, (D,), layer.norm)
         h = spmd.all_gather(h, "tp", src=S(1), dst=R)
         query = torch.einsum("btd,gqad->bgqta", h, layer.query)
