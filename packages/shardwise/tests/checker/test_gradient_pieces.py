@@ -290,6 +290,7 @@ def test_a_right_way_is_clean(name: str, local: bool) -> None:
         assert not result.lost
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_way_is_a_finding_that_names_the_elements(name: str, local: bool) -> None:

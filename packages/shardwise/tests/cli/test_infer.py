@@ -42,6 +42,7 @@ def test_gradients_tell_r_from_i_on_two_axes():
     assert types["1 (MLP)"] == {"dp": "S(0)", "tp": "R or I"}
 
 
+@pytest.mark.nightly
 def test_what_is_cut_by_two_axes_and_what_is_merged():
     assert types_of(inferred("fsdp_tp", "dp=2,tp=2"))["0.down.weight"] == {"dp": "S(0)", "tp": "S(1)"}
     report = inferred("merged_qkv_tp", "tp=2")

@@ -30,6 +30,7 @@ def report(folder: Path, *words: str) -> dict[str, Any]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 def test_a_program_with_groups_of_its_own_gets_types_and_is_clean(tmp_path):
     script = tmp_path / "raw_groups_3d.py"
     shutil.copy(PROGRAMS / script.name, script)
@@ -159,6 +160,7 @@ def declared(folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 def test_the_gpt_without_its_annotations_gets_all_of_them_back(tmp_path):
     folder = tmp_path / "gpt"
     shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -132,6 +132,7 @@ def test_a_rank_that_raises_ends_the_job_with_one_report(project):
     assert ended.stdout.count("did not come to its end") == 1
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_killed_is_named(project):
     ended = verified(project, "vanish")
     assert ended.returncode != 0

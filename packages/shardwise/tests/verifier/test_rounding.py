@@ -83,6 +83,7 @@ def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
 
 
 @pytest.mark.processes
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_deep_model_is_clean(tmp_path, dtype):
     verdict = verdict_on(tmp_path, "x + y", dtype)
