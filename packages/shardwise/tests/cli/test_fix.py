@@ -6,7 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from shardwise.cli.runs.fixing import Trial, ask, choices, told
+from shardwise.cli.runs.fix_search import Trial
+from shardwise.cli.runs.fixing import ask, choices, told
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.result import ExitCode, RunResult

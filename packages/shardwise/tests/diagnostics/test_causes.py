@@ -48,14 +48,14 @@ def test_uses_of_one_value_that_miss_one_step_are_one_finding_with_one_repair():
     assert found.message == "relu needs complete values; the same at 1 more place"
     assert [place.location.line for place in found.places] == [2, 3]
     assert found.help == ('h = all_reduce(h, "tp", src=P, dst=R) once, before them (all-reduce in forward)',)
-    ((wrap,),) = [fix.wraps for fix in found.fixes]
+    ((wrap,),) = [fix.edits for fix in found.fixes]
     assert (wrap.location.line, wrap.location.column, wrap.op) == (1, 4, "all_reduce")
 
 
 def test_a_value_without_a_line_of_its_own_is_mended_around_each_use():
     (found,) = by_cause([missed(2, "relu", name="xs[0]"), missed(3, "sigmoid", name="xs[0]")])
     assert found.help == ('all_reduce(xs[0], "tp", src=P, dst=R) before each of them (all-reduce in forward)',)
-    assert [wrap.location.line for wrap in found.fixes[0].wraps] == [2, 3]
+    assert [wrap.location.line for wrap in found.fixes[0].edits] == [2, 3]
 
 
 @pytest.mark.parametrize("other", [{"name": "k"}, {"made": 4}, {"function": "other"}, {"code": "SW113"}])

@@ -298,12 +298,13 @@ def check(
 
 def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
     """Try the fixes, say what came of it, and write what is proven if that is asked for."""
-    from .runs.fixing import ask, choices, told, trials
+    from .runs.fix_search import search
+    from .runs.fixing import ask, choices, told
     from .runs.progress import progress
 
     doing, tried = [""], []
     with progress(lambda: doing[0]):
-        for trial in trials(result, rerun, lambda text: doing.__setitem__(0, text)):
+        for trial in search(result, rerun, lambda text: doing.__setitem__(0, text)):
             tried.append(trial)
     proven = bool(tried) and tried[-1].is_proven
     if proven and write:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from .excerpt import source_line
 from .finding import Finding
-from .fix import Fix, Wrap
+from .fix import Edit, Fix, Wrap
 from .source_location import Hop, Operand
 
 _BEFORE = " before "
@@ -69,8 +69,8 @@ def _missed(finding: Finding, line: str) -> _Missed | None:
 def _together(group: Sequence[Finding], common: object) -> Finding:
     """One finding for all: repairs of the common value first, then those that are alike at every place."""
     first, *others = group
-    shared: dict[str, tuple[Wrap, ...]] = {}
-    alike: dict[str, tuple[Wrap, ...]] = {}
+    shared: dict[str, tuple[Edit, ...]] = {}
+    alike: dict[str, tuple[Edit, ...]] = {}
     for line in first.help:
         missed = _missed(first, line)
         if missed is None:
@@ -80,14 +80,14 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
             continue
         fixes = [_fix(finding, text) for finding, text in zip(group, [line, *lines], strict=True)]
         same = isinstance(common, _Missed) and (missed.name, missed.origin) == (common.name, common.origin)
-        (shared if same else alike)[_help(line, missed, same)] = _wraps(fixes, missed, first, same)
+        (shared if same else alike)[_help(line, missed, same)] = _edits(fixes, missed, first, same)
     more = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
     help = {**shared, **alike}
     return replace(
         first,
         message=f"{first.message}; the same at {more}",
         help=tuple(help),
-        fixes=tuple(Fix(line, wraps) for line, wraps in help.items() if wraps),
+        fixes=tuple(Fix(line, edits) for line, edits in help.items() if edits),
         alike=tuple(others),
         facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
         modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),
@@ -118,14 +118,14 @@ def _help(line: str, missed: _Missed, same: bool) -> str:
     return f"{step}{_BEFORE}each of them{effect}"
 
 
-def _wraps(fixes: Sequence[Fix | None], missed: _Missed, first: Finding, same: bool) -> tuple[Wrap, ...]:
+def _edits(fixes: Sequence[Fix | None], missed: _Missed, first: Finding, same: bool) -> tuple[Edit, ...]:
     """Around what makes the value where a line of the same function assigns it, else around every use."""
     if any(fix is None for fix in fixes):
         return ()
-    wraps = tuple(dict.fromkeys(wrap for fix in fixes if fix is not None for wrap in fix.wraps))
+    edits = tuple(dict.fromkeys(edit for fix in fixes if fix is not None for edit in fix.edits))
     made = missed.origin[0].location if missed.origin else None
-    if not same or made is None or made.column is None or first.location is None:
-        return wraps
+    if not same or made is None or made.column is None or first.location is None or not isinstance(edits[0], Wrap):
+        return edits
     assigned = re.match(rf"\s*{re.escape(missed.name)}\s*=(?!=)", source_line(made) or "")
     is_here = (made.file, made.function) == (first.location.file, first.location.function)
-    return (replace(wraps[0], location=made),) if assigned and is_here else wraps
+    return (replace(edits[0], location=made),) if assigned and is_here else edits

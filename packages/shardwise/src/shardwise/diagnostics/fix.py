@@ -40,15 +40,50 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
-    """Statements before the one that a call is in.
+class Rewrite:
+    """An expression becomes another text, in which ``{}`` is what stands there: ``"{}.detach()"``.
+
+    ``spmd.R`` is a public name of ours in it, and ``dist`` is ``torch.distributed``.
+    """
+
+    location: SourceLocation
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a call gets another value, is given, or is left out where ``value`` is empty.
 
     ``location``  the span of the call.
-    ``lines``     the statements, indented from the first column on; ``dist`` is ``torch.distributed`` in them.
+    ``position``  where it stands if it is not given by name; -1 if it is always.
+    ``value``     says ``spmd`` and ``dist`` as ``Rewrite`` does.
+    """
+
+    location: SourceLocation
+    name: str
+    value: str
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Statements before the one that a call is in, or after it.
+
+    ``location``  the span of the call.
+    ``lines``     the statements, indented from the first column on; they say ``spmd`` and ``dist`` as ``Rewrite`` does.
     """
 
     location: SourceLocation
     lines: tuple[str, ...]
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """The statement that a call is in stands under ``line``, a ``with`` that says ``spmd`` and ``dist`` likewise."""
+
+    location: SourceLocation
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +96,18 @@ class Remove:
     location: SourceLocation
 
 
-Edit = Wrap | Replace | Insert | Remove
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The statement that a call is in, or the loop that is nothing but that, moves behind a loop around it.
+
+    ``location``  the span of the call; ``loop`` that of something in the body of the loop that it leaves.
+    """
+
+    location: SourceLocation
+    loop: SourceLocation
+
+
+Edit = Wrap | Replace | Rewrite | Argument | Insert | Under | Remove | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +115,4 @@ class Fix:
     """The edits that carry out ``help``, one of the lines of help of a finding."""
 
     help: str
-    wraps: tuple[Wrap, ...] = ()
-    replaces: tuple[Replace, ...] = ()
-    inserts: tuple[Insert, ...] = ()
-    removes: tuple[Remove, ...] = ()
-
-    @property
-    def edits(self) -> tuple[Edit, ...]:
-        """All of them."""
-        return (*self.wraps, *self.replaces, *self.inserts, *self.removes)
+    edits: tuple[Edit, ...] = ()

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
-from .fix import Edit, Fix, Insert, Remove, Replace, Wrap
+from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Under, Wrap
 from .printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
@@ -125,21 +125,35 @@ def _finding(finding: Finding) -> dict[str, object]:
     }
 
 
+_EDITS: dict[str, type[Edit]] = {
+    "wraps": Wrap,
+    "replaces": Replace,
+    "rewrites": Rewrite,
+    "arguments": Argument,
+    "inserts": Insert,
+    "unders": Under,
+    "removes": Remove,
+    "leaves": Leave,
+}
+"""The kinds of edits of a fix, by the name of their list."""
+_NAMED = {"location": "place"}
+"""Fields that documents call by another name."""
+
+
 def _fix(fix: Fix) -> dict[str, object]:
-    data: dict[str, object] = {"help": safe_str(fix.help), "wraps": [_edit(edit) for edit in fix.wraps]}
-    others: dict[str, tuple[Edit, ...]] = {"replaces": fix.replaces, "inserts": fix.inserts, "removes": fix.removes}
-    return data | {name: [_edit(edit) for edit in edits] for name, edits in others.items() if edits}
+    lists = {name: [_edit(edit) for edit in fix.edits if isinstance(edit, kind)] for name, kind in _EDITS.items()}
+    return {"help": safe_str(fix.help)} | {name: some for name, some in lists.items() if some or name == "wraps"}
 
 
 def _edit(edit: Edit) -> dict[str, object]:
-    data: dict[str, object] = {"place": location_dict(edit.location)}
-    if isinstance(edit, Replace):
-        data["operand"] = location_dict(edit.operand)
-    if isinstance(edit, Insert):
-        data["lines"] = list(edit.lines)
-    if isinstance(edit, Wrap | Replace):
-        data |= {"op": edit.op, "axis": edit.axis, "src": edit.src, "dst": edit.dst}
-    return data
+    values = ((one.name, getattr(edit, one.name)) for one in fields(edit))
+    return {_NAMED.get(name, name): _plain(value) for name, value in values}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SourceLocation):
+        return location_dict(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def location_dict(location: SourceLocation | None) -> dict[str, object] | None:
@@ -256,24 +270,19 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
 
 
 def _read_fix(data: Mapping[str, Any]) -> Fix:
-    return Fix(
-        data["help"],
-        tuple(Wrap(_place(one["place"]), *_step(one)) for one in data["wraps"]),
-        tuple(Replace(_place(one["place"]), _place(one["operand"]), *_step(one)) for one in data.get("replaces", ())),
-        tuple(Insert(_place(one["place"]), tuple(one["lines"])) for one in data.get("inserts", ())),
-        tuple(Remove(_place(one["place"])) for one in data.get("removes", ())),
-    )
+    edits = (_read_edit(kind, one) for name, kind in _EDITS.items() for one in data.get(name, ()))
+    return Fix(data["help"], tuple(edits))
 
 
-def _step(data: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return data["op"], data["axis"], data["src"], data["dst"]
+def _read_edit(kind: type[Edit], data: Mapping[str, Any]) -> Edit:
+    names = ((one.name, _NAMED.get(one.name, one.name)) for one in fields(kind))
+    return kind(**{name: _read_value(data[said]) for name, said in names if said in data})
 
 
-def _place(data: Any) -> SourceLocation:
-    location = _read_location(data)
-    if location is None:
-        raise ValueError("a fix without a place")
-    return location
+def _read_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _read_location(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _read_operand(data: Mapping[str, Any]) -> Operand:

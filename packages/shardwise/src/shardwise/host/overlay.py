@@ -62,6 +62,21 @@ def imports_overlaid() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def texts_shown(texts: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block excerpts and columns of files are those of ``texts``, given by path."""
+    before = {file: linecache.cache.get(file) for file in texts}
+    try:
+        for file, text in texts.items():
+            _show(file, text)
+        yield
+    finally:
+        for file, entry in before.items():
+            linecache.cache.pop(file, None)
+            if entry is not None:
+                linecache.cache[file] = entry
+
+
 def _texts() -> Mapping[str, str]:
     path = os.environ.get(VARIABLE)
     if not path:

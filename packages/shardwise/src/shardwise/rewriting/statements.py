@@ -1,4 +1,4 @@
-"""A file as text and tree: the expression and the statement at a span of bytes, and where a line may be put."""
+"""A file as text and tree: the expression and the statement at a span of bytes, and where lines may be put."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ Span = tuple[int, int]
 """The first byte, and the one after the last."""
 
 _PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
+_HEADED = (ast.If, ast.With, ast.For)
+"""Statements with others in them, that run what their first line says once."""
 _ELSEWHERE = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.IfExp, ast.BoolOp)
 """What is in these runs not once with its statement."""
 
@@ -46,21 +48,79 @@ class Source:
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.expr) and self.span_of(node) == span)
         return next(found, None)
 
+    def is_statement(self, span: Span) -> bool:
+        """Is what is at ``span`` all of a statement?"""
+        found = self._statement(span)
+        return found is not None and isinstance(found[0], ast.Expr) and self.span_of(found[0].value) == span
+
     def place_before(self, span: Span) -> tuple[int, str] | None:
         """Where the line of the statement begins that runs what is at ``span``, with its indentation; None if none."""
-        found = self._statement(span)
-        if found is None or not isinstance(found[0], _PLAIN):
+        statement = self._running(span)
+        if statement is None:
             return None
-        statement = found[0]
-        low, high = span
-        for node in ast.walk(statement):
-            if isinstance(node, _ELSEWHERE):
-                first, last = self.span_of(node)
-                if first <= low and high <= last:
-                    return None
         line = self.starts[statement.lineno - 1]
         indent = self.text[line : self.span_of(statement)[0]].decode()
         return None if indent.strip() else (line, indent)
+
+    def place_after(self, span: Span) -> tuple[int, str] | None:
+        """Where the line behind that statement begins; None if the statement does not end there."""
+        found = self.plain_lines(span)
+        return None if found is None else (found[0][1], found[1])
+
+    def plain_lines(self, span: Span) -> tuple[Span, str] | None:
+        """The lines of the statement that runs what is at ``span``, and its indentation.
+
+        None if it is not alone on them, holds others, returns, or has a string of several lines.
+        """
+        statement = self._running(span)
+        if statement is None or not isinstance(statement, _PLAIN) or isinstance(statement, ast.Return):
+            return None
+        lines = self._lines_of(statement)
+        if lines is None or any(_has_lines(node) for node in ast.walk(statement)):
+            return None
+        return lines, self.text[lines[0] : self.span_of(statement)[0]].decode()
+
+    def in_loop(self, span: Span, other: Span) -> tuple[Span, int, int] | None:
+        """What leaves the innermost loop around both spans: the lines of its statement with the first of them.
+
+        And where the line behind the loop begins, and by how much what stands in the loop is indented.
+        """
+        loops = [node for node in ast.walk(self.tree) if isinstance(node, ast.For | ast.While) and not node.orelse]
+        around = [loop for loop in loops if all(_holds(self.span_of(loop), one) for one in (span, other))]
+        if not around:
+            return None
+        loop = max(around, key=lambda node: self.span_of(node)[0])
+        moved = next((one for one in loop.body if _holds(self.span_of(one), span)), None)
+        if moved is None or _holds(self.span_of(moved), other) or len(loop.body) == 1:
+            return None
+        lines = self._lines_of(moved)
+        behind = self.starts[loop.end_lineno or loop.lineno]
+        return None if lines is None else (lines, behind, moved.col_offset - loop.col_offset)
+
+    def _lines_of(self, statement: ast.stmt) -> Span | None:
+        """The lines of a statement that has them for itself."""
+        first, last = self.starts[statement.lineno - 1], self.starts[statement.end_lineno or statement.lineno]
+        low, high = self.span_of(statement)
+        rest = self.text[high:last].decode().strip()
+        alone = not self.text[first:low].strip() and (not rest or rest.startswith("#"))
+        return (first, last) if alone else None
+
+    def _running(self, span: Span) -> ast.stmt | None:
+        """The statement that runs what is at ``span``, once and first of all; None if none does."""
+        found = self._statement(span)
+        if found is None:
+            return None
+        statement = found[0]
+        if isinstance(statement, _HEADED):  # an ``elif`` has its own span, and no line may stand before it
+            body = self.span_of(statement.body[0])[0]
+            if span[1] > body or self.text[self.span_of(statement)[0] :].startswith(b"elif"):
+                return None
+        elif not isinstance(statement, _PLAIN):
+            return None
+        for node in ast.walk(statement):
+            if isinstance(node, _ELSEWHERE) and _holds(self.span_of(node), span):
+                return None
+        return statement
 
     def without(self, span: Span, *, with_target: bool = False) -> tuple[int, int, str] | None:
         """The lines of the statement that is nothing but the call at ``span``, and what stands there without it.
@@ -74,15 +134,12 @@ class Source:
         value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
         if value is None or self.span_of(value) != span or (isinstance(statement, ast.Assign) and not with_target):
             return None
-        end_line = statement.end_lineno or statement.lineno
-        first, last = self.starts[statement.lineno - 1], self.starts[end_line]
-        low, high = self.span_of(statement)
-        rest = self.text[high:last].decode().strip()
-        if self.text[first:low].strip() or (rest and not rest.startswith("#")):
+        lines = self._lines_of(statement)
+        if lines is None:
             return None
         if len(body) == 1 and body is not self.tree.body:
-            return low, high, "pass"
-        return first, last, ""
+            return *self.span_of(statement), "pass"
+        return *lines, ""
 
     def is_assigned_to(self, span: Span, operand: Span) -> bool:
         """Is it ``x = call(x)``, with the call at ``span`` and ``x`` at ``operand``?"""
@@ -110,3 +167,15 @@ class Source:
             for _, value in ast.iter_fields(node):
                 if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                     yield value
+
+
+def _holds(outer: Span, inner: Span) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _has_lines(node: ast.AST) -> bool:
+    """Is it a string over several lines, which would be another one if it was indented?"""
+    is_text = isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+    )
+    return is_text and getattr(node, "lineno", 0) != getattr(node, "end_lineno", 0)

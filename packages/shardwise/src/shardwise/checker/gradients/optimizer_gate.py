@@ -187,7 +187,7 @@ def _sum_before(located: LocatedCall, help: str, group: str) -> tuple[Fix, ...]:
         "    if parameter.grad is not None:",
         f"        dist.all_reduce(parameter.grad, group={group})",
     )
-    return (Fix(help, inserts=(Insert(located.location, lines),)),)
+    return (Fix(help, (Insert(located.location, lines),)),)
 
 
 def _check_place(

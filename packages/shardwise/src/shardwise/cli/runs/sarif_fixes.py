@@ -12,6 +12,6 @@ def sarif_edits(fix: Fix) -> Iterable[tuple[str, str, str]]:
     """Path, text before and text after, of each file; nothing without the library that changes source."""
     if importlib.util.find_spec("libcst") is None:
         return []
-    from .fixing import edits_of
+    from .fix_search import edits_of
 
     return [(str(edit.path), edit.before, edit.after) for edit in edits_of([fix]) or ()]

@@ -80,11 +80,11 @@ class LocatedCall:
         operand = self.names[0][1]
         if self.location is None or operand is None:
             return ()
-        return (Fix(help, replaces=(Replace(self.location, operand, op, axis, src, dst),)),)
+        return (Fix(help, (Replace(self.location, operand, op, axis, src, dst),)),)
 
     def removed(self, help: str) -> tuple[Fix, ...]:
         """The edit that leaves out the call, a statement of its own; none where the source does not show it."""
-        return () if self.location is None else (Fix(help, removes=(Remove(self.location),)),)
+        return () if self.location is None else (Fix(help, (Remove(self.location),)),)
 
     def forget_values(self) -> None:
         """Keep none of the operands alive; their names and locations stay."""

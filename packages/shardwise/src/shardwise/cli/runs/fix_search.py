@@ -1,0 +1,179 @@
+"""Which fixes together mend a program? One for each finding is made, and what that leaves is mended in another round.
+
+Two mistakes may hide each other, and a fix may be one of several steps: a call that is admitted now gives its result a
+type, and what is wrong with that is found in the next round. Combinations are tried in the order of how far they are
+from what is offered first; every one is checked, and what is clean is compared with one rank.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.fix import Edit, Fix
+from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.rewriting.editing import edited
+from shardwise.rewriting.file_edit import FileEdit, read_source
+
+MOST_TRIED = 16
+"""Combinations of fixes that are tried."""
+MOST_ROUNDS = 5
+_MOST_PRODUCTS = 64
+
+Texts = Mapping[str, str]
+"""Files with other text than the disk has, by path."""
+
+
+class Judge(Protocol):
+    """What runs the program with other texts."""
+
+    def check(self, texts: Texts) -> RunResult | None:
+        """What ``check`` says; None if it cannot be run."""
+
+    def verify(self, texts: Texts) -> int | None:
+        """How ``verify`` ends; None if there is nothing to compare with."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A combination of fixes that was tried.
+
+    ``checked``   how ``check`` ends after it.
+    ``verified``  how ``verify`` ends after it; None if ``check`` was not clean.
+    """
+
+    fixes: tuple[Fix, ...]
+    edits: tuple[FileEdit, ...]
+    checked: int
+    verified: int | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """The types are clean, and the numbers are those of one device."""
+        return self.checked == ExitCode.CLEAN and self.verified == ExitCode.CLEAN
+
+
+@dataclass(frozen=True)
+class _State:
+    """A program on the way: its texts, the fixes that made them, and what is offered for each of its findings."""
+
+    texts: dict[str, str]
+    fixes: tuple[Fix, ...]
+    offered: tuple[tuple[Fix, ...], ...]
+    round: int
+
+
+def candidates(result: RunResult) -> list[tuple[Finding, tuple[Fix, ...]]]:
+    """The errors whose repairs are edits of files, with these."""
+    found = []
+    for finding in result.errors:
+        fixes = tuple(fix for fix in _fixes(finding) if all(Path(edit.location.file).is_file() for edit in fix.edits))
+        if fixes:
+            found.append((finding, fixes))
+    return found
+
+
+def _fixes(finding: Finding) -> Iterator[Fix]:
+    """Those for all places of the finding, and those that mend each place in its own way."""
+    yield from finding.fixes
+    if finding.alike and len(finding.fixes) < len(finding.alike[0].fixes):
+        for fixes in zip(*(place.fixes for place in finding.alike), strict=False):
+            yield Fix(fixes[0].help, tuple(dict.fromkeys(edit for fix in fixes for edit in fix.edits)))
+
+
+def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iterator[Trial]:
+    """What becomes of the program with combinations of fixes, until one is proven."""
+    number, tried = itertools.count(), itertools.count(1)
+    queue: list[tuple[int, int, _State, tuple[int, ...]]] = []
+
+    def push(cost: int, state: _State) -> None:
+        for extra, picks in _selections([len(fixes) for fixes in state.offered]):
+            heapq.heappush(queue, (cost + extra, next(number), state, picks))
+
+    start = tuple(fixes for _, fixes in candidates(result))
+    if start:
+        push(0, _State({}, (), start, 1))
+    seen: list[dict[str, str]] = []
+    while queue:
+        cost, _, state, picks = heapq.heappop(queue)
+        fixes = [fixes[pick] for fixes, pick in zip(state.offered, picks, strict=True)]
+        texts, made = _together(fixes, state.texts)
+        if texts in seen or not made:
+            continue
+        seen.append(texts)
+        at = next(tried)
+        if at > MOST_TRIED:
+            return
+        tell(f"trying combination {at} of fixes")
+        after = judge.check(texts)
+        checked = ExitCode.BROKEN if after is None else after.exit_code
+        verified = None
+        if checked == ExitCode.CLEAN:
+            tell(f"comparing the numbers of combination {at} with one rank's")
+            verified = judge.verify(texts)
+        done = tuple(dict.fromkeys((*state.fixes, *made)))
+        trial = Trial(done, _file_edits(texts), checked, verified)
+        yield trial
+        if trial.is_proven:
+            return
+        if after is not None and checked == ExitCode.FINDINGS and state.round < MOST_ROUNDS:
+            more = tuple(fixes for _, fixes in candidates(after))
+            if more:
+                push(cost + 1, _State(texts, done, more, state.round + 1))
+
+
+def _selections(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Which fix to take for each finding, given how many each has, with how far that is from the first of each."""
+    total = 1
+    for count in counts:
+        total *= count
+    if total <= _MOST_PRODUCTS:
+        yield from ((sum(picks), picks) for picks in itertools.product(*map(range, counts)))
+        return
+    for pick in range(max(counts)):
+        yield pick, tuple(min(pick, count - 1) for count in counts)
+    for at, count in enumerate(counts):
+        yield from ((pick, tuple(pick if at == one else 0 for one in range(len(counts)))) for pick in range(1, count))
+
+
+def _together(fixes: Sequence[Fix], texts: Texts) -> tuple[dict[str, str], list[Fix]]:
+    """The texts with as many of the fixes, the first ones first, as make a program together, and which they are."""
+    made: list[Fix] = []
+    after = dict(texts)
+    for fix in dict.fromkeys(fixes):
+        more = _edited([*made, fix], texts)
+        if more is not None:
+            made.append(fix)
+            after = dict(texts) | more
+    return after, made
+
+
+def _edited(fixes: Sequence[Fix], texts: Texts) -> dict[str, str] | None:
+    by_file: dict[str, list[Edit]] = defaultdict(list)
+    for fix in fixes:
+        for edit in fix.edits:
+            by_file[edit.location.file].append(edit)
+    changed = {}
+    for file, edits in by_file.items():
+        before = texts.get(file) or read_source(Path(file))
+        after = edited(before, edits)
+        if after is None:
+            return None
+        changed[file] = after
+    return changed
+
+
+def _file_edits(texts: Texts) -> tuple[FileEdit, ...]:
+    return tuple(FileEdit(Path(file), read_source(Path(file)), text) for file, text in texts.items())
+
+
+def edits_of(fixes: Sequence[Fix]) -> tuple[FileEdit, ...] | None:
+    """The files that the fixes change; None if together they make no program."""
+    texts = _edited(fixes, {})
+    return None if texts is None else _file_edits(texts)
