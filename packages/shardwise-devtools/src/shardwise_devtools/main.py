@@ -8,6 +8,7 @@ from shardwise.diagnostics.result import ExitCode
 
 from .ecosystem.command import ecosystem
 from .figures import figures
+from .fixes.command import fixes
 from .mutate.advice_command import advice
 from .mutate.command import mutate
 from .rules.command import rules
@@ -30,6 +31,7 @@ main.add_command(advice)
 main.add_command(crashes)
 main.add_command(ecosystem)
 main.add_command(figures)
+main.add_command(fixes)
 main.add_command(mutate)
 main.add_command(rules)
 main.add_command(sweep)
