@@ -38,8 +38,8 @@ CHECKER_ORDER = (
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 INTEROP_ORDER = (
-    *("torch_call", "torch_compat", "tensors", "running", "calls", "autograd", "communication", "annotations"),
-    "alias",
+    *("torch_call", "torch_compat", "tensors", "running", "calls", "autograd", "communication", "fixes"),
+    *("annotations", "alias"),
 )
 """Those of interop/, from what only names torch to what a program says."""
 VERIFIER_ORDER = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.fix import Insert, Remove, Replace, Wrap
+from shardwise.diagnostics.fix import Argument, Insert, Leave, Remove, Replace, Rewrite, Under, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.rewriting.editing import edited
 
@@ -113,3 +113,76 @@ def test_a_call_is_left_out_where_it_is_a_statement(line, left):
     source = HEAD + line
     done = edited(source, [Remove(at(source, "td.all_reduce(y)"))])
     assert done == (None if line == left else HEAD + left)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "after"),
+    [
+        ("td.all_reduce(y, async_op=True)", ("async_op", ""), "td.all_reduce(y)"),
+        ("td.all_reduce(y, async_op=True, group=g)", ("async_op", ""), "td.all_reduce(y, group=g)"),
+        ("td.all_reduce(y, td.ReduceOp.SUM, tp)", ("group", "dp", 2), "td.all_reduce(y, td.ReduceOp.SUM, dp)"),
+        ("td.all_reduce(y, group=tp)", ("group", "dp", 2), "td.all_reduce(y, group=dp)"),
+        ("td.all_reduce(y)", ("op", "dist.ReduceOp.AVG", 1), "td.all_reduce(y, op=td.ReduceOp.AVG)"),
+        ("td.all_reduce(y, td.ReduceOp.AVG, tp)", ("op", "", 1), None),  # the group is the third one
+        ("td.all_reduce(*ys)", ("group", "dp", 2), None),
+        ("spmd.all_reduce(y, tp, src=P, dst=R)", ("dst", "spmd.I"), "spmd.all_reduce(y, tp, src=P, dst=spmd.I)"),
+    ],
+)
+def test_one_argument_of_a_call_changes(call, argument, after):
+    source = f"{HEAD}{call}  # ä\n"
+    done = edited(source, [Argument(at(source, call), *argument)])
+    assert done == (None if after is None else source.replace(call, after))
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "text", "after"),
+    [
+        ("f(a + b)\n", "a + b", "{}.detach()", "f((a + b).detach())\n"),
+        ("f(a).backward()\n", "f(a)", "({} / dist.get_world_size())", "(f(a) / td.get_world_size()).backward()\n"),
+        ("td.all_reduce(y)\n", "td.all_reduce(y)", "y = spmd.f(y)", "y = spmd.f(y)\n"),
+        ("h = td.all_reduce(y)\n", "td.all_reduce(y)", "y = spmd.f(y)", None),
+    ],
+)
+def test_an_expression_becomes_another_one(line, place, text, after):
+    source = HEAD + line
+    done = edited(source, [Rewrite(at(source, place), text)])
+    assert done == (None if after is None else HEAD + after)
+
+
+def test_a_statement_stands_after_another():
+    source = HEAD + "if go:\n    h = f(\n        x)\nz = 1\n"
+    done = edited(source, [Insert(at(source, "f(\n        x)"), ("h.wait()",), after=True)])
+    assert done == source.replace("x)\n", "x)\n    h.wait()\n")
+
+
+def test_a_statement_stands_under_a_with():
+    source = HEAD + "if go:\n    y = f(\n        x)  # now\n"
+    done = edited(source, [Under(at(source, "f(\n        x)"), 'with spmd.synchronised_rng("tp"):')])
+    head = '    with spmd.synchronised_rng("tp"):\n'
+    assert done == HEAD + f"if go:\n{head}        y = f(\n            x)  # now\n"
+
+
+@pytest.mark.parametrize("line", ["return f(x)\n", 'y = f(x), """a\nb"""\n'])
+def test_what_returns_or_has_lines_in_a_string_is_not_indented(line):
+    source = "def g():\n    " + line
+    assert edited(source, [Under(at(source, "f(x)"), "with a:")]) is None
+
+
+LOOP = "for b in bs:\n    loss(b).backward()\n    for p in ps:\n        td.all_reduce(p.grad)\nopt.step()\n"
+
+
+def test_a_statement_moves_behind_the_loop_around_it():
+    source = HEAD + LOOP
+    done = edited(source, [Leave(at(source, "td.all_reduce(p.grad)"), at(source, "loss(b).backward()"))])
+    moved = "for p in ps:\n    td.all_reduce(p.grad)\n"
+    assert done == HEAD + f"for b in bs:\n    loss(b).backward()\n{moved}opt.step()\n"
+
+
+def test_a_statement_that_is_all_of_a_loop_stays():
+    source = HEAD + "for p in ps:\n    td.all_reduce(p.grad)\nloss.backward()\n"
+    assert edited(source, [Leave(at(source, "td.all_reduce(p.grad)"), at(source, "loss.backward()"))]) is None
+
+
+def test_a_statement_that_divides_is_left_out():
+    source = HEAD + "for p in ps:\n    p.grad /= world\n"
+    assert edited(source, [Remove(at(source, "p.grad /= world"))]) == HEAD + "for p in ps:\n    pass\n"

@@ -88,9 +88,9 @@ class Under:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A statement that is nothing but a call is left out.
+    """A statement that is nothing but a call, or divides what is on its left, is left out.
 
-    ``location``  the span of the call.
+    ``location``  the span of the call, or of the statement that divides.
     """
 
     location: SourceLocation

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from .source import opname_of, positions_of
+from .source_location import SourceLocation
 
 Span = tuple[int, int, int, int]
 """First line, last line, first column, column after the last; columns count bytes, as everywhere in Python."""
@@ -37,6 +38,7 @@ class _File:
     by_end: dict[tuple[int, int], list[ast.AST]]
     by_line: dict[int, list[ast.AST]]
     assigned: dict[ast.AST, ast.stmt]
+    loops: list[tuple[int, int]]
 
 
 _files: dict[str, _File] = {}
@@ -129,15 +131,38 @@ def _parsed(filename: str, module_globals: dict[str, object] | None) -> _File | 
         tree = None
     if tree is None:
         return None
-    file = _File(lines, {}, {}, {})
+    file = _File(lines, {}, {}, {}, [])
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.AugAssign)):
             line, end_line, _, end_column = span_of(node)
             file.by_end.setdefault((end_line, end_column), []).append(node)
             file.by_line.setdefault(line, []).append(node)
+        if isinstance(node, (ast.For, ast.While)):
+            file.loops.append((node.body[0].lineno, node.body[-1].end_lineno or node.lineno))
         if isinstance(node, ast.Assign):
             file.assigned.update((target, node) for target in node.targets)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             file.assigned[node.target] = node
     _files[filename] = file
     return file
+
+
+def node_at(location: SourceLocation) -> ast.AST | None:
+    """The outermost expression of exactly this span; None if the source does not show it."""
+    file = _parsed(location.file, None)
+    span = (location.line, location.end_line, location.column, location.end_column)
+    if file is None or None in span:
+        return None
+    return next((node for node in _candidates(file, span) if isinstance(node, ast.expr)), None)
+
+
+def nodes_in(filename: str) -> list[ast.AST]:
+    """Every expression and augmented assignment of a file, in no order."""
+    file = _parsed(filename, None)
+    return [] if file is None else [node for nodes in file.by_end.values() for node in nodes]
+
+
+def loops_around(one: SourceLocation, other: SourceLocation) -> bool:
+    """Is there a loop around both, which are in one file?"""
+    file = _parsed(one.file, None)
+    return file is not None and any(all(low <= at.line <= high for at in (one, other)) for low, high in file.loops)

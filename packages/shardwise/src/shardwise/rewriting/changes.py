@@ -168,6 +168,10 @@ def _put_under(context: Context, edit: Under, number: int) -> Iterator[Change]:
 
 def _removed(context: Context, edit: Remove, number: int) -> Iterator[Change]:
     span = context.span(edit.location)
+    divided = context.file.divided(span)
+    if divided is not None:
+        yield Change(divided[0], (_STATEMENT, 0, number), divided[1], divided[2])
+        return
     if _called(context.call(span)) not in _TRANSITIONS:
         raise NoProgramError
     yield _left_out(context.file, span)

@@ -134,6 +134,16 @@ class Source:
         value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
         if value is None or self.span_of(value) != span or (isinstance(statement, ast.Assign) and not with_target):
             return None
+        return self._without(statement, body)
+
+    def divided(self, span: Span) -> tuple[int, int, str] | None:
+        """The same for a statement at ``span`` that divides what is on its left."""
+        found = self._statement(span)
+        if found is None or not isinstance(found[0], ast.AugAssign) or self.span_of(found[0]) != span:
+            return None
+        return self._without(*found)
+
+    def _without(self, statement: ast.stmt, body: list[ast.stmt]) -> tuple[int, int, str] | None:
         lines = self._lines_of(statement)
         if lines is None:
             return None

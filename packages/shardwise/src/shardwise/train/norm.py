@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -21,10 +21,11 @@ from torch import Tensor
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.gradients import undischarged, waive
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.communication import backend
+from shardwise.interop.fixes.gradient_sums import sum_before
 from shardwise.interop.running import session
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Origin, set_type
@@ -236,6 +237,7 @@ def _tell_pending(op: str, axis: MeshAxis, parameters: list[Tensor], contract: D
             "TrainingContract.finalize() before it, with the sums that the step owes",
         ),
     )
+    said = replace(said, fixes=sum_before(user_location(), parameters, axis, said.help[0]))
     refuse(op, axis, said, parameters=parameters, names=names)
 
 

@@ -19,6 +19,7 @@ from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
 from shardwise.interop.tensors.memory_pieces import Piece
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -271,6 +272,15 @@ def _check_type(
         told = _not_admitted(exchange, located.name(0), one, place, admits)
         if place.is_equal and row.sent == row.received and told.help:
             told = replace(told, fixes=located.removed(told.help[0]))
+            meant = meant_axis(type, one, lambda other: other is P) if name == "all_reduce" else None
+            if meant is not None:
+                way = f"{name} over {axis_text(meant)}, along which {located.name(0)} is a partial sum"
+                fixes = (*over_axis(located.location, meant, way, raw=True), *told.fixes)
+                told = replace(told, help=(way, *told.help), fixes=fixes)
+        if place is P and told.help:
+            written = row.sent == row.received
+            fixes = sum_first(located.location, located.names[0], one, told.help[0], written=written)
+            told = replace(told, fixes=fixes)
         if within:
             told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
         report(session, located, told, one)

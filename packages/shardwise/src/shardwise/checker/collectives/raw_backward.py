@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 
 from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.fixes.collective_calls import typed_in_place
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
@@ -53,6 +55,9 @@ class Passage:
         with telling(session):
             addends = self.reducer is not None and self.reducer.name in ("sum", "avg") and place is R
             said = passed_on_unsummed(self.name, self.label, self.axis, self.src, addends=addends)
+            if addends and not self.src.is_equal and self.name == "all_reduce":
+                fixes = typed_in_place(self.call.location, self.label, self.axis, repr(self.src), said.help[:2])
+                said = replace(said, fixes=fixes)
             report(session, self.call, said, self.axis, operands=(self.operand,))
 
 

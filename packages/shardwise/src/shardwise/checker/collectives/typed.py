@@ -18,6 +18,7 @@ from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.fixes.collective_calls import meant_axis, over_axis
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
@@ -263,6 +264,10 @@ def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: 
             op, where, src, dst = step
             text = f"{op}({name}, {where}, src={src}, dst={dst})"
         help_lines, fixes = (text,), located.replaced(text, *step)
+    meant = meant_axis(type_of(call.x), one, lambda other: other is want)
+    if meant is not None:
+        told = f"{call.op}({name}, {axis_argument(meant)}, src={call.src!r}, dst={call.dst!r})"
+        help_lines, fixes = (told, *help_lines), (*over_axis(located.location, meant, told), *fixes)
     said = wrong_source(call.op, name, placement_text(want), along, place, facts, help_lines)
     _report(session, located, one, replace(said, fixes=fixes))
 

@@ -11,6 +11,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source_location import Operand
 from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
+from shardwise.interop.autograd.gradients import gradient_of
 from shardwise.interop.autograd.parameter_names import listed, names_of
 from shardwise.interop.calls.located_call import (
     LocatedCall,
@@ -20,6 +21,7 @@ from shardwise.interop.calls.located_call import (
     placement_text,
     report,
 )
+from shardwise.interop.fixes.gradient_sums import once_after_loop, other_group
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.memory_pieces import Piece, region_of
 from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
@@ -287,11 +289,12 @@ def gradient_sum_not_owed(
     if within:
         what = f"{elements_text(tensor, within)} of {located.name(0)}, made of gradients,"
     message = f"{op} sums {what} over {where}, {why}"
-    owed = [axis_text(one) for one in type.axes if type.is_partial(one)]
+    owed = [one for one in type.axes if type.is_partial(one)]
     help_lines = [f"leave out this {op} over {where}"]
-    if owed:
-        help_lines.append(f"{op} over {' and '.join(owed)}, along which the sum is pending")
     fixes = located.removed(help_lines[0])
+    if owed:
+        help_lines.append(f"{op} over {' and '.join(map(axis_text, owed))}, along which the sum is pending")
+        fixes = (*other_group(located.location, owed, help_lines[-1]), *fixes)
     try:
         report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines), fixes), axis)
     finally:
@@ -321,7 +324,11 @@ def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence
         ),
     )
     operands = gradients_as_operands(parameters, names, axis)
-    report(session, LocatedCall("backward", []), said, axis, operands=operands)
+    located = LocatedCall("backward", [])
+    gradient = gradient_of(parameters[0])
+    if gradient is not None:
+        said = replace(said, fixes=once_after_loop(gradient, located.location, axis, said.help[1]))
+    report(session, located, said, axis, operands=operands)
 
 
 def _called(hook: object) -> str:

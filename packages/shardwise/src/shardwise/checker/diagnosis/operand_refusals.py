@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix, Under
+from shardwise.interop.calls.located_call import axis_text, provenance
+from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
+from shardwise.interop.fixes.losses import invariant_instead
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
+from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import TensorType
 
 from .refused_call import RefusedCall
@@ -16,7 +22,7 @@ from .scale_texts import scale_repair
 
 def invariant_mixed(refused: RefusedCall) -> Diagnosis:
     name, mixed = refused.first, ", ".join(map(refused.placed, refused.others))
-    return Diagnosis(
+    said = Diagnosis(
         "SW101",
         f"{refused.op} mixes {name}, invariant over {refused.axis}, with {mixed}",
         (
@@ -24,6 +30,36 @@ def invariant_mixed(refused: RefusedCall) -> Diagnosis:
             "not the invariant one",
         ),
     )
+    return _over_other_axis(refused, said) or _invariant_others(refused, said) or said
+
+
+def _invariant_others(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None:
+    """What is replicate because a collective says so could be invariant as well; None if that is not why."""
+    axis = refused.at.axis
+    if axis is None or len(refused.others) != 1:
+        return None
+    position = refused.others[0]
+    type = refused.operands[position].type
+    if not isinstance(type, TensorType) or type.get(axis) is not R:
+        return None
+    way = f"dst=I in the collective that makes {refused.name(position)}, if every rank computes the same from here on"
+    fixes = invariant_instead(refused.located.values[position], axis, way)
+    return replace(said, help=(way,), fixes=fixes) if fixes else None
+
+
+def _over_other_axis(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None:
+    """What is equal along the axis because it was reduced there, and is a pending sum along another one."""
+    position, axis = refused.culprits[0], refused.at.axis
+    type = refused.operands[position].type
+    meant = meant_axis(type, axis, lambda one: one is P) if isinstance(type, TensorType) and axis is not None else None
+    if meant is None:
+        return None
+    origin = provenance(refused.located.values[position], axis)
+    way = (
+        f"reduce {refused.first} over {axis_text(meant)}, along which it is a partial sum, and not over {refused.axis}"
+    )
+    fixes = over_axis_where_made(origin, meant, way)
+    return replace(said, help=(way,), fixes=fixes) if fixes else None
 
 
 def missing_annotation(refused: RefusedCall) -> Diagnosis:
@@ -122,11 +158,14 @@ def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
         f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
         f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
     )
+    location = None if refused.repairs else refused.located.location
+    under = () if location is None else (Under(location, f"with spmd.synchronised_rng({refused.argument}):"),)
     return Diagnosis(
         "SW121",
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
         "which must be equal there",
         help=() if refused.repairs else ways,
+        fixes=(Fix(ways[1], under),) if under else (),
     )
 
 

@@ -11,6 +11,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.fixes.gradient_sums import sum_of_operand
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import tag_of
@@ -86,13 +87,15 @@ def refuse(
 def diagnosis(refused: RefusedCall) -> Diagnosis:
     """What is said of a refused call, with the repairs that any code may have: they stand before its own."""
     said = TABLE[refused.at.refusal.code](refused)
-    gradient = _pending_gradient(refused)
-    if gradient is not None:
+    pending = _pending_gradient(refused)
+    if pending is not None:
+        gradient, parameter = pending
         fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
         way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
-        return replace(said, facts=(*said.facts, fact), help=(way, *said.help))
+        fixes = sum_of_operand(refused.located.location, gradient, parameter, refused.at.axis, way)
+        return replace(said, facts=(*said.facts, fact), help=(way, *said.help), fixes=fixes)
     ways: list[str] = []
-    fixes: list[Fix] = []
+    steps: list[Fix] = []
     for plan in refused.repairs:
         calls = [
             f"{step.op}({refused.name(refused.spots[step.position])}, {refused.argument}, "
@@ -100,18 +103,25 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
             for step in plan.steps
         ]
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
-        fixes += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
-    return replace(said, help=(*ways, *said.help), fixes=(*fixes, *said.fixes))
+        steps += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
+    if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
+        return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
+    return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))
 
 
-def _pending_gradient(refused: RefusedCall) -> str | None:
-    """The first of the operands at issue that is a gradient whose sum over the axis is pending, by name."""
+def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] | None:
+    """The first of the operands at issue that is a gradient whose sum over the axis is pending, by name.
+
+    And the parameter that it is the gradient of, while that is alive.
+    """
     for position in (*refused.culprits, *refused.others):
         type = refused.operands[position].type
         pending = isinstance(type, TensorType) and type.is_partial(refused.at.axis)
-        if pending and gradient_origin(tag_of(refused.located.values[position])) is not None:
+        origin = gradient_origin(tag_of(refused.located.values[position])) if pending else None
+        if origin is not None:
             name, location = refused.located.names[position]
-            return name if location is not None else "p.grad"  # read inside of torch, from a list of parameters
+            # Without a place it is read inside of torch, from a list of parameters.
+            return name if location is not None else "p.grad", origin.parameter
     return None
 
 

@@ -9,6 +9,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text
+from shardwise.interop.fixes.norms import clipped_by_ours
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.local import Weak
@@ -75,7 +76,8 @@ def extremum_over_shard(refused: RefusedCall) -> Diagnosis:
 def dim_needed_whole(refused: RefusedCall) -> Diagnosis:
     if "norm" in refused.op and gradient_origin(tag_of(refused.located.values[refused.culprits[0]])) is not None:
         way = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
-        return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,))
+        fixes = clipped_by_ours(refused.located.location, way)
+        return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,), fixes)
     return _with_moves(refused, Diagnosis("SW405", _cannot(refused), (refused.reason,)))
 
 

@@ -7,6 +7,7 @@ are summed) and of I (every rank repeats one computation), and of nothing else.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.fixes.losses import invariant_instead
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
@@ -118,7 +120,9 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         if session.observe and (axis in session.averaged or (place is V and _may_be_added_up(loss, axis))):
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         if place is R:
-            report(session, located, replicated_loss(name, axis), axis)
+            said = replicated_loss(name, axis)
+            said = replace(said, fixes=invariant_instead(loss, axis, said.help[0]))
+            report(session, located, said, axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
             report(session, located, varying_loss(name, axis), axis)
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from shardwise.diagnostics.fix import Fix, Insert
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradients import (
     gradient_of,
@@ -28,7 +27,9 @@ from shardwise.interop.autograd.gradients import (
     waive,
 )
 from shardwise.interop.autograd.parameter_names import names_of
-from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, group_text, report
+from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.fixes.gradient_scales import scaled
+from shardwise.interop.fixes.gradient_sums import sum_before_step
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -146,6 +147,7 @@ def _refuse_scale(
 ) -> None:
     names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
     said = gradient_off_scale(step, names, axis, exponent)
+    said = replace(said, fixes=scaled([_gradient(one) for one in parameters], axis, exponent, said.help[0]))
     report(session, LocatedCall("step", []), said, axis, operands=gradients_as_operands(parameters, names, axis))
 
 
@@ -171,23 +173,12 @@ def _refuse(
     more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
     said = gradient_not_summed(step, names, axis, pending=pending, facts=[*facts[:_FACTS], *more])
     taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
-    if pending and not owed and not facts and taken == set(map(id, parameters)):
-        said = replace(said, fixes=_sum_before(located, said.help[0], group_text(axis)))
+    if pending and not owed and not facts:
+        every = taken == set(map(id, parameters))
+        fixes = sum_before_step(located.location, optimizer, parameters, axis, said.help[0], every=every)
+        said = replace(said, fixes=fixes)
     operands = gradients_as_operands(parameters, names, axis)
     report(session, located, said, axis, operands=operands)
-
-
-def _sum_before(located: LocatedCall, help: str, group: str) -> tuple[Fix, ...]:
-    """The sum of all gradients of the optimizer before its step, where the program calls both by name."""
-    name, receiver = located.names[0]
-    if located.location is None or receiver is None or "<" in group:
-        return ()
-    lines = (
-        f'for parameter in (one for group in {name}.param_groups for one in group["params"]):',
-        "    if parameter.grad is not None:",
-        f"        dist.all_reduce(parameter.grad, group={group})",
-    )
-    return (Fix(help, (Insert(located.location, lines),)),)
 
 
 def _check_place(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,10 +16,12 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import Hop, Operand
 from shardwise.interop.calls.located_call import LocatedCall, describe_value, report
 from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.fixes.waits import done_at_once, wait_before
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.memory_pieces import region_of
 from shardwise.interop.torch_compat import HigherOrderOperator, storage_key
@@ -155,6 +157,7 @@ def check_tensor(
         located = LocatedCall(name, [("tensor", tensor)])
         shown = label or located.name(0)
         said = _written(name, shown, flight) if writes else _used(name, shown, flight)
+        said = replace(said, fixes=_waits(flight, located, said.help[0]))
         started = () if flight.site is None else (Hop(f"given to {flight.name} here", flight.site.location()),)
         operand = Operand(shown, describe_value(tensor), located.names[0][1], started)
         report(session, located, said, operands=(operand,))
@@ -168,7 +171,9 @@ def tell_never_waited(session: CheckSession, *, ended: bool) -> None:
         if flight.told or (reachable and not ended):
             continue
         location = None if flight.site is None else flight.site.location()
-        finding = _never_waited(flight).at(location, flight.name)
+        said = _never_waited(flight)
+        fixes = done_at_once(flight.site, flight.name, (said.help[0], said.help[-1]))
+        finding = replace(said, fixes=fixes).at(location, flight.name)
         session.report(SpmdTypeError(finding.message, code=finding.code, help=finding.help, finding=finding))
 
 
@@ -191,6 +196,12 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
+
+
+def _waits(flight: Flight, located: LocatedCall, help: str) -> tuple[Fix, ...]:
+    handle = None if flight.handle is None else flight.handle()
+    at_once = done_at_once(flight.site, flight.name, (help, f"{flight.name} without async_op=True"))
+    return (*wait_before(located.location, handle, help), *at_once)
 
 
 def _used(op: str, name: str, flight: Flight) -> Diagnosis:

@@ -7,6 +7,7 @@ changes the direction of the step, and makes replicate ones differ between ranks
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.utils.clip_grad
@@ -14,6 +15,7 @@ import torch.nn.utils.clip_grad
 from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.fixes.norms import clipped_by_ours
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import tag_of, type_of
@@ -46,6 +48,7 @@ def scaled_by_local_norm(
         ]
         if axes:
             located = LocatedCall(op, [(label, factor)])
-            report(session, located, local_gradient_norm(names_of([parameter])[0], axes[0]), axes[0])
+            said = local_gradient_norm(names_of([parameter])[0], axes[0])
+            report(session, located, replace(said, fixes=clipped_by_ours(located.location, said.help[0])), axes[0])
             return before.with_placements(dict.fromkeys(axes, UNKNOWN))
     return None

@@ -5,6 +5,7 @@ A pending sum has no value yet; a varying one divides the ranks, which is a hang
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.fixes.collective_calls import sum_first
 from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -121,4 +123,7 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
             message = f"{op} gives each rank of {along} its own answer about {name}, which differs between them"
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
-    report(session, located, Diagnosis(code, message, facts, help_lines), axis)
+    said = Diagnosis(code, message, facts, help_lines)
+    if code == "SW115" and source == "P":
+        said = replace(said, fixes=sum_first(located.location, located.names[0], axis, help_lines[0], written=False))
+    report(session, located, said, axis)

@@ -1,0 +1,77 @@
+"""A collective over another axis, and a typed collective in the place of a raw one that autograd does not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwise.diagnostics.fix import Argument, Fix, Insert, Rewrite, Wrap
+from shardwise.diagnostics.source_location import Hop, SourceLocation
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
+from shardwise.types.placement import Placement
+from shardwise.types.tensor_type import TensorType
+
+from ..calls.located_call import group_text
+from .expressions import call_at, is_path, keyword_of
+
+
+def meant_axis(type: TensorType, axis: MeshAxis, admits: Callable[[Placement], bool]) -> MeshAxis | None:
+    """The one axis, other than ``axis``, along which an operand is what the call needs; None if not one is."""
+    found = [one for one in type.axes if one is not axis and admits(type.get(one))]
+    return found[0] if len(found) == 1 and found[0].isorthogonal(axis) else None
+
+
+def over_axis(location: SourceLocation | None, axis: MeshAxis, help: str, *, raw: bool = False) -> tuple[Fix, ...]:
+    """The call over another axis."""
+    if location is None or "<" in group_text(axis):
+        return ()
+    edit = (
+        Argument(location, "group", group_text(axis), 2) if raw else Argument(location, "axis", axis_argument(axis), 1)
+    )
+    return (Fix(help, (edit,)),)
+
+
+def over_axis_where_made(origin: tuple[Hop, ...], axis: MeshAxis, help: str) -> tuple[Fix, ...]:
+    """The collective that made a value equal over the wrong axis, over ``axis``."""
+    for hop in origin:
+        call = call_at(hop.location)
+        if call is not None and keyword_of(call, "src") is not None and keyword_of(call, "dst") is not None:
+            return over_axis(hop.location, axis, help)
+        if call is not None and hop.text.endswith("since this all_reduce"):
+            return over_axis(hop.location, axis, help, raw=True)
+    return ()
+
+
+def typed_in_place(
+    location: SourceLocation | None, name: str, axis: MeshAxis, src: str, helps: tuple[str, ...]
+) -> tuple[Fix, ...]:
+    """``y = all_reduce(y, ...)`` for a raw all_reduce of ``y``; one line of help for R and one for I."""
+    call = call_at(location)
+    if location is None or call is None or not is_path(name) or keyword_of(call, "async_op") is not None:
+        return ()
+    return tuple(
+        Fix(help, (Rewrite(location, f"{name} = {typed_sum(name, axis, src, dst)}"),))
+        for help, dst in zip(helps, ("R", "I"), strict=True)
+    )
+
+
+def sum_first(
+    location: SourceLocation | None,
+    operand: tuple[str, SourceLocation | None],
+    axis: MeshAxis,
+    help: str,
+    *,
+    written: bool,
+) -> tuple[Fix, ...]:
+    """The operand summed before the call; ``written``: the call writes into it, so that it keeps its name."""
+    name, span = operand
+    if not written:
+        return () if span is None else (Fix(help, (Wrap(span, "all_reduce", axis_argument(axis), "P", "R"),)),)
+    if location is None or not is_path(name):
+        return ()
+    return (Fix(help, (Insert(location, (f"{name} = {typed_sum(name, axis, 'P', 'R')}",)),)),)
+
+
+def typed_sum(name: str, axis: MeshAxis, src: str, dst: str) -> str:
+    """A call of our all_reduce, as edits write it."""
+    return f"spmd.all_reduce({name}, {axis_argument(axis)}, src=spmd.{src}, dst=spmd.{dst})"

@@ -1,0 +1,90 @@
+"""How does the program write something, where it runs now? For fixes only: names that lead to a value, and calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from shardwise.diagnostics.source import user_frame
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import node_at, source_of
+
+from ..torch_compat import no_torch_function
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[\w+\])*")
+
+
+def is_path(text: str) -> bool:
+    """Is it a variable, an attribute or an entry of one, so that it can be written down again?"""
+    return _PATH.fullmatch(text) is not None
+
+
+def expression_of(value: object) -> str | None:
+    """The variable of the running function, or the attribute of one, that is this very value; None if none is."""
+    return next((text for text, one in _in_sight() if one is value), None)
+
+
+def holder_of(value: object) -> str | None:
+    """The same for a list that has it in it."""
+    lists = ((text, one) for text, one in _in_sight() if isinstance(one, list))
+    return next((text for text, one in lists if any(item is value for item in one)), None)
+
+
+def parameter_expressions(parameters: Sequence[torch.Tensor]) -> list[str] | None:
+    """How each parameter can be written, by a variable or through a module; None if one of them cannot."""
+    known: dict[int, str] = {}
+    with no_torch_function():
+        for text, value in _in_sight():
+            if isinstance(value, torch.nn.Module):
+                for path, parameter in value.named_parameters():
+                    known.setdefault(id(parameter), f"{text}{_attributes(path)}")
+            elif isinstance(value, torch.Tensor):
+                known.setdefault(id(value), text)
+    found = [known.get(id(parameter)) for parameter in parameters]
+    return None if None in found else [text for text in found if text is not None]
+
+
+def call_at(location: SourceLocation | None) -> ast.Call | None:
+    """The call at a location; None if the source does not show it."""
+    node = None if location is None else node_at(location)
+    return node if isinstance(node, ast.Call) else None
+
+
+def location_in(location: SourceLocation, node: ast.expr | ast.stmt) -> SourceLocation:
+    """Where an expression or statement stands that is in the same file and function as ``location``."""
+    return SourceLocation(
+        location.file, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset, location.function
+    )
+
+
+def text_of(location: SourceLocation, node: ast.AST) -> str:
+    """How the program writes an expression in the file of ``location``."""
+    return source_of(node, location.file)
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument."""
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def _attributes(path: str) -> str:
+    """``.layers[0].weight`` for the path of a parameter."""
+    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split("."))
+
+
+def _in_sight() -> Iterator[tuple[str, object]]:
+    """The variables of the program's running function, then the attributes of its first argument, then globals."""
+    frame = user_frame(2)
+    if frame is None:
+        return
+    scope = {name: value for name, value in frame.f_locals.items() if name.isidentifier()}
+    yield from scope.items()
+    for name, value in scope.items():
+        if name == "self":
+            own = getattr(value, "__dict__", {})
+            yield from ((f"self.{key}", one) for key, one in own.items() if key.isidentifier())
+    if scope is not frame.f_globals:
+        yield from ((name, value) for name, value in frame.f_globals.items() if name.isidentifier())

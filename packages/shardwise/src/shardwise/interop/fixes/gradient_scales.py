@@ -1,0 +1,101 @@
+"""Gradients that are too large or too small by the size of an axis: a division too few, or one too many."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from shardwise.diagnostics.fix import Argument, Edit, Fix, Remove, Rewrite
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import nodes_in
+from shardwise.mesh.axis import MeshAxis
+
+from ..autograd.gradient_origin import gradient_origin
+from ..calls.located_call import group_text, provenance
+from ..tensors.tagging import tag_of
+from .expressions import call_at, keyword_of, location_in, text_of
+
+_MOST_OFFERED = 4
+_SIZES = re.compile(
+    r"\b(world|size|get_world_size|world_size|n_?ranks|num_ranks|degree)\b|_size\b|size\(", re.IGNORECASE
+)
+_DIVIDES = ("div_", "div", "true_divide")
+
+
+def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: int, help: str) -> tuple[Fix, ...]:
+    """What brings gradients of this exponent to the scale of one device; ``help`` is about divisions."""
+    known = [one for one in gradients if one is not None]
+    if not known or abs(exponent) != 1:
+        return ()
+    sums = [hop.location for hop in provenance(known[0], axis) if _is_sum(hop.location)]
+    started = gradient_origin(tag_of(known[0]))
+    backward = None if started is None or started.site is None else started.site.location()
+    if exponent > 0:
+        ways = [*_averaged(sums[:1]), *_divided(backward, axis)]
+    else:
+        ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward)]
+    return tuple(Fix(help, (edit,)) for edit in ways[:_MOST_OFFERED])
+
+
+def _is_sum(location: SourceLocation) -> bool:
+    call = call_at(location)
+    return call is not None and text_of(location, call.func).rpartition(".")[2] == "all_reduce"
+
+
+def _averaged(sums: Sequence[SourceLocation]) -> Iterator[Edit]:
+    for location in sums:
+        call = call_at(location)
+        if call is not None and keyword_of(call, "dst") is None:
+            yield Argument(location, "op", "dist.ReduceOp.AVG", 1)
+
+
+def _summed(sums: Sequence[SourceLocation]) -> Iterator[Edit]:
+    for location in sums:
+        call = call_at(location)
+        given = None if call is None else keyword_of(call, "op") or (call.args[1] if len(call.args) > 1 else None)
+        if given is not None and text_of(location, given).endswith("AVG"):
+            yield Argument(location, "op", "dist.ReduceOp.SUM", 1)
+
+
+def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
+    """The loss that backward starts from, divided by the number of ranks."""
+    call, group = call_at(backward), group_text(axis)
+    if backward is None or call is None or not isinstance(call.func, ast.Attribute) or "<" in group:
+        return
+    if call.func.attr == "backward":
+        yield Rewrite(location_in(backward, call.func.value), f"({{}} / dist.get_world_size({group}))")
+
+
+def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None) -> Iterator[Edit]:
+    """Divisions by a number of ranks, first those in the functions that sum and start backward, left out."""
+    places = [location for location in (*sums, backward) if location is not None]
+    seen: set[tuple[str, int, int]] = set()
+    for place in places:
+        for node in _near(place):
+            key = (place.file, node.lineno, node.col_offset)
+            if key in seen:
+                continue
+            seen.add(key)
+            edit = _without_division(place, node)
+            if edit is not None:
+                yield edit
+
+
+def _near(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
+    nodes = [one for one in nodes_in(place.file) if isinstance(one, ast.BinOp | ast.Call | ast.AugAssign)]
+    return sorted(nodes, key=lambda node: abs(node.lineno - place.line))
+
+
+def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign) -> Edit | None:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _SIZES.search(text_of(place, node.right)):
+        return Rewrite(location_in(place, node), f"({text_of(place, node.left)})")
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and _SIZES.search(text_of(place, node.value)):
+        return Remove(location_in(place, node))
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
+        return None
+    if node.func.attr in _DIVIDES and _SIZES.search(text_of(place, node.args[0])):
+        return Rewrite(location_in(place, node), text_of(place, node.func.value))
+    return None
