@@ -175,9 +175,17 @@ def test_operands_are_named_as_written(code, expected):
     assert look(code) == expected
 
 
-def test_a_long_expression_keeps_its_label_but_has_a_place():
-    long = "Probe(" + " " * 3 + ")" + ".sum()" * 12
-    assert look(f"gelu({long})")[-1] == [("input", long)]
+@pytest.mark.parametrize(
+    ("long", "outline"),
+    [
+        ("make('a name that makes the call longer than a name may be')", "make(...)"),
+        ("make('a name that makes the call longer than a name may be').sum()", "make(...).sum(...)"),
+        ("make('a name that makes the call longer than a name may be').T", "make(...).T"),
+        ("h if 'a name that makes the call longer than a name may be' else 0", "input"),
+    ],
+)
+def test_a_long_expression_is_shown_in_outline_or_keeps_its_label(long, outline):
+    assert look(f"gelu({long})", make=lambda name: Probe())[-1] == [(outline, long)]
 
 
 class _Trap:

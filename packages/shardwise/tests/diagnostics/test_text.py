@@ -117,8 +117,8 @@ def test_operands_without_a_known_origin_are_labelled_where_they_are_used():
     )
 
 
-def test_a_literal_is_underlined_without_repeating_it():
-    finding = Finding("SW113", "x", location=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
+def test_a_literal_that_the_message_names_is_underlined_without_repeating_it():
+    finding = Finding("SW113", "dropout adds 0.5", location=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
     assert shown(finding).splitlines()[3:6] == [
         "10 |         p=0.5,",
         "   |         ^^^^^ added once per rank",
@@ -417,3 +417,24 @@ def test_one_policy_says_how_to_see_the_rest():
 def test_nothing_left_out_says_nothing():
     assert rest(4, 4, "finding", "findings") is None
     assert rest(9, None, "finding", "findings") is None
+
+
+def test_values_that_follow_from_one_place_share_its_label():
+    hop = Hop("asserted here", at(10, "p=0.5"))
+    operands = tuple(Operand(name, "f32[4] {tp: I}", at(8, name), (hop,)) for name in ("y", "a"))
+    assert "asserted here; y, a follow from it" in shown(Finding("SW101", "x", at(8, "y * a"), operands=operands))
+
+
+def test_a_value_without_a_place_is_said_to_follow_from_what_does_not_name_it():
+    operand = Operand("output 0", "f32[4] {tp: V}", None, (Hop("asserted here", at(10, "p=0.5")),))
+    text = shown(Finding("SW140", "x", at(8, "y * a"), operands=(operand,)))
+    assert "asserted here; output 0 follows from it" in text
+    assert "= note: output 0: f32[4] {tp: V}" in text
+
+
+def test_a_type_is_not_broken_between_rows_while_there_is_room():
+    label = "weight.grad: f32[4, 8] {dp: R, tp: P}, the gradient that arrived by this call; bias.grad: f32[4] {dp: R}"
+    found = Finding("SW608", "x", at(8, "y * a"), operands=(Operand("y", label, at(8, "y")),))
+    rows = render(found, width=60).splitlines()
+    assert all(row.count("{") == row.count("}") and row.count("[") == row.count("]") for row in rows)
+    assert max(map(len, rows)) <= 60

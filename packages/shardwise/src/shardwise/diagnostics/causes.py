@@ -1,7 +1,8 @@
-"""Findings with one cause as one: calls of one function that all miss the same step of the same value.
+"""Findings with one cause as one: calls that all miss the same step of the same value.
 
 Three lines that take a pending sum as if it were complete miss one all_reduce. One repair mends them: it stands where
-the value is made if that line says so, else around each use.
+the value is made if that line says so and they are in the same function, else around each use. What several functions
+call by one name, and what got its type at one place, is one value.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def _causes(finding: Finding) -> list[tuple[object, ...]]:
     """What the finding may have in common with others that have the same cause, one for each of its repairs."""
     if finding.location is None or finding.alike:
         return []
-    where = (finding.location.file, finding.location.function, finding.code, finding.axis, finding.severity)
+    where = (finding.code, finding.axis, finding.severity)
+    if not finding.help:
+        return [(*where, finding.ranks, *_function(finding), finding.message)]
     missed = [_missed(finding, line) for line in finding.help]
     return [(*where, finding.ranks, one) for one in missed if one is not None and one.origin]
 
@@ -80,7 +83,8 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
             continue
         fixes = [_fix(finding, text) for finding, text in zip(group, [line, *lines], strict=True)]
         same = isinstance(common, _Missed) and (missed.name, missed.origin) == (common.name, common.origin)
-        (shared if same else alike)[_help(line, missed, same)] = _edits(fixes, missed, first, same)
+        here = same and len({_function(finding) for finding in group}) == 1
+        (shared if same else alike)[_help(line, missed, same, here)] = _edits(fixes, missed, first, here)
     more = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
     help = {**shared, **alike}
     return replace(
@@ -107,25 +111,33 @@ def _fix(finding: Finding, line: str | None) -> Fix | None:
     return next((one for one in finding.fixes if one.help == line), None)
 
 
-def _help(line: str, missed: _Missed, same: bool) -> str:
-    """``h = all_reduce(h, ...) once, before them (...)``; of what has no name of its own, around each use."""
+def _function(finding: Finding) -> tuple[str, str]:
+    """The function that the call is made in, with its file."""
+    return ("", "") if finding.location is None else (finding.location.file, finding.location.function)
+
+
+def _help(line: str, missed: _Missed, same: bool, here: bool) -> str:
+    """``h = all_reduce(h, ...) once, before them (...)``; of what has no name of its own, around each use.
+
+    ``here``  all uses are in one function.
+    """
     step, _, rest = line.partition(_BEFORE)
     effect = f" {rest[rest.index('(') :]}" if "(" in rest else ""
     if not same:
         return f"{step}{_BEFORE}{rest.partition(' (')[0]}, and alike at the other places{effect}"
-    if missed.name.isidentifier():
+    if here and missed.name.isidentifier():
         return f"{missed.name} = {step} once, before them{effect}"
     return f"{step}{_BEFORE}each of them{effect}"
 
 
-def _edits(fixes: Sequence[Fix | None], missed: _Missed, first: Finding, same: bool) -> tuple[Edit, ...]:
+def _edits(fixes: Sequence[Fix | None], missed: _Missed, first: Finding, here: bool) -> tuple[Edit, ...]:
     """Around what makes the value where a line of the same function assigns it, else around every use."""
     if any(fix is None for fix in fixes):
         return ()
     edits = tuple(dict.fromkeys(edit for fix in fixes if fix is not None for edit in fix.edits))
     made = missed.origin[0].location if missed.origin else None
-    if not same or made is None or made.column is None or first.location is None or not isinstance(edits[0], Wrap):
+    if not here or made is None or made.column is None or not isinstance(edits[0], Wrap):
         return edits
     assigned = re.match(rf"\s*{re.escape(missed.name)}\s*=(?!=)", source_line(made) or "")
-    is_here = (made.file, made.function) == (first.location.file, first.location.function)
+    is_here = (made.file, made.function) == _function(first)
     return (replace(edits[0], location=made),) if assigned and is_here else edits

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _ELLIPSIS = "..."
 _CONTEXT = 12
 """Cells kept to the left of the first mark when a long line is trimmed."""
 _NARROWEST = 24
+_BOUND = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
@@ -199,13 +201,20 @@ def _rows(layer: list[_Span], room: int) -> list[Line]:
         span = hanging.pop()
         # A label that would leave the page starts further left, at the price of its place under the mark, and goes on
         # in the next row if the page is too narrow for it.
-        for part in textwrap.wrap(span.mark.label, room) or [""]:
+        for part in _wrapped(span.mark.label, room):
             start = max(0, min(span.start, room - cells(span.mark.label)))
             left = [other for other in hanging if other.start < start]
             row = _bars(left)
             row.append(("", " " * (start - (left[-1].start + 1 if left else 0))))
             rows.append([*row, (span.mark.style, part)])
     return rows
+
+
+def _wrapped(label: str, room: int) -> list[str]:
+    """The label in rows, broken between words and, while there is room, not inside of a type."""
+    whole = re.sub(r"(\[[^][]*\] )?\{[^{}]*\}|\[[^][]*\]", lambda match: match[0].replace(" ", _BOUND), label)
+    rows = textwrap.wrap(whole, room, break_on_hyphens=False) or [""]
+    return [row.replace(_BOUND, " ") for row in rows]
 
 
 def _bars(spans: list[_Span]) -> Line:

@@ -18,7 +18,7 @@ from .limits import DEFAULT, Limits, rest
 from .paint import Line, paint
 from .printable import safe_str
 from .ranks import ranks_text
-from .source_location import Operand, SourceLocation
+from .source_location import Hop, Operand, SourceLocation
 
 WIDTH = 120
 _MODULES = 3
@@ -146,7 +146,8 @@ def finding_lines(finding: Finding, width: int, root: str, limits: Limits) -> li
         if finding.location is not None and file == finding.location.file:
             lines.append([("gutter", f"{margin} |")])
         else:
-            lines.append([("gutter", f"{margin}::: "), ("", location_text(here[0].location, root))])
+            first = min((mark.location for mark in here), key=lambda location: location.line)
+            lines.append([("gutter", f"{margin}::: "), ("", location_text(first, root))])
         lines += excerpt(here, gutter=gutter, width=width)
     for kind, text in (*notes, *_tail(finding)):
         first, *others = text.splitlines() or [""]
@@ -162,8 +163,9 @@ def _tail(finding: Finding) -> Iterable[tuple[str, str]]:
     times = f"{finding.count} times at this place" if finding.count > 1 else ""
     if finding.modules:
         shown, more = finding.modules[:_MODULES], len(finding.modules) - _MODULES
-        names = ", ".join(safe_str(name) for name in shown) + (f" and {more} more modules" if more > 0 else "")
-        yield "note", f"in {names}{', ' if times else ''}{times}"
+        names = ", ".join(safe_str(name) for name in shown) + (f" and {more} more" if more > 0 else "")
+        noun = "module" if len(finding.modules) == 1 else "modules"
+        yield "note", f"in {noun} {names}{', ' if times else ''}{times}"
     elif times:
         yield "note", times
     if finding.ranks:
@@ -187,12 +189,24 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
     notes: list[str] = []
     if finding.location is not None:
         marks.append(Mark(finding.location, _caret_label(finding), primary=True))
+    followers: dict[Hop, list[str]] = {}
     for operand in finding.operands if not _across_ranks(finding) else _elsewhere(finding):
-        told = _operand_marks(operand)
-        readable = [mark for mark in told if source_line(mark.location) is not None]
-        marks += readable
-        if not readable:
+        if _is_literal(operand):
+            # Its text says all there is; one that the message does not name is none of the reader's business.
+            if operand.location is not None and operand.name in finding.message:
+                marks.append(Mark(operand.location))
+            continue
+        hops = [hop for hop in operand.origin if source_line(hop.location) is not None]
+        marks += _operand_marks(operand, hops)
+        if hops and not _is_made(operand, hops[0]):
+            followers.setdefault(hops[0], []).append(safe_str(operand.name))
+            if operand.location is None:
+                notes.append(f"{safe_str(operand.name)}: {safe_str(operand.type)}")
+        elif not hops and (operand.location is None or source_line(operand.location) is None):
             notes.append(_described(operand, root))
+    for hop, names in followers.items():
+        said = f"{', '.join(names)} follow{'s' if len(names) == 1 else ''} from it"
+        marks.append(Mark(hop.location, f"{safe_str(hop.text)}; {said}"))
     for other in finding.alike[: limits.places]:
         if other.location is not None:
             marks.append(Mark(other.location, _caret_label(other), primary=True))
@@ -212,20 +226,29 @@ def _limited(notes: Sequence[str], limit: int | None, what: str) -> Iterable[str
         yield more
 
 
-def _operand_marks(operand: Operand) -> list[Mark]:
-    """An operand is introduced where it got its type; at its use, if that is not known or it got it indirectly."""
-    if operand.name == operand.type:
-        return [] if operand.location is None else [Mark(operand.location)]  # a literal says all there is
+def _operand_marks(operand: Operand, hops: Sequence[Hop]) -> list[Mark]:
+    """An operand is introduced where it is made; at its use, if that is not known or it was made of something else."""
     typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
-    hops = [hop for hop in operand.origin if source_line(hop.location) is not None]
-    if not hops:
-        return [] if operand.location is None else [Mark(operand.location, typed)]
-    first, *others = hops
-    later = [Mark(hop.location, safe_str(hop.text)) for hop in others]
-    if operand.location is None or _speaks_of(operand.name, first.location):
-        return [Mark(first.location, f"{typed}, {safe_str(first.text)}"), *later]
-    derived = f"{safe_str(first.text)}; {safe_str(operand.name)} follows from it"
-    return [Mark(first.location, derived), Mark(operand.location, typed), *later]
+    later = [Mark(hop.location, safe_str(hop.text)) for hop in hops[1:]]
+    if hops and _is_made(operand, hops[0]):
+        return [Mark(hops[0].location, f"{typed}, {safe_str(hops[0].text)}"), *later]
+    return later if operand.location is None else [Mark(operand.location, typed), *later]
+
+
+def _is_literal(operand: Operand) -> bool:
+    """Is it a number as the source has it, ``1e-6``, whose value is ``1e-06``?"""
+    if operand.name == operand.type:
+        return True
+    try:
+        return float(operand.name) == float(operand.type)
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_made(operand: Operand, hop: Hop) -> bool:
+    """Does the line of ``hop`` make or mention the operand? A gradient arrives there, where no line names it."""
+    arrives = operand.location is None and operand.name.endswith(".grad")
+    return arrives or _speaks_of(operand.name, hop.location)
 
 
 def _speaks_of(name: str, location: SourceLocation) -> bool:

@@ -83,11 +83,28 @@ def locate(
 
 
 def _named(slot: _Slot, frame: FrameType, label: str) -> tuple[str, SourceLocation]:
-    text = source_of(slot.expression, frame.f_code.co_filename)
-    name = f"{text}{slot.suffix}" if text and len(text) <= _LONGEST_NAME else label
+    text = _shown(slot.expression, frame.f_code.co_filename)
+    name = f"{text}{slot.suffix}" if text else label
     line, end_line, column, end_column = span_of(slot.expression)
     code = frame.f_code
     return name, SourceLocation(code.co_filename, line, end_line, column, end_column, code.co_qualname)
+
+
+def _shown(expression: ast.expr, file: str) -> str:
+    """An expression as the source has it; of a long one its outline: ``F.linear(...).view(...)``. Else empty."""
+    text = source_of(expression, file)
+    if not text or len(text) <= _LONGEST_NAME:
+        return text
+    if isinstance(expression, ast.Call):
+        text = _shown(expression.func, file)
+        return f"{text}(...)" if text else ""
+    if isinstance(expression, ast.Subscript):
+        text = _shown(expression.value, file)
+        return f"{text}[...]" if text else ""
+    if isinstance(expression, ast.Attribute):
+        text = _shown(expression.value, file)
+        return f"{text}.{expression.attr}" if text else ""
+    return ""
 
 
 def _slots(found: Expression, *, flatten: bool) -> Iterator[_Slot]:
@@ -197,7 +214,10 @@ def _is_spelled(node: ast.AST, op: str) -> bool:
     """Is the call written with the operator's own name? An operator symbol always is."""
     if not isinstance(node, ast.Call):
         return True
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    called = node.func
+    if isinstance(called, ast.Attribute) and called.attr == "apply":
+        called = called.value  # an autograd function goes by the name of its class
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return _plain(name) == _plain(op) != ""
 
 

@@ -29,6 +29,7 @@ from shardwise.op_rules.propagation.placer import Scope
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule
+from shardwise.types.notation import TypedShape
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -184,7 +185,8 @@ def _combined(
     shapes = tuple(Shape(operand.shape, operand.param) for operand in operands if operand.shape is not None)
     outcome = propagate(rule, operands, current_entry(), session.strict, scope=scope, call=Call(shapes, {}))
     if outcome.refusals:
-        refuse(session, kind, rule, operands, (first, other), outcome)
+        dtype = str(other.dtype) if isinstance(other, torch.Tensor) else "torch.float32"
+        refuse(session, kind, rule, operands, (TypedShape(dtype, shape, type), other), outcome)
     return outcome.type
 
 

@@ -17,7 +17,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
 from shardwise.interop.calls.tracing import is_tracing
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
 from shardwise.interop.tensors.memory_pieces import Piece
@@ -152,7 +152,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         bases: Sequence[TensorType | None] = types
         if row.sent != row.received:
             bases = [types[0] if types else None] * len(received)
-        site, text = user_site(1), f"{row.gives} over {axis!r} since this {usual}"
+        site, text = user_site(1), f"{_word(row.gives)} over {axis!r} since this {usual}"
         arrivals = [
             receipt(
                 session,
@@ -239,7 +239,9 @@ def _check_type(
     said = bool(type.axes) or admits != own  # the reference takes no operand that is not annotated
     if not axes and session.strict and said and row.received and gradient_origin(tag_of(tensor)) is None:
         located = LocatedCall(name, [(row.sent, tensor)])
-        way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: ...}}) where it is made"
+        first, *others = own
+        choice = f" (or {', '.join(others)})" if others else ""
+        way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: {first}}}) where it is made{choice}"
         report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
     sums = exchange.reducer is not None and "P" in own
     for one in uncut.equal_axes if sums and not axes else ():
@@ -284,6 +286,8 @@ def _check_type(
         if within:
             told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
         report(session, located, told, one)
+        if place.is_equal:
+            type = type.rescaled({one: None})  # what follows from the mistake is told no second time
     completed(tensor)
     if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
         located = located or LocatedCall(name, [(row.sent, tensor)])
@@ -308,6 +312,11 @@ def _is_share(exchange: Exchange, type: TensorType, axis: MeshAxis) -> bool:
     return type.exponent(axis) == 0 and exchange.row.sent == exchange.row.received and divided_next()
 
 
+def _word(gives: str) -> str:
+    """The placement that a row gives, in a word; of a row that gives none its result is unknown."""
+    return PerMeshAxisLocalSpmdType(gives).word if gives else "unknown"
+
+
 def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
     """The pending extremes that the reduction discharges; of truth values also by bits."""
     name = "" if exchange.reducer is None else exchange.reducer.name
@@ -318,7 +327,7 @@ def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
 def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Any, admitted: Sequence[str]) -> Diagnosis:
     """What is said of an operand called ``name`` with a placement that the call does not take."""
     op, axis = exchange.name, exchange.axis
-    words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in admitted)
+    words = placements_text(admitted)
     said = wrong_source(op, name, words, axis_text(one), place)
     if place.is_extremum:
         fact = f"{name} is a pending {place.reduction} over {axis_text(one)}: it is finished by that reduction alone"

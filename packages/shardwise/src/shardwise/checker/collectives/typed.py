@@ -120,6 +120,8 @@ class TypedCall:
         known = isinstance(found, Transition) and isinstance(getattr(self, _SHARD_SIDE.get(op, ""), Shard(0)), Shard)
         self.row: Transition | None = found if known else None  # type: ignore[assignment]
         """None: the call itself refuses, and says what was probably meant."""
+        self.is_refused = False
+        """Its operand has been found wrong, so that its result has a scale that nobody knows."""
 
 
 def _illegal(
@@ -159,6 +161,7 @@ def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: Tenso
     wrong = [one for one in axes if not _admits(session, call, type.get(one), type, (one,))]
     for one in wrong:
         _report_source(session, call, one, axis, type.get(one))
+    call.is_refused = bool(wrong)
     _check_shard(session, call, axis, type)
     if session.local:
         # A shard is only known where somebody has just said so; the next op forgets it again.
@@ -177,13 +180,18 @@ def _after(
     after = type_after(step, type, local_axes, sized=bool(call.sizes), sure=sure)
     if after.refusal is not None:
         located = LocatedCall(call.op, [("x", call.x)])
-        message = f"{located.name(0)}: {after.refusal.message}"
-        _report(session, located, axis, replace(after.refusal, message=message))
+        name = located.name(0)
+        ways = tuple(way.replace("(...,", f"({name},") for way in after.refusal.help)
+        _report(session, located, axis, replace(after.refusal, message=f"{name}: {after.refusal.message}", help=ways))
+        if after.refusal.code == "SW201":
+            return after.type.with_placements(dict.fromkeys(axes, UNKNOWN))
     return after.type
 
 
 def _rescaling(call: TypedCall, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
     """The exponents after the call along its axes: equal values read as addends count once per rank."""
+    if call.is_refused:
+        return dict.fromkeys(axes)
     divided = 1 if call.divides else 0
     changes: dict[MeshAxis, int | None] = {}
     for axis in axes:

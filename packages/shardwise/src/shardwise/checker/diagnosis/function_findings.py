@@ -9,7 +9,7 @@ from typing import Any
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import Operand, SourceLocation
-from shardwise.interop.calls.located_call import axis_text, group_text, placement_text
+from shardwise.interop.calls.located_call import axis_text, group_text, placement_text, placements_text
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.function_typings import FunctionTransition
@@ -97,7 +97,7 @@ def misfit(
     cls: type, name: str, found: PublicTransition | None, axis: MeshAxis, wanted: Sequence[str], got: str
 ) -> Diagnosis:
     """SW308: operand ``name`` is ``got`` along ``axis``."""
-    words = " or ".join(placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in wanted)
+    words = placements_text(wanted)
     own = PerMeshAxisLocalSpmdType(got)
     if got in "RI" and set(wanted) <= set("VP"):
         fact = f"its collective would combine {axis.size()} equal values"

@@ -222,7 +222,7 @@ def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
 def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: int) -> Diagnosis:
     """SW616, of gradients whose scale has this exponent."""
     where, size, what = axis_text(axis), axis.size(), listed(names)
-    verb = "is" if len(names) == 1 else "are"
+    noun, verb = ("gradient", "is") if len(names) == 1 else ("gradients", "are")
     if exponent < 0:
         fact = (
             f"a division by {size}, or an average over {size} ranks, is right where the loss is {size} times too large"
@@ -239,8 +239,8 @@ def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: 
         )
     return Diagnosis(
         "SW616",
-        f"{op} takes gradients that are {size ** abs(exponent)} times too {'large' if exponent > 0 else 'small'} over "
-        f"{where}: of {what}, which {verb} not scaled like the gradient on one device",
+        f"{op} takes the {noun} of {what}, which {verb} {size ** abs(exponent)} times too "
+        f"{'large' if exponent > 0 else 'small'} over {where}",
         (fact,),
         ways,
     )
@@ -310,10 +310,12 @@ def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence
     names = names_of(parameters)
     where, size = axis_text(axis), axis.size()
     what = listed(names)
-    it, them = ("it", "it has") if len(names) == 1 else ("them", "they have")
+    it, them, noun, verb = ("it", "it has", "gradient", "has")
+    if len(names) > 1:
+        it, them, noun, verb = ("them", "they have", "gradients", "have")
     said = Diagnosis(
         "SW604",
-        f"backward adds a pending sum over {where} to the gradient of {what}, which has been summed already",
+        f"backward adds a pending sum over {where} to the {noun} of {what}, which {verb} been summed already",
         (
             f"one more sum over {where} would count what {them} been summed to {size} times, and without it the new "
             f"part of {it} misses the other ranks",

@@ -149,7 +149,8 @@ def partial_in_argument(refused: RefusedCall) -> Diagnosis:
     where = refused.operands[refused.culprits[0]].label
     return Diagnosis(
         "SW114",
-        f"{refused.first} is a partial sum over {refused.axis} and stands where {refused.op} is not linear ({where})",
+        f"{refused.op} is not linear in its argument {where!r}, but {refused.first} is still a partial sum over "
+        f"{refused.axis}",
     )
 
 

@@ -115,6 +115,12 @@ class RefusedCall:
             wraps.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst)))
         return (Fix(help, tuple(wraps)),)
 
+    def averaging(self, step: Step) -> str:
+        """The argument with which a step takes the average of what is n times too large as a sum; else empty."""
+        type = self.operands[self.spots[step.position]].type
+        too_large = isinstance(type, TensorType) and type.exponent(self.at.axis) == 1
+        return ', op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
+
     @functools.cached_property
     def repairs(self) -> list[Repair[Any]]:
         """What mends the call along the axis by the local rule alone, by steps of tensors: numbers take none."""

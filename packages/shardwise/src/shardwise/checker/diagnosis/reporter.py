@@ -99,11 +99,12 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
     for plan in refused.repairs:
         calls = [
             f"{step.op}({refused.name(refused.spots[step.position])}, {refused.argument}, "
-            f"src={step.src!r}, dst={step.dst!r})"
+            f"src={step.src!r}, dst={step.dst!r}{refused.averaging(step)})"
             for step in plan.steps
         ]
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
-        steps += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
+        if not any(map(refused.averaging, plan.steps)):
+            steps += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
     if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
         return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
     return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))

@@ -216,7 +216,7 @@ def _unregistered(cls: type) -> SpmdTypeError:
         code="SW302",
         help=(
             f"register_local_autograd_function({name}) if it neither communicates nor looks at ranks",
-            f"def {METHOD}(*, ...) as a static method of {name}, with rules operators, if it does",
+            f"def {METHOD}(*, ...) as a static method of {name}, with functions of shardwise.rules, if it does",
             "with no_typecheck(): ... or @no_typecheck(out_types=...) around this one call",
         ),
     )

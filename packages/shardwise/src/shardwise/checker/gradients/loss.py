@@ -51,7 +51,7 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
     """``torch.autograd.grad``: its results have the duals of the inputs' types."""
     given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
     inputs = _as_list(given.get("inputs"))
-    check_roots(session, given.get("outputs"), given.get("grad_outputs"), inputs=inputs)
+    check_roots(session, given.get("outputs"), given.get("grad_outputs"), inputs=inputs, op="grad")
     results = func(*args, **kwargs)
     outputs = [one for one in _as_list(given.get("outputs")) if isinstance(one, torch.Tensor)]
     type_gradients(inputs, results, root=root_scale(outputs, _as_list(given.get("grad_outputs"))))
@@ -86,22 +86,24 @@ def check_roots(
     *,
     lists: bool = False,
     inputs: Sequence[object] = (),
+    op: str = "backward",
 ) -> None:
     """Report roots that are no losses, and gradients given for roots that are none of theirs.
 
     ``lists``   a varying root is a list of losses, each with its own derivative.
     ``inputs``  what the derivatives are taken by; where all of it varies, ``lists`` holds.
+    ``op``      the function that is called.
     """
     seeds = _as_list(seeds)
     for position, root in enumerate(_as_list(roots)):
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
-            _check_root(session, root, lists, inputs)
+            _check_root(session, root, lists, inputs, op)
         elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
             _check_seed(session, root, seed)
 
 
-def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object]) -> None:
+def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object], op: str) -> None:
     type = type_of(loss)
     mesh = current_entry()
     with no_torch_function():
@@ -109,7 +111,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
     if type.ground is not Ground.ABSENT or (mesh is not None and not mesh.axes):
         return
     session.checked += bool(type.axes)
-    located = LocatedCall("backward", [("loss", loss)])
+    located = LocatedCall(op, [("loss", loss)])
     name = located.name(0)
     if not type.axes:
         if session.strict:

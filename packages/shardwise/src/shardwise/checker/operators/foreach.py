@@ -52,7 +52,7 @@ def foreach(name: str) -> Handler | None:
     verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
     plain = getattr(torch.Tensor, repeated, None)
     one_by_one = ordinary(op) if plain is not None and repeated.rstrip("_") in _REPEATABLE else None
-    text = f"written by {name} here"
+    text = f"{'written' if op.in_place else 'made'} by {repeated} here"
 
     def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
         if op.in_place:

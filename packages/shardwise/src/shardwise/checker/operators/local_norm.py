@@ -47,8 +47,11 @@ def scaled_by_local_norm(
             if type.ground is Ground.ABSENT and type.is_varying(axis) and (before.is_equal(axis) or clipping)
         ]
         if axes:
-            located = LocatedCall(op, [(label, factor)])
+            located = LocatedCall(op, [("the gradient", gradient), (label, factor)])
+            if located.names[1][1] is None:
+                located.names[1] = ("the norm", None)  # it is a value of torch's own code
             said = local_gradient_norm(names_of([parameter])[0], axes[0])
-            report(session, located, replace(said, fixes=clipped_by_ours(located.location, said.help[0])), axes[0])
+            said = replace(said, fixes=clipped_by_ours(located.location, said.help[0]))
+            report(session, located, said, axes[0], operands=[located.operand(1, axes[0])])
             return before.with_placements(dict.fromkeys(axes, UNKNOWN))
     return None

@@ -18,6 +18,7 @@ from shardwise.mesh.names import register_name
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.program import group_expression, mesh_expression
 from shardwise.types.notation import TypedShape
+from shardwise.types.placement import PerMeshAxisLocalSpmdType
 
 from ..running.session import Session
 from ..tensors.dtensors import local_part
@@ -39,6 +40,12 @@ def axis_text(axis: object) -> str:
 def placement_text(place: Any) -> str:
     """``R (replicate)`` for messages."""
     return f"{place!r} ({place.word})"
+
+
+def placements_text(letters: Sequence[str]) -> str:
+    """``V (varying), R (replicate) or I (invariant)``."""
+    *others, last = (placement_text(PerMeshAxisLocalSpmdType(letter)) for letter in letters)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def group_text(axis: MeshAxis) -> str:
@@ -122,6 +129,8 @@ def describe_value(value: object) -> str:
     """The full typed shape of an operand, or the number it is."""
     if isinstance(value, torch.Tensor):
         return str(TypedShape(str(value.dtype), sizes_of(value), type_of(value)))
+    if isinstance(value, TypedShape):  # of what is never made as a value of its own
+        return str(value)
     try:
         return repr(value)
     except Exception:

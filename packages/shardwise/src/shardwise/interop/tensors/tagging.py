@@ -59,15 +59,17 @@ class Cell:
     ``rescaled`` exponents of the scale, by axis.
     ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
     ``pieces``   the types of its elements, where they differ or once did; then nothing else in the cell counts.
+    ``origins``  where what is ``retyped`` came from.
     """
 
-    __slots__ = ("ground", "pieces", "rescaled", "retyped")
+    __slots__ = ("ground", "origins", "pieces", "rescaled", "retyped")
 
     def __init__(self) -> None:
         self.rescaled: dict[Any, Exponent] | None = None
         self.retyped: dict[Any, Placement] | None = None
         self.ground: Ground | None = None
         self.pieces: MemoryPieces | None = None
+        self.origins: dict[Any, Origin | None] = {}
 
 
 class Tag:
@@ -122,6 +124,8 @@ class Tag:
 
     def origin_of(self, axis: object) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
+        if self.cell is not None and axis in self.cell.origins:
+            return self.cell.origins[axis]
         if isinstance(self.origin, tuple):
             axes = self.type.axes
             return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
@@ -235,6 +239,8 @@ def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: b
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
     if changed:
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
+        told = Tag(type, origin)
+        tag.cell.origins.update({axis: told.origin_of(axis) for axis in changed})
     if type.scale != before.scale:
         rescaled = {axis: type.exponent(axis) for axis in type.axes if type.exponent(axis) != before.exponent(axis)}
         tag.cell.rescaled = {**(tag.cell.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
