@@ -118,7 +118,9 @@ def test_operands_without_a_known_origin_are_labelled_where_they_are_used():
 
 
 def test_a_literal_that_the_message_names_is_underlined_without_repeating_it():
-    finding = Finding("SW113", "dropout adds 0.5", location=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),))
+    finding = Finding(
+        "SW113", "dropout adds 0.5", location=at(10, "p=0.5"), operands=(Operand("0.5", "0.5", at(10, "0.5")),)
+    )
     assert shown(finding).splitlines()[3:6] == [
         "10 |         p=0.5,",
         "   |         ^^^^^ added once per rank",
