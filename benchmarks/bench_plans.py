@@ -1,68 +1,97 @@
 """How long does a plan take, the first time and after that? And the algebra of layouts, on a mesh of 65,536 ranks.
 
-The machine may be shared, so the least of several repeats counts.
+The machine may be shared, so time is the processor's, and the least of several repeats counts.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
+from shardwise.planner.links import NAMED, Links
 from shardwise.planner.route import plan
-from shardwise.types.placement import I, P, R, V
+from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.spec import make_entry, spec_of
 from shardwise.types.tensor_type import TensorType
 
+Letter = PerMeshAxisLocalSpmdType
 REPEATS = 5
+PAIRS = 100
+SETTINGS = [((2, 2, 2, 2), (1024, 1024)), ((2, 4, 8, 2), (4096, 4096)), ((2, 3, 2, 5), (1000, 30))]
+"""Sizes of four axes with a shape; shards of the last one are uneven."""
 
 
 def least(function: Callable[[], object], times: int = 1) -> float:
     """Seconds of one call."""
     found = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(times):
             function()
-        found.append((time.perf_counter() - start) / times)
+        found.append((time.process_time() - start) / times)
     return min(found)
 
 
-def random_type(axes: list[MeshAxis], letters: tuple[object, ...], chance: random.Random) -> TensorType:
-    places = [chance.choice((*letters, 0, 1)) for _ in axes]
-    cut = [
-        [axis for axis, place in zip(axes, places, strict=True) if place == dim and isinstance(place, int)]
-        for dim in (0, 1)
-    ]
+def axes_of(sizes: tuple[int, ...]) -> list[MeshAxis]:
+    """Axes of these sizes, the first outermost."""
+    return [MeshAxis.of(size, math.prod(sizes[at + 1 :])) for at, size in enumerate(sizes)]
+
+
+def slow_and_fast(axes: list[MeshAxis]) -> Links:
+    """The outer two between nodes, the inner two inside."""
+    return Links.of({axis: NAMED["network" if at < 2 else "nvlink"] for at, axis in enumerate(axes)})
+
+
+def random_type(axes: list[MeshAxis], letters: tuple[Letter, ...], chance: random.Random) -> TensorType:
+    """One of ``letters``, or a shard of one of two dims, over each axis."""
+    local: dict[MeshAxis, Letter] = {}
+    cut: tuple[list[MeshAxis], list[MeshAxis]] = [], []
+    for axis in axes:
+        place = chance.randrange(len(letters) + 2)
+        local[axis] = V if place < 2 else letters[place - 2]
+        if place < 2:
+            cut[place].append(axis)
     for entry in cut:
         chance.shuffle(entry)
-    local = {axis: V if isinstance(place, int) else place for axis, place in zip(axes, places, strict=True)}
     return TensorType.of(local, spec_of(map(make_entry, cut)))
+
+
+def plan_anew(shape: tuple[int, ...], src: TensorType, dst: TensorType, links: Links) -> None:
+    """Search, and remember nothing of the last search but which steps there are."""
+    plan.cache_clear()
+    plan(shape, "float32", src, dst, links=links)
 
 
 def main() -> None:
     """Print milliseconds and microseconds."""
     chance = random.Random(0)
-    axes = [MeshAxis.of(2, 8), MeshAxis.of(2, 4), MeshAxis.of(2, 2), MeshAxis.of(2, 1)]
-    pairs = [(random_type(axes, (R, I, P), chance), random_type(axes, (R, I), chance)) for _ in range(60)]
-    cold = []
-    for src, dst in pairs:
-
-        def fresh(src: TensorType = src, dst: TensorType = dst) -> object:
-            plan.cache_clear()
-            return plan((1024, 1024), "float32", src, dst)
-
-        cold.append(least(fresh))
-    cold.sort()
+    say = sys.stdout.write
+    for sizes, shape in SETTINGS:
+        axes = axes_of(sizes)
+        letters = (R, I)
+        pairs = [(random_type(axes, (*letters, P), chance), random_type(axes, letters, chance)) for _ in range(PAIRS)]
+        start = time.process_time()
+        plan(shape, "float32", *pairs[0])
+        first = time.process_time() - start
+        for name, links in (("all links alike", Links()), ("two fast, two slow", slow_and_fast(axes))):
+            cold = [least(partial(plan_anew, shape, src, dst, links)) * 1e3 for src, dst in pairs]
+            cold.sort()
+            under = sum(1 for one in cold if one < 5)
+            middle, most, slowest = cold[len(cold) // 2], cold[len(cold) * 9 // 10], cold[-1]
+            say(
+                f"cold plan, axes of {sizes}, {shape}, {name}: median {middle:.2f} ms, nine of ten {most:.2f}, "
+                f"slowest {slowest:.2f}, {under} of {len(cold)} under 5 ms\n"
+            )
+        say(f"the first of these: {first * 1e3:.2f} ms\n")
     src, dst = pairs[0]
     warm = least(lambda: plan((1024, 1024), "float32", src, dst), 1000)
-    say = sys.stdout.write
-    middle, slowest = cold[len(cold) // 2] * 1e3, cold[-1] * 1e3
-    say(f"cold plan, 4 axes, 2 dims: median {middle:.2f} ms, slowest of {len(cold)} {slowest:.2f} ms\n")
     say(f"warm plan: {warm * 1e6:.2f} us\n")
     mesh = IndexMap.compact((16, 16, 16, 16))
     part = IndexMap.of_modes([mesh.modes[1], mesh.modes[3]])

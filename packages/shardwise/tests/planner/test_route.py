@@ -2,63 +2,77 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from hypothesis import settings
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.planner.links import Links
-from shardwise.planner.moves import Problem, moves
 from shardwise.planner.route import plan, problem_of
 from shardwise.planner.shortest import shortest
 from shardwise.types.placement import I, P, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import TensorType
 
+from .exhaustive import Machine
 from .layouts import all_types, axes_of
 
-MESHES = [(2, 2), (4, 2), (2, 2, 2), (2, 3, 2)]
-SHAPES = [(24,), (5,), (24, 24), (4, 6)]
+EVERYTHING = settings().max_examples > 500
+"""Whether all pairs are compared, as in `make nightly`."""
+SHAPES = {
+    (2, 2): [(24,), (5, 6)],
+    (4, 2): [(24, 24), (4, 6)],
+    (2, 2, 2): [(24,), (24, 24)],
+    (2, 3, 2): [(5,), (24, 24)],
+}
+SOURCES = 2
+"""From how many types of every mesh a normal run looks."""
 
 
-def cheapest_of_all(problem: Problem) -> tuple[int, int, int] | None:
-    """The least cost by relaxing every step of every layout until nothing changes."""
-    spent = {problem.start: (0, 0, 0)}
-    front = {problem.start}
-    while front:
-        reached = set()
-        for state in front:
-            time, collectives, steps = spent[state]
-            for move in moves(problem, state, problem.dims):
-                now = (time + move.weight, collectives + move.collective, steps + 1 - move.collective)
-                if move.after not in spent or now < spent[move.after]:
-                    spent[move.after] = now
-                    reached.add(move.after)
-        front = reached
-    return spent.get(problem.goal)
-
-
-def spent_on(path):
+def links_of(axes):
+    """All alike, two that differ, and messages that cost something."""
     return (
-        sum(move.weight for move in path),
-        sum(move.collective for move in path),
-        sum(1 - move.collective for move in path),
+        Links(),
+        Links.of({axes[0]: 25e9, axes[1]: 400e9}, {axes[0]: 1e-6}),
+        Links.of({axes[-1]: 10e9}, dict.fromkeys(axes, 1e-7)),
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("sizes", MESHES, ids=str)
-def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape):
-    axes = axes_of(sizes)
-    types = all_types(axes, len(shape), letters=(R, P))  # to the search I is R
-    step = 1 if len(types) ** 2 < 1500 else 53  # every pair of the small ones, and every 53rd of the others
-    pairs = [(src, dst) for src in types for dst in types][::step]
-    links = [Links(), Links.of({axes[0]: 25e9, axes[1]: 400e9}, {axes[0]: 1e-6})]
-    for at, (src, dst) in enumerate(pairs):
-        together = None if at % 3 else frozenset()
-        problem = problem_of(shape, "float32", src, dst, links[at % 2], together)
+def numbers(bits):
+    return frozenset(at for at in range(bits.bit_length()) if bits >> at & 1)
+
+
+def compare(shape, axes, types, src, links, joins):
+    """Every move from ``src``: what the planner takes costs what the search over everything says."""
+    weights, latencies = links.integers(axes)
+    machine = Machine(
+        tuple(axis.size() for axis in axes), tuple(zip(latencies, weights, strict=True)), shape, joins=joins
+    )
+    tables = {}
+    for dst in types:
+        problem = problem_of(shape, "float32", src, dst, links, None if joins else frozenset())
+        key = numbers(problem.fixed), numbers(problem.made)
+        if key not in tables:
+            tables[key] = machine.costs((numbers(problem.start[0]), problem.start[1]), *key)
         path = shortest(problem)
         assert path is not None, (src, dst)
-        assert spent_on(path) == cheapest_of_all(problem), (src, dst, together, at % 2)
-    assert len(pairs) >= 100
+        collectives = sum(move.collective for move in path)
+        spent = sum(move.time for move in path), collectives, len(path) - collectives
+        assert spent == tables[key][numbers(problem.goal[0]), problem.goal[1]], (src, dst, path)
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["any axes together", "one axis at a time"])
+@pytest.mark.parametrize(
+    ("sizes", "shape"), [(sizes, shape) for sizes, shapes in SHAPES.items() for shape in shapes], ids=str
+)
+def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins):
+    axes = axes_of(sizes)
+    types = all_types(axes, len(shape), letters=(R, P))  # to the search I is R
+    chance = random.Random(f"{sizes} {shape} {joins}")
+    for at, src in enumerate(types if EVERYTHING else chance.sample(types, SOURCES)):
+        for links in links_of(axes) if EVERYTHING else [links_of(axes)[at % 3]]:
+            compare(shape, axes, types, src, links, joins)
 
 
 def test_a_limit_on_memory_is_kept_on_the_way_or_refused():

@@ -78,7 +78,8 @@ def _gathered(problem: Problem) -> list[Move] | None:
     if problem.made:
         return None
     while state != goal:
-        ahead = [move for move in moves(problem, state, problem.dims) if _leads_on(move, state, problem)]
+        found = map(Move._make, moves(problem, state, problem.dims))
+        ahead = [move for move in found if _leads_on(move, state, problem)]
         if not ahead:
             return None
         path.append(max(ahead, key=lambda move: (move.collective, len(move.axes))))

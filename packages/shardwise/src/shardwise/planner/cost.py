@@ -68,11 +68,6 @@ _RINGS: dict[str, Callable[[int, int], tuple[int, int]]] = {
 """Messages and elements received, of the elements that each rank holds before."""
 
 
-def exchanged(elements: int, kept: int, size: int) -> tuple[int, int]:
-    """Messages and elements received in an exchange after which a rank holds ``elements``, ``kept`` of them its own."""
-    return size - 1, elements - kept
-
-
 def cost_of(op: str, elements: int, size: int, dtype: str = "float32") -> Cost:
     """What ``op`` costs over ``size`` ranks that hold ``elements`` each; an op that does not communicate is free."""
     ring = _RINGS.get(op)

@@ -21,26 +21,41 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from .cost import cost_of, exchanged
+from .cost import cost_of
 
 Entries = tuple[tuple[int, ...], ...]
 State = tuple[int, Entries]
+Found = tuple[int, str, tuple[int, ...], State, int, int]
+"""The fields of a move: a search looks at many more than it takes."""
+DIGITS = 12
+"""Bits for the collectives of a plan, and for its local steps."""
+ONE = 1 << DIGITS
 
 
 class Move(NamedTuple):
-    """One step from a state: ``weight`` is its time in attoseconds, an int, so that sums are exact.
+    """One step from a state.
 
-    ``collective``  1 if ranks wait for each other in it.
+    ``spent``     its time in attoseconds, whether it is a collective, and whether it is not, as the digits of one
+                  number: sums are exact, and the smaller one is the cheaper one.
     ``elements``, ``messages``  what the rank that receives most receives.
     """
 
-    weight: int
-    collective: int
+    spent: int
     op: str
     axes: tuple[int, ...]
     after: State
     elements: int = 0
     messages: int = 0
+
+    @property
+    def time(self) -> int:
+        """Attoseconds."""
+        return self.spent >> 2 * DIGITS
+
+    @property
+    def collective(self) -> int:
+        """1 if ranks wait for each other in it."""
+        return self.spent >> DIGITS & 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class Problem:
     lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, compare=False)
     rates: dict[tuple[int, ...], tuple[tuple[int, int], ...]] = field(default_factory=dict, compare=False)
 
+    counts: dict[Entries, int] = field(default_factory=dict, compare=False)
     even: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,10 +109,9 @@ class Problem:
 
     def elements(self, entries: Entries) -> int:
         """How many elements the first rank holds."""
-        count = 1
-        for at in enumerate(entries):
-            known = self.lengths.get(at)
-            count *= self.length(*at) if known is None else known
+        count = self.counts.get(entries)
+        if count is None:
+            count = self.counts[entries] = math.prod(itertools.starmap(self.length, enumerate(entries)))
         return count
 
     def ranks(self, axes: tuple[int, ...]) -> int:
@@ -108,69 +123,63 @@ class Problem:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The tensor dims that steps may cut: those that are cut at either end, and the longest other one."""
-        used = {dim for _, entries in (self.start, self.goal) for dim, entry in enumerate(entries) if entry}
-        others = [dim for dim in range(len(self.shape)) if dim not in used]
-        return tuple(sorted(used | set(sorted(others, key=lambda dim: -self.shape[dim])[:1])))
+        """The tensor dims that steps may cut: two at least, those that are cut at either end, and another one.
 
-    def weigh(self, op: str, axes: tuple[int, ...], after: State, elements: int, messages: int) -> Move:
-        """The collective with its time: the slowest of its axes carries it."""
+        Of the others the one that is cut without remainder by most ranks is best, and of such the longest.
+        """
+        used = {dim for _, entries in (self.start, self.goal) for dim, entry in enumerate(entries) if entry}
+        whole = math.prod(self.sizes)
+        others = [dim for dim in range(len(self.shape)) if dim not in used]
+        others.sort(key=lambda dim: (-math.gcd(self.shape[dim], whole), -self.shape[dim]))
+        return tuple(sorted(used | set(others[: max(1, 2 - len(used))])))
+
+    def rate(self, axes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """Attoseconds per message and per element of ``axes``; those of several where no one is the slowest in all."""
         rates = self.rates.get(axes)
         if rates is None:
             pairs = {(self.latencies[axis], self.weights[axis] * self.itemsize) for axis in axes}
-            rates = self.rates[axes] = tuple(pairs)
-        if len(rates) == 1:
-            ((latency, weight),) = rates
-            return Move(messages * latency + elements * weight, 1, op, axes, after, elements, messages)
-        time = max([messages * latency + elements * weight for latency, weight in rates])
-        return Move(time, 1, op, axes, after, elements, messages)
+            slowest = (max(pair[0] for pair in pairs), max(pair[1] for pair in pairs))
+            rates = self.rates[axes] = (slowest,) if slowest in pairs else tuple(pairs)
+        return rates
+
+    def weigh(self, op: str, axes: tuple[int, ...], after: State, elements: int, messages: int) -> Found:
+        """The collective with its time: the slowest of its axes carries it."""
+        time = max([messages * latency + elements * weight for latency, weight in self.rate(axes)])
+        return time << 2 * DIGITS | ONE, op, axes, after, elements, messages
 
 
-def moves(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Move]:
+def moves(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
     """Every step from ``state`` that cuts no dim but ``dims``."""
-    held = problem.elements(state[1])
-    yield from _local(problem, state, dims)
-    for move in itertools.chain(
-        _gathers(problem, state, held), _exchanges(problem, state, dims), _reductions(problem, state, held, dims)
-    ):
-        if problem.most is None or problem.elements(move.after[1]) <= problem.most:
-            yield move
+    found = itertools.chain(
+        _local(problem, state, dims),
+        _gathers(problem, state),
+        _exchanges(problem, state, dims),
+        _reductions(problem, state, dims),
+    )
+    if problem.most is None:
+        return found
+    return (move for move in found if problem.elements(move[3][1]) <= problem.most)
 
 
-def _local(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Move]:
+def _local(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
     """Cut what is equal everywhere, or make it, or a shard, an addend of a pending sum."""
     pending, entries = state
-    cut = {axis for entry in entries for axis in entry}
-    goal = problem.goal[1]
+    cut = _axes_of(entries)
     for axis in range(len(problem.sizes)):
         bit = 1 << axis
         if (pending | problem.fixed) & bit:
             continue
-        if problem.made & bit and (axis not in cut or any(entry and entry[-1] == axis for entry in entries)):
+        if problem.made & bit and (not cut & bit or any(entry and entry[-1] == axis for entry in entries)):
             whole = tuple(entry[:-1] if entry and entry[-1] == axis else entry for entry in entries)
-            if problem.most is None or problem.elements(whole) <= problem.most:
-                yield Move(0, 0, "convert", (axis,), (pending | bit, whole))
-        if axis in cut:
-            continue
-        for dim in dims:
-            wanted = axis in goal[dim]
-            if (wanted or problem.length(dim, entries[dim]) > 1) and (
-                wanted or _in_helping_order(problem, entries[dim], axis)
-            ):
-                yield Move(0, 0, "convert", (axis,), (pending, _with(entries, dim, (*entries[dim], axis))))
+            yield 1, "convert", (axis,), (pending | bit, whole), 0, 0
+        if not cut & bit:
+            for dim in dims:
+                yield 1, "convert", (axis,), (pending, _with(entries, dim, (*entries[dim], axis))), 0, 0
 
 
-def _in_helping_order(problem: Problem, entry: tuple[int, ...], axis: int) -> bool:
-    """An axis that only shares the work, and is gathered again: the slow one innermost, which is gathered first, when
-    there is least to send."""
-    if not entry or any(entry[-1] in goal for goal in problem.goal[1]):
-        return True
-    last = entry[-1]
-    return (problem.weights[last], last) < (problem.weights[axis], axis)
-
-
-def _gathers(problem: Problem, state: State, held: int) -> Iterator[Move]:
+def _gathers(problem: Problem, state: State) -> Iterator[Found]:
     pending, entries = state
+    held = problem.elements(entries)
     for dim, entry in enumerate(entries):
         for count in range(1, len(entry) + 1):
             axes = entry[-count:]
@@ -180,72 +189,73 @@ def _gathers(problem: Problem, state: State, held: int) -> Iterator[Move]:
                 yield problem.weigh("all_gather", axes, after, cost.elements, cost.messages)
 
 
-def _reductions(problem: Problem, state: State, held: int, dims: tuple[int, ...]) -> Iterator[Move]:
+def _reductions(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
     pending, entries = state
     axes = [axis for axis in range(len(problem.sizes)) if pending & ~problem.fixed & ~problem.made & (1 << axis)]
     for chosen in _subsets(axes):
         if len({problem.kinds[axis] for axis in chosen}) > 1 or not problem.can_join(chosen):
             continue
         count, left = problem.ranks(chosen), pending & ~_bits(chosen)
-        cost = cost_of("all_reduce", held, count)
+        cost = cost_of("all_reduce", problem.elements(entries), count)
         yield problem.weigh("all_reduce", chosen, (left, entries), cost.elements, cost.messages)
-        for dim in dims:
-            if problem.length(dim, entries[dim]) == 1 and not set(chosen) & set(problem.goal[1][dim]):
-                continue
-            order = _goal_order(problem, dim, chosen)
+        for dim, order in itertools.product(dims, itertools.permutations(chosen)):
             after = _with(entries, dim, entries[dim] + order)
             cost = cost_of("all_gather", problem.elements(after), count)  # as many, the other way round
             yield problem.weigh("reduce_scatter", order, (left, after), cost.elements, cost.messages)
 
 
-def _goal_order(problem: Problem, dim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """In the order in which they cut ``dim`` at the goal; those that do not come after, the slow ones innermost."""
-    goal = problem.goal[1][dim]
-    if len(axes) == 1:
-        return axes
-    return tuple(
-        sorted(axes, key=lambda axis: (goal.index(axis) if axis in goal else len(goal), problem.weights[axis], axis))
-    )
-
-
-def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Move]:
+def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
     """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
     pending, entries = state
-    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
-        taken = [entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)]
-        axes = tuple(sorted(itertools.chain.from_iterable(taken)))
-        if not axes or not problem.can_join(axes):
+    count, known = problem.elements, problem.counts.get
+    for axes, arrangements in _arrangements(entries, dims):
+        if not problem.can_join(axes):
             continue
-        kept = tuple(entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True))
-        size = problem.ranks(axes)
-        for placed in _arrangements(axes, dims, tuple(taken)):
-            after = tuple([one + other for one, other in zip(kept, placed, strict=True)])
-            messages, received = exchanged(problem.elements(after), overlap(problem, entries, after), size)
-            yield problem.weigh("all_to_all", axes, (pending, after), received, messages)
-
-
-def overlap(problem: Problem, before: Entries, after: Entries) -> int:
-    """How many elements of its block ``after`` every rank is sure to hold ``before``.
-
-    Blocks of a dim lie inside each other where one entry begins with the other. Where they do not, some rank has
-    nothing of its new block.
-    """
-    count = 1
-    for dim, (old, new) in enumerate(zip(before, after, strict=True)):
-        shorter = min(len(old), len(new))
-        if old[:shorter] != new[:shorter]:
-            return 0
-        count *= problem.length(dim, old if len(old) > len(new) else new)
-    return count
+        messages, rates = problem.ranks(axes) - 1, problem.rate(axes)
+        for after, common in arrangements:
+            received = known(after) or count(after)
+            if common is not None:
+                received -= known(common) or count(common)
+            if len(rates) == 1:
+                ((latency, weight),) = rates
+                time = messages * latency + received * weight
+                yield time << 2 * DIGITS | ONE, "all_to_all", axes, (pending, after), received, messages
+            else:
+                yield problem.weigh("all_to_all", axes, (pending, after), received, messages)
 
 
 @lru_cache(maxsize=4096)
-def _arrangements(axes: tuple[int, ...], dims: tuple[int, ...], taken: Entries) -> tuple[Entries, ...]:
-    """All ways to let every one of ``axes``, which have cut as ``taken`` says, cut one of ``dims``, in any order.
+def _arrangements(
+    entries: Entries, dims: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], tuple[tuple[Entries, Entries | None], ...]], ...]:
+    """By the axes that an exchange runs over: what ``entries`` can become, and the cuts of what every rank has of its
+    new block; None where some rank has nothing of it. No number of ranks and no length plays a part in it.
 
-    An axis that stays outermost where it was has not moved: that is an exchange over fewer axes, and left out.
+    An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left out.
     """
-    found: list[Entries] = [((),) * len(taken)]
+    found = []
+    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
+        taken = [entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)]
+        kept = [entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)]
+        axes = tuple(sorted(itertools.chain.from_iterable(taken)))
+        if not axes:
+            continue
+        arrangements = []
+        for placed in _placements(axes, dims, len(entries)):
+            pairs = [(old, new) for old, new in zip(taken, placed, strict=True) if old and new]
+            if any(old[0] == new[0] for old, new in pairs):
+                continue
+            after = tuple([one + other for one, other in zip(kept, placed, strict=True)])
+            longer = tuple([max(one, other, key=len) for one, other in zip(entries, after, strict=True)])
+            arrangements.append((after, None if pairs else longer))
+        found.append((axes, tuple(arrangements)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> tuple[Entries, ...]:
+    """All ways to let every one of ``axes`` cut one of ``dims``, in any order."""
+    found: list[Entries] = [((),) * ndim]
     for axis in axes:
         found = [
             _with(entries, dim, (*entries[dim][:at], axis, *entries[dim][at:]))
@@ -253,11 +263,12 @@ def _arrangements(axes: tuple[int, ...], dims: tuple[int, ...], taken: Entries) 
             for dim in dims
             for at in range(len(entries[dim]) + 1)
         ]
-    return tuple(
-        placed
-        for placed in found
-        if not any(old and new and old[0] == new[0] for old, new in zip(taken, placed, strict=True))
-    )
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _axes_of(entries: Entries) -> int:
+    return sum(_bits(entry) for entry in entries)
 
 
 def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:

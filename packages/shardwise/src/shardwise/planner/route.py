@@ -246,7 +246,7 @@ class _Steps:
             dim=dim,
             bytes=received,
             messages=0 if move is None else move.messages,
-            time=0.0 if move is None else move.weight / ATTOSECONDS,
+            time=0.0 if move is None else move.time / ATTOSECONDS,
             factor=factor,
         )
 

@@ -2,56 +2,77 @@
 
 The bound on what is left is of information. A rank has to receive what it needs and does not hold. Where a sum over n
 ranks is pending, n - 1 messages bring an element together on the first rank that has it, and each of the c - 1 other
-ranks that are to have it receives it after that; spread over all ranks this is what a ring all-reduce receives.
+ranks that are to have it receives it after that; spread over all ranks this is what a ring all-reduce receives. Where
+links differ, the same is said of each set of slow axes, with the ranks that fast ones join taken as one, and the shares
+add up: bytes over slow axes cost what all bytes cost, and more. A bound on collectives may assume that no byte more
+than the bound on bytes is received, because a path that receives more takes longer than the bound says.
 Source: Hart, Nilsson and Raphael 1968 (A*); Patarasuk and Yuan 2009 (the bound of all-reduce).
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from .moves import Move, Problem, State, moves, overlap
-
-Spent = tuple[int, int, int]
+from .moves import DIGITS, Entries, Found, Move, Problem, State, moves
 
 
 def shortest(problem: Problem) -> Sequence[Move] | None:
     """The moves from start to goal that cost least; None if there is no way."""
     dims, left = problem.dims, Remaining(problem)
     start = problem.start
-    spent: dict[State, Spent] = {start: (0, 0, 0)}
-    came: dict[State, tuple[State, Move]] = {}
+    spent: dict[State, int] = {start: 0}
+    bounds: dict[State, int] = {}
+    came: dict[State, tuple[State, Found]] = {}
     order = 0
     # Of states that look alike the one that is furthest on its way comes first.
-    queue: list[tuple[int, int, int, int, State, Spent]] = [(0, 0, 0, order, start, (0, 0, 0))]
+    queue: list[tuple[int, int, State, int]] = [(0, order, start, 0)]
     while queue:
-        *_, state, sofar = heapq.heappop(queue)
+        _, _, state, sofar = heapq.heappop(queue)
         if sofar != spent[state]:
             continue
         if state == problem.goal:
             return _path(came, state)
-        time, collectives, steps = sofar
         for move in moves(problem, state, dims):
-            after = move.after
-            now = (time + move.weight, collectives + move.collective, steps + 1 - move.collective)
+            now, after = sofar + move[0], move[3]
             before = spent.get(after)
             if before is None or now < before:
                 spent[after] = now
                 came[after] = state, move
+                bound = bounds.get(after)
+                if bound is None:
+                    bound = bounds[after] = left(after)
                 order -= 1
-                more = left(after)
-                heapq.heappush(queue, (now[0] + more[0], now[1] + more[1], now[2] + more[2], order, after, now))
+                heapq.heappush(queue, (now + bound, order, after, now))
     return None
 
 
-def _path(came: dict[State, tuple[State, Move]], state: State) -> list[Move]:
+def _path(came: dict[State, tuple[State, Found]], state: State) -> list[Move]:
     path = []
     while state in came:
         state, move = came[state]
-        path.append(move)
+        path.append(Move._make(move))
     return path[::-1]
+
+
+class Part(NamedTuple):
+    """What the cut of one dim says of the way to the goal.
+
+    ``cut``     bits of the axes that cut it.
+    ``astray``  how many of them have to be taken off; ``away`` how many of these cut nothing at the goal.
+    ``held``    the shorter of its shards, of the first rank; ``shared`` 0 where some rank has nothing of its new shard.
+    ``even``    no rank holds less than another.
+    """
+
+    cut: int
+    astray: int
+    away: int
+    held: int
+    shared: int
+    even: bool
 
 
 class Remaining:
@@ -65,32 +86,81 @@ class Remaining:
         self.ranks = math.prod(problem.sizes[axis] for axis in moved)
         cut = [axis for entry in problem.goal[1] for axis in entry]
         self.cut = frozenset(cut)
+        self.cut_bits = sum(1 << axis for axis in cut)
+        self.moved = sum(1 << axis for axis in moved)
+        self.parts: dict[tuple[int, tuple[int, ...]], Part] = {}
+        self.exact = problem.even and not problem.made
+        self.slower = self._levels(moved)
         self.copies = self.ranks // math.prod(problem.sizes[axis] for axis in cut)
         self.total = math.prod(problem.shape)
         sets = problem.together
         self.widest = max((one.bit_count() for one in sets), default=1) if sets is not None else max(1, len(moved))
 
-    def __call__(self, state: State) -> Spent:
+    def __call__(self, state: State) -> int:
+        time, collectives, local = self._least(state)
+        return (time << DIGITS | collectives) << DIGITS | local
+
+    def _least(self, state: State) -> tuple[int, int, int]:
         problem, (pending, entries) = self.problem, state
-        goal_pending, goal = problem.goal
-        waiting = pending & ~goal_pending
+        waiting = pending & ~problem.goal[0]
         if problem.made & ~pending:
             return self._before_it_is_made(state)
-        # Cuts and sums only add axes inside: what is not the beginning of the goal's has to be taken off.
-        astray = sum(len(old) - _shared(old, new) for old, new in zip(entries, goal, strict=True))
-        cut = {axis for entry in entries for axis in entry}
-        local = sum(1 for axis in self.cut if axis not in cut and not pending >> axis & 1)
+        parts = [self._part(dim, entry) for dim, entry in enumerate(entries)]
+        cut = 0
+        for part in parts:
+            cut |= part.cut
+        collectives = self._rearranged(parts, cut, waiting)
+        local = (self.cut_bits & ~cut & ~pending).bit_count()
         if not waiting:
-            held = overlap_of_first(problem, entries)
-            return (self.needed - held) * self.lightest, self._collectives(astray), local
-        collectives = self._collectives(astray) + self._collectives(waiting.bit_count())
+            # Where shards are uneven, what the first rank holds.
+            even = problem.even or all(part.even for part in parts)
+            held = math.prod([part.shared if even else part.held for part in parts])
+            time = (self.needed - held) * self.lightest
+            return time + self._over_slow_axes(entries, waiting), collectives, local
+        collectives += self._collectives(waiting.bit_count())
         if problem.made:
             return 0, collectives, local
         addends = math.prod(size for axis, size in enumerate(problem.sizes) if waiting >> axis & 1)
         received = self.total * (addends + self.copies - 2) // self.ranks
-        return received * self.lightest, collectives, local
+        return received * self.lightest + self._over_slow_axes(entries, waiting), collectives, local
 
-    def _before_it_is_made(self, state: State) -> Spent:
+    def _levels(self, moved: list[int]) -> list[tuple[int, frozenset[int], int]]:
+        """The weights above the least: by how much each is more than the one before, the axes that are as slow or
+        slower, and the ranks of the faster ones."""
+        weights = sorted({self.problem.weights[axis] for axis in moved})
+        found = []
+        for before, weight in itertools.pairwise(weights):
+            slow = frozenset(axis for axis in moved if self.problem.weights[axis] >= weight)
+            fast = math.prod(self.problem.sizes[axis] for axis in moved if axis not in slow)
+            found.append(((weight - before) * self.problem.itemsize, slow, fast))
+        return found
+
+    def _over_slow_axes(self, entries: Entries, waiting: int) -> int:
+        """What bytes over slow axes cost above the least: ranks that faster ones join have to receive together what
+        none of them holds."""
+        if not self.slower:
+            return 0
+        return sum(more * (self._between(slow, entries, waiting) // fast) for more, slow, fast in self.slower)
+
+    def _between(self, slow: frozenset[int], entries: Entries, waiting: int) -> int:
+        """Elements that all ranks of one place on the ``slow`` axes receive of those at the other places."""
+        problem, goal = self.problem, self.problem.goal[1]
+        sizes = problem.sizes
+        addends = math.prod(sizes[axis] for axis in slow if waiting >> axis & 1)
+        if addends > 1:
+            copies = math.prod(sizes[axis] for axis in slow if axis not in self.cut)
+            return self.total * (addends + copies - 2) // math.prod(sizes[axis] for axis in slow)
+        needed, held = 1, 1
+        for dim, (old, new) in enumerate(zip(entries, goal, strict=True)):
+            both = _shared(old, new)
+            apart = both < min(len(old), len(new)) and old[both] in slow and new[both] in slow
+            clean = all(axis in slow for axis in old[:both])
+            wanted = problem.length(dim, tuple(axis for axis in new if axis in slow))
+            needed *= wanted
+            held *= 0 if apart and clean else min(wanted, problem.length(dim, tuple(a for a in old if a in slow)))
+        return max(0, needed - held)
+
+    def _before_it_is_made(self, state: State) -> tuple[int, int, int]:
         """While some axis is not yet pending that is to be: whoever of its ranks has an element may keep it, the others
         put zeros, so all of them together need it once."""
         problem, (pending, entries) = self.problem, state
@@ -103,6 +173,50 @@ class Remaining:
         waiting = (pending & ~problem.goal[0]).bit_count()
         time = 0 if waiting else max(0, self.needed - held) // sharing * self.lightest
         return time, self._collectives(astray) + self._collectives(waiting), len(made)
+
+    def _part(self, dim: int, entry: tuple[int, ...]) -> Part:
+        found = self.parts.get((dim, entry))
+        if found is None:
+            problem, goal = self.problem, self.problem.goal[1][dim]
+            both = _shared(entry, goal)
+            nested = both == min(len(entry), len(goal))
+            held = min(problem.length(dim, entry), problem.length(dim, goal))
+            found = self.parts[dim, entry] = Part(
+                _bits(entry),
+                len(entry) - both,
+                sum(1 for axis in entry[both:] if axis not in self.cut),
+                held,
+                held if nested else 0,
+                _is_even(problem, dim, entry) and _is_even(problem, dim, goal),
+            )
+        return found
+
+    def _rearranged(self, parts: list[Part], cut: int, waiting: int) -> int:
+        """The fewest collectives that take axes off which stand where they do not stay, given that no byte more than
+        the bound on bytes is received.
+
+        Cuts and sums only add axes inside: what is not the beginning of the goal's has to be taken off. Only a gather
+        ends a cut, and it does so on one dim. What it brings is wanted by all, so it takes no axis along that cuts
+        something at the goal. Where a sum over three ranks or more is pending, ranks that only hold copies have to take
+        their share of it, which is gathered afterwards.
+        """
+        count = away = places = 0
+        for part in parts:
+            count += part.astray
+            away += part.away
+            places += part.astray > 0
+        least, ending = self._collectives(count), away > 0
+        if ending and places > 1:
+            return max(least, 2)
+        if not self.exact:
+            return least
+        if waiting:
+            addends = math.prod(size for axis, size in enumerate(self.problem.sizes) if waiting >> axis & 1)
+            sharing = self.moved & ~(cut | self.cut_bits | waiting)
+            at_once = self._collectives(waiting.bit_count()) == 1  # then all of them are summed alike
+            mixed = at_once and waiting & self.cut_bits and waiting & ~self.cut_bits
+            ending = ending or bool(sharing and addends > 2) or bool(mixed)
+        return max(least, ending + (count > away))
 
     def _collectives(self, axes: int) -> int:
         """The fewest that so many axes take."""
@@ -117,16 +231,9 @@ def _shared(old: tuple[int, ...], new: tuple[int, ...]) -> int:
     return min(len(old), len(new))
 
 
-def overlap_of_first(problem: Problem, entries: tuple[tuple[int, ...], ...]) -> int:
-    """What a rank that has to receive most holds already; where shards are uneven, what the first rank holds."""
-    both = (*enumerate(entries), *enumerate(problem.goal[1]))
-    if problem.even or all(_is_even(problem, dim, entry) for dim, entry in both):
-        return overlap(problem, entries, problem.goal[1])
-    count = 1
-    for dim, (old, new) in enumerate(zip(entries, problem.goal[1], strict=True)):
-        count *= min(problem.length(dim, old), problem.length(dim, new))
-    return count
-
-
 def _is_even(problem: Problem, dim: int, entry: tuple[int, ...]) -> bool:
     return not entry or problem.length(dim, entry) * problem.ranks(entry) == problem.shape[dim]
+
+
+def _bits(axes: tuple[int, ...]) -> int:
+    return sum(1 << axis for axis in axes)
