@@ -54,7 +54,7 @@ def _path(came: dict[State, tuple[State, Found]], state: State) -> list[Move]:
     path = []
     while state in came:
         state, move = came[state]
-        path.append(Move._make(move))
+        path.append(Move(*move))
     return path[::-1]
 
 
