@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.gradient_content import is_foreign
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, inherit, owner_of
@@ -19,6 +20,8 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import Provenance, forget_memory, set_part, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import base_of
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
@@ -49,6 +52,7 @@ def settle(
             if whole is not None:
                 settled.append((tensor, whole))
                 continue
+            result = on_axes_of(before, result)
             after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
             for axis in conflicts:
                 _refuse(session, op, tensor, before, result, axis, operands)
@@ -56,6 +60,21 @@ def settle(
                 after = without_what_is_not_known(after, result)
             settled.append((tensor, after))
     return settled
+
+
+def on_axes_of(before: TensorType, result: TensorType) -> TensorType:
+    """``result``, which was judged on the current mesh, said on the axes of a destination that keeps to another one.
+
+    {dp: R, cp: V, tp: V} is {dp: R, ep: V} to an expert's weight, where ep is the ranks of cp and tp.
+    """
+    mesh = current_entry()
+    if mesh is None or all(axis in mesh.axes for axis in before.axes):
+        return result
+    alike = {axis for axis in result.axes if all(axis == own or axis.isorthogonal(own) for own in before.axes)}
+    try:
+        return reinterpret(result, alike.union(before.axes))
+    except SpmdTypeError:
+        return result
 
 
 def _is_declared(tensor: torch.Tensor) -> bool:

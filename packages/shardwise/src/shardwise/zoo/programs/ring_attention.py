@@ -63,21 +63,23 @@ def passed(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     return received
 
 
-@spmd.local_map(out_types={"dp": S(0), "cp": S(1)})
-def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, mesh: DeviceMesh) -> Tensor:
+def ring(query: Tensor, key: Tensor, value: Tensor, own: Tensor, mesh: DeviceMesh) -> Tensor:
     """What the queries at positions ``own`` see of all keys and values, which pass by one piece at a time."""
     group, every = mesh.get_group("cp"), own
-    score = (query @ key.mT / math.sqrt(D)).masked_fill(every[None, :] > own[:, None], -torch.inf)
+    score = (query @ key.mT / math.sqrt(query.shape[-1])).masked_fill(every[None, :] > own[:, None], -torch.inf)
     largest = score.amax(-1, keepdim=True)
     weight = (score - largest).exp()
     seen, total = weight @ value, weight.sum(-1, keepdim=True)
     for _ in range(mesh["cp"].size() - 1):
         key, value, every = passed(key, group), passed(value, group), shifted(every, group, 1)
-        score = (query @ key.mT / math.sqrt(D)).masked_fill(every[None, :] > own[:, None], -torch.inf)
+        score = (query @ key.mT / math.sqrt(query.shape[-1])).masked_fill(every[None, :] > own[:, None], -torch.inf)
         larger = torch.maximum(largest, score.amax(-1, keepdim=True))
         weight, shrunk = (score - larger).exp(), (largest - larger).exp()
         seen, total, largest = seen * shrunk + weight @ value, total * shrunk + weight.sum(-1, keepdim=True), larger
     return seen / total
+
+
+attention = spmd.local_map(out_types={"dp": S(0), "cp": S(1)})(ring)
 
 
 def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
