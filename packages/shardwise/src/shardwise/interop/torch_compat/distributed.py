@@ -14,12 +14,17 @@ import torch
 import torch.distributed
 from torch.distributed import ProcessGroup
 
-from .registry import constant, patch_point, private
+from .registry import constant, declare, patch_point, private
 
 Work: Any = constant(
     "torch._C._distributed_c10d.Work",
     purpose="what ``register_work`` of a functional collective keeps until its tensor is read; our own groups give it",
     lost="ranks that share a process",
+)
+declare(
+    "torch.distributed.ProcessGroup._get_backend",
+    purpose="what ``batch_isend_irecv`` asks of every group since torch 2.14; our own groups answer it",
+    lost="batches of messages between ranks that share a process",
 )
 SOURCE_RANK = patch_point(
     "torch._C._distributed_c10d.Work._source_rank",

@@ -97,6 +97,10 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
     def name(self) -> str:
         return "gloo"
 
+    def _get_backend(self, device: torch.device) -> RankGroup:
+        """Which backend moves tensors of ``device``: this group, one message at a time."""
+        return self
+
     def new_group(
         self,
         ranks: Sequence[int],
