@@ -302,6 +302,9 @@ def transition(
             help=("from shardwise import R, I, V, P, S",),
         )
     row = find_transition(op, src, dst)
+    moves = op == "convert" and letter(src) == letter(dst) == "S" and src != dst
+    if row is not None and not moves and (expert_mode or not row.expert):
+        return row
     words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
     if row is None:
         return _absent(op, letter(src) or "?", letter(dst) or "?", words)
@@ -311,13 +314,11 @@ def transition(
             f"{op} {src} -> {dst} {row.expert.effect.format(**words)}; it is rarely meant and needs expert_mode=True",
             help=tuple(line.format(**words) for line in row.expert.help),
         )
-    if op == "convert" and row.src == row.dst == "S" and src != dst:
-        return Diagnosis(
-            "SW202",
-            f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: use all_to_all",
-            help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
-        )
-    return row
+    return Diagnosis(
+        "SW202",
+        f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: use all_to_all",
+        help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
+    )
 
 
 def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:

@@ -42,7 +42,7 @@ def order_after_typed(
     session: CheckSession, op: str, axis: MeshAxis, x: torch.Tensor, src: object, dst: object, sizes: Sequence[object]
 ) -> Order:
     """The same for a typed collective with these ``src`` and ``dst``."""
-    if session.local or not (session.rows_moved or op == "all_to_all"):
+    if session.local:
         return ()
     before = order_of(x)
     if op == "all_to_all" and isinstance(src, Shard) and src == dst:

@@ -17,9 +17,9 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
-from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, RaggedTag, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -70,7 +70,8 @@ def collective(op: str) -> Handler:
             return _illegal(session, call, func, args, kwargs)
         axis = normalize_axis(call.axis)
         before = type_of(call.x)
-        shown = [typed_shape(call.x)] if is_tracing() else []
+        traced = anywhere.blocks > 0 and is_tracing()
+        shown = [typed_shape(call.x)] if traced else []
         if session.diverging and row.meets(backward=call.x.requires_grad):
             check_arrival(session, op, call.x, axis)
         changed = before if axis.size() == 1 else _check(session, call, axis, before)
@@ -80,16 +81,19 @@ def collective(op: str) -> Handler:
             changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
         meets = row.op in MEETING
-        if meets and not call.sizes:
+        ragged = isinstance(tag, RaggedTag)
+        if ragged and meets and not call.sizes:
             check_shapes(session, op, call.x, axis, _BY_SIZES)
-        order = order_after_typed(session, op, axis, call.x, call.src, call.dst, call.sizes)
+        reorders = session.rows_moved or (op == "all_to_all" and not session.local)
+        order = order_after_typed(session, op, axis, call.x, call.src, call.dst, call.sizes) if reorders else ()
         result = func(*args, **kwargs)
         session.checked += 1
         _give(session, result, call, changed, tag)
-        if isinstance(result, torch.Tensor):
+        if reorders and isinstance(result, torch.Tensor):
             set_order(session, result, order)
-        same_shape(result, call.x, axis if meets else None)
-        if is_tracing():
+        if ragged:
+            same_shape(result, call.x, axis if meets else None)
+        if traced:
             log_result(op, shown, result)
         return result
 

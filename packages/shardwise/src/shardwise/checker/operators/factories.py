@@ -27,7 +27,7 @@ from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
 from ..state.numbers import joined
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call, learn
+from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, run
@@ -83,7 +83,6 @@ def factory(op: Op) -> Handler:
         kwargs: Keywords,
         key: tuple[object, ...] | None,
     ) -> object:
-        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         if op.in_place or kwargs.get("out") is not None:

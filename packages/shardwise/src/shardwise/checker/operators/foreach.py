@@ -26,7 +26,7 @@ from ..call.arguments import Op
 from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call, learn
+from ..state.tensor_classes import is_dtensor_call
 from .gradient_writes import is_part
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
@@ -76,7 +76,6 @@ def foreach(name: str) -> Handler | None:
         kwargs: Keywords,
         key: tuple[object, ...] | None,
     ) -> object:
-        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         calls = [_element(args, kwargs, position) for position in range(len(args[0]))]

@@ -25,6 +25,8 @@ from ..state.session import CheckSession
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 """What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""
 
+FOREIGN_MESH = "SW133"
+
 
 class UnreadableArguments(Exception):
     """The rule of the operator ``op`` cannot read the arguments of a call, which has not run yet."""
@@ -83,7 +85,7 @@ def _judge(
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
-    if outcome.refusals:
+    if outcome.refusals and all(one.refusal.code == FOREIGN_MESH for one in outcome.refusals):
         outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
     return operands, values, outcome, blocked
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.autograd.gradient_origin import gradient_origin
-from shardwise.interop.calls.tracing import anywhere, is_tracing
+from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.tagging import Cell, Tag, type_of
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import base_of
@@ -99,7 +99,7 @@ def may_be_known(op: Op, outcome: Outcome, args: Sequence[object], kwargs: Mappi
     """True if the outcome depends on nothing but the key of the call."""
     guarded = outcome.blockable and op.rule.guard is not None
     unclear = outcome.elsewhere or outcome.by_value or guarded
-    return not (outcome.refusals or unclear or is_tracing() or has_scalar(args, kwargs))
+    return not (outcome.refusals or unclear or anywhere.blocks or has_scalar(args, kwargs))
 
 
 def remember(

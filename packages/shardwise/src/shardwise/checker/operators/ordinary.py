@@ -25,7 +25,7 @@ from ..diagnosis.reporter import refuse
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
-from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call, learn
+from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
 from . import buffer_filling as filling
 from .judging import judge
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
@@ -152,7 +152,6 @@ def ordinary(op: Op) -> Handler:
         *,
         writing: bool = False,
     ) -> object:
-        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         operands, values = op.bind(args, kwargs)
@@ -202,7 +201,8 @@ def run(
     if has_scalar(args, kwargs):
         args = [unwrap(value) for value in args]
         kwargs = {name: unwrap(value) for name, value in kwargs.items()}
-    shown = [typed_shape(value) for value in values if isinstance(value, torch.Tensor)] if is_tracing() else []
+    traced = anywhere.blocks > 0 and is_tracing()
+    shown = [typed_shape(value) for value in values if isinstance(value, torch.Tensor)] if traced else []
     result = func(*args, **kwargs)
     if outcome.checked:
         session.checked += 1
@@ -214,7 +214,7 @@ def run(
         tag_results(result, args, outcome.type, origin, op.rule.view, outcome.results, origins)
         if any(tag.__class__ is RaggedTag for tag in tags):
             carry(op, args, kwargs, result)
-    if is_tracing():
+    if traced:
         log_result(op.name, shown, result)
     return result
 

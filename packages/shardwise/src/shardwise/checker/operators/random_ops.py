@@ -25,7 +25,7 @@ from ..call.arguments import Op
 from ..call.cache_key import full_key, gradient_bits
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from ..state.tensor_classes import is_dtensor_call, learn
+from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
 from .ordinary import Handler, run, writes_by_name
@@ -63,7 +63,6 @@ def random_op(op: Op) -> Handler:
         kwargs: Keywords,
         key: tuple[object, ...] | None,
     ) -> object:
-        learn((*args, *kwargs.values()))
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)

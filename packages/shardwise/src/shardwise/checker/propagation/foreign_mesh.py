@@ -22,17 +22,15 @@ from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
-CODE = "SW133"
-
 
 def judged_elsewhere(
     rule: OpRule, operands: Sequence[Bound], values: Sequence[object], strict: bool, outcome: Outcome
 ) -> Outcome:
-    """``outcome``, or a better one if all that it refuses is a foreign mesh and the call is part of an update.
+    """``outcome``, which refuses nothing but a foreign mesh, or a better one if the call is part of an update.
 
     The call is then judged on the mesh of one operand if all others can be said on it; if not, nothing is known.
     """
-    if any(refusal.refusal.code != CODE for refusal in outcome.refusals) or any(operand.grad for operand in operands):
+    if any(operand.grad for operand in operands):
         return outcome
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     update = any(_is_update(tensor) for tensor in tensors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
 
@@ -23,27 +22,27 @@ PLAIN: set[type] = {type(None), str, torch.dtype, torch.device, torch.Size, type
 _CONTAINERS = (list, tuple, dict, slice, set, frozenset)
 
 
-def learn(values: Iterable[object]) -> None:
-    """Put the classes of ``values`` into one of the sets, so that the next call with them is quick."""
+def is_dtensor_call(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """True if a DTensor takes part: its placements are its own business, the call runs untouched.
+
+    The classes of the arguments are put into one of the sets, so that the next call with them is quick.
+    """
+    return _meet((*args, *kwargs.values()))
+
+
+def _meet(values: Iterable[object]) -> bool:
+    found = False
     for value in values:
         cls = value.__class__
         if cls in TENSORS or cls in PLAIN or cls in NUMBERS:
             continue
         if isinstance(value, torch.Tensor):
-            if not is_dtensor(value):
+            if is_dtensor(value):
+                found = True
+            else:
                 TENSORS.add(cls)
         elif isinstance(value, (list, tuple)):
-            learn(value)
+            found |= _meet(value)
         elif not isinstance(value, (*_CONTAINERS, Scalar, Number)):
             PLAIN.add(cls)
-
-
-def is_dtensor_call(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-    """True if a DTensor takes part: its placements are its own business, the call runs untouched."""
-    if "torch.distributed.tensor" not in sys.modules:
-        return False
-    return any(
-        is_dtensor(item)
-        for value in (*args, *kwargs.values())
-        for item in (value if isinstance(value, (list, tuple)) else (value,))
-    )
+    return found

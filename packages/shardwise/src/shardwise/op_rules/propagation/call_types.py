@@ -110,7 +110,7 @@ def propagate(
         missing = tuple(sorted(untyped))
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
-    placer = Placer(rule, call, operands, types)
+    placer = None if scope is None else Placer(rule, call, operands, types, scope)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
     scale: dict[Any, Exponent] = {}
     """For every axis, the exponent of the results."""
@@ -137,38 +137,42 @@ def propagate(
             continue
         complete = len(givens) == len(operands)
         places = local_rules(rule, givens, blocked=blocked, complete=complete)
-        if pending and V in real and scope is not None and blocked is None and complete and placer.joins(axis, scope):
+        if pending and V in real and placer is not None and blocked is None and complete and placer.joins(axis):
             places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
             placer.summed.add(axis)
         elif isinstance(places, Refusal):
             refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
             places = (UNKNOWN,)
-        if scope is not None and axis in scope.mapped:
+        if placer is not None and axis in placer.scope.mapped:
             cut = tuple(at for at in typed if sharded_dim(types[at], axis) is not None)
             if cut:
                 refusals.append(AxisRefusal(axis, Refusal("SW401", "not mapped", cut)))
                 places = (UNKNOWN,)
-        elif isinstance(places, tuple) and V in places and scope is not None and axis not in scope.local_axes:
+        elif isinstance(places, tuple) and V in places and placer is not None and axis not in placer.scope.local_axes:
             # Nobody knows how an operand is cut that says nothing about the axis.
             known = len(positions) == len(operands)
-            places = placer.place(axis, scope, places) if known else (UNKNOWN,)
+            places = placer.place(axis, places) if known else (UNKNOWN,)
             if isinstance(places, Refusal):
                 refusals.append(AxisRefusal(axis, places))
                 places = (UNKNOWN,)
         found[axis] = places
         seen[axis] = givens, positions
-        exponent = _exponent(rule, givens, places[0], axis in placer.averaged, untold=scope is None)
+        averaged = placer is not None and axis in placer.averaged
+        exponent = _exponent(rule, givens, places[0], averaged, untold=placer is None)
         if isinstance(exponent, Refusal):
             refusals.append(AxisRefusal(axis, exponent, tuple(givens), tuple(positions)))
             exponent = None
         if exponent != 0:
             scale[axis] = exponent
-    specs = placer.specs()
-    if isinstance(specs, Refusal):
-        refusals.append(AxisRefusal(None, specs))
-        found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
-        specs = []
-    made = _results(found, specs, placer.uneven, mesh, scale)
+    specs: list[PartitionSpec | None] = []
+    if placer is not None:
+        put_together = placer.specs()
+        if isinstance(put_together, Refusal):
+            refusals.append(AxisRefusal(None, put_together))
+            found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
+        else:
+            specs = put_together
+    made = _results(found, specs, placer.uneven if placer is not None else (), mesh, scale)
     first = made[0]
     judged = bool(refusals) or any(place is not UNKNOWN for places in found.values() for place in places)
     return Outcome(

@@ -44,9 +44,12 @@ class Scope:
 class Placer:
     """Places the results of one call, axis by axis."""
 
-    def __init__(self, rule: OpRule, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak]) -> None:
+    def __init__(
+        self, rule: OpRule, call: Call, operands: Sequence[Bound], types: Sequence[TensorType | Weak], scope: Scope
+    ) -> None:
         self.rule = rule
         self.call = call
+        self.scope = scope
         self.operands = operands
         self.types = types
         self.tensors = [at for at, operand in enumerate(operands) if operand.shape is not None]
@@ -64,9 +67,7 @@ class Placer:
         """The call's labels, made when the first sharded axis asks for them."""
         return None if self.rule.labels is None else self.rule.labels(self.call)
 
-    def place(
-        self, axis: MeshAxis, scope: Scope, places: tuple[Placement | Weak, ...]
-    ) -> tuple[Placement | Weak, ...] | Refusal:
+    def place(self, axis: MeshAxis, places: tuple[Placement | Weak, ...]) -> tuple[Placement | Weak, ...] | Refusal:
         """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
         unspecified = [
@@ -83,7 +84,7 @@ class Placer:
                 at for at, type in enumerate(self.types) if isinstance(type, TensorType) and type.is_varying(axis)
             ]
             return Refusal("SW408", "a number that differs per rank", tuple(scalars))
-        placed = sharded_rule(self.labelling, sharded, partials=scope.partials or axis in scope.claimed)
+        placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal):
             return Refusal(
                 placed.code,
@@ -107,15 +108,17 @@ class Placer:
         # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
         return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
 
-    def joins(self, axis: MeshAxis, scope: Scope) -> bool:
+    def _may_leave_sum(self, axis: MeshAxis) -> bool:
+        return self.scope.partials or axis in self.scope.claimed
+
+    def joins(self, axis: MeshAxis) -> bool:
         """True if a dim that ``axis`` shards is contracted, and the sum over it is added to those that are pending."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
         cut = [one.dim for one in sharded if one.placement is V]
         known = bool(cut) and None not in cut
-        asked = scope.partials or axis in scope.claimed
-        if axis in scope.local_axes or axis in scope.mapped or not known or self.labelling is None:
+        if axis in self.scope.local_axes or axis in self.scope.mapped or not known or self.labelling is None:
             return False
-        placed = sharded_rule(self.labelling, sharded, partials=asked)
+        placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal) or placed.placement is not P or placed.total:
             return False
         return self.fit is Fit.SHARD and self._pending(axis, sharded) is None
