@@ -36,36 +36,29 @@ def disagree(
 ) -> None:
     """Report every axis along which two results that stand for each other have no common type."""
     for at in outcome.refusals:
-        _report(session, op, functions, results, at, what, sources)
-
-
-def _report(
-    session: CheckSession,
-    op: Op,
-    functions: tuple[str, str],
-    results: tuple[object, object],
-    at: AxisRefusal,
-    what: str,
-    sources: Sequence[object],
-) -> None:
-    located = LocatedCall(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
-    along = "" if at.axis is None else f" over {axis_text(at.axis)}"
-    first, second = (_placed(value, at.axis) for value in results)
-    if functions == BRANCHES:
-        code = "SW420"
-        of = f" about {what}" if what else ""
-        message = f"the branches of cond do not agree{of}{along}: {functions[0]} gives {first}, {functions[1]} {second}"
-        fact = "what comes after must hold whichever branch is taken, so there is no type for it"
-    else:
-        code = "SW421"
-        message = f"{op.name} changes the type of {what}{along}: it comes in as {first}, {functions[1]} gives {second}"
-        fact = f"the next round of {functions[1]} would take another type than the first, and so would what comes after"
-    operands = tuple(
-        Operand(name, describe_value(value), location_of(source), provenance(value, at.axis))
-        for name, value, source in zip(functions, results, sources, strict=True)
-    )
-    help_lines = () if at.axis is None else tuple(_help(op, functions, results, at))
-    report(session, located, Diagnosis(code, message, (fact,), help_lines), at.axis, operands=operands)
+        located = LocatedCall(op.name, [(name, value) for name, value in zip(functions, results, strict=True)])
+        along = "" if at.axis is None else f" over {axis_text(at.axis)}"
+        first, second = (_placed(value, at.axis) for value in results)
+        if functions == BRANCHES:
+            code = "SW420"
+            of = f" about {what}" if what else ""
+            message = (
+                f"the branches of cond do not agree{of}{along}: {functions[0]} gives {first}, {functions[1]} {second}"
+            )
+            fact = "what comes after must hold whichever branch is taken, so there is no type for it"
+        else:
+            code = "SW421"
+            message = (
+                f"{op.name} changes the type of {what}{along}: it comes in as {first}, {functions[1]} gives {second}"
+            )
+            after = "would take another type than the first, and so would what comes after"
+            fact = f"the next round of {functions[1]} {after}"
+        operands = tuple(
+            Operand(name, describe_value(value), location_of(source), provenance(value, at.axis))
+            for name, value, source in zip(functions, results, sources, strict=True)
+        )
+        help_lines = () if at.axis is None else tuple(_help(op, functions, results, at))
+        report(session, located, Diagnosis(code, message, (fact,), help_lines), at.axis, operands=operands)
 
 
 def _help(op: Op, functions: tuple[str, str], results: tuple[object, object], at: AxisRefusal) -> list[str]:

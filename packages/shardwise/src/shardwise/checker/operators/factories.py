@@ -30,7 +30,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
-from .ordinary import Handler, run
+from .ordinary import Handler, run, run_first
 from .varying_lengths import same_shape
 
 _UNKNOWN: Any = object()
@@ -87,11 +87,7 @@ def factory(op: Op) -> Handler:
             return func(*args, **kwargs)
         if op.in_place or kwargs.get("out") is not None:
             outcome = Outcome(UNTYPED if ground is Ground.EMPTY else _constant(ground), checked=False)
-            keeps = key is not None and writes.keeps_types(outcome, args, kwargs)
-            result = run(session, op, func, args, kwargs, [], outcome)
-            if keeps and key is not None:
-                writes.remember(key, 0, 1)
-            return result
+            return run_first(session, writes, func, args, kwargs, [], outcome, key)
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED

@@ -162,13 +162,27 @@ def ordinary(op: Op) -> Handler:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
         elif key is not None and not writing:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
-        keeps = writing and key is not None and writes.keeps_types(outcome, args, kwargs)
-        result = run(session, op, func, args, kwargs, values, outcome)
-        if keeps and key is not None:
-            writes.remember(key, outcome.checked, not outcome.checked)
-        return result
+        return run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)
 
     return handle_write if op.in_place else handle
+
+
+def run_first(
+    session: CheckSession,
+    writes: KnownWrites,
+    func: TorchFunction,
+    args: Arguments,
+    kwargs: Keywords,
+    values: Sequence[object],
+    outcome: Outcome,
+    key: tuple[object, ...] | None,
+) -> object:
+    """``run``; a write that keeps all types is known from here on by its ``key``."""
+    keeps = key is not None and writes.keeps_types(outcome, args, kwargs)  # before the write changes its operands
+    result = run(session, writes.op, func, args, kwargs, values, outcome)
+    if keeps and key is not None:
+        writes.remember(key, outcome.checked, not outcome.checked)
+    return result
 
 
 def run(

@@ -28,7 +28,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
-from .ordinary import Handler, run, writes_by_name
+from .ordinary import Handler, run_first, writes_by_name
 
 
 def random_op(op: Op) -> Handler:
@@ -84,11 +84,7 @@ def random_op(op: Op) -> Handler:
         writing = op.in_place or writes_by_name(kwargs)
         if key is not None and not writing:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
-        keeps = writing and key is not None and writes.keeps_types(outcome, args, kwargs)
-        result = run(session, op, func, args, kwargs, values, outcome)
-        if keeps and key is not None:
-            writes.remember(key, outcome.checked, not outcome.checked)
-        return result
+        return run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)
 
     return handle
 

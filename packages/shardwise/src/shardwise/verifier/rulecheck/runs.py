@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.interop.running.session import this_thread
+from shardwise.interop.running.session import paused, this_thread
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
@@ -83,23 +83,13 @@ def outcomes_of(
         ranks = InProcessWorld(world_size).run(program)
         yield from ([rank[at] for rank in ranks] for at in range(len(cases)))
         return
-    with _unchecked(), set_current_mesh(dict(subject.grid.axes)):
+    session = this_thread()  # the functions run without the checker, if one is running on this thread
+    with (
+        paused(session) if session is not None else contextlib.nullcontext(),
+        set_current_mesh(dict(subject.grid.axes)),
+    ):
         for case in cases:
             yield [_run_case(subject, case, rank, make_rule, {}, {}) for rank in range(world_size)]
-
-
-@contextlib.contextmanager
-def _unchecked() -> Iterator[None]:
-    """The functions run without the checker, if one is running on this thread."""
-    session = this_thread()
-    before = session is not None and session.paused
-    if session is not None:
-        session.paused = True
-    try:
-        yield
-    finally:
-        if session is not None:
-            session.paused = before
 
 
 def _run_case(
