@@ -26,11 +26,10 @@ from .layouts import KnownLayouts, loose_axes
 from .notes import with_convention
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
+from .observed_parameters import OF_PARAMETERS
 from .spread import Spread
 from .tolerance import GRADIENTS, Tolerance
 
-PARAMETERS = ("parameter", "gradient", "left", "trained")
-"""Kinds that are read as replicated along axes of which their type says nothing: replicas train one model."""
 GROWS = "its size does not shrink as the mesh grows"
 
 
@@ -163,9 +162,9 @@ class _Comparison:
 
     def _observe(self, observed: ObservedComparison, key: Key) -> ValueDisagreement | NotCompared | str:
         """The verdict on a record that nobody has typed."""
-        if key.kind in PARAMETERS and not self.aligned:
+        if key.kind in OF_PARAMETERS and not self.aligned:
             self.aligned = True
-            unexplained = observed.unexplained()
+            unexplained = observed.parameters.unexplained()
             if unexplained:
                 some = ", ".join(unexplained[:3]) + (", ..." if len(unexplained) > 3 else "")
                 self._part(
@@ -233,7 +232,7 @@ class _Comparison:
                 return checked or NotCompared(key, first.claim, GROWS)
             if loose and expected is not None:
                 return self._guess(first, pieces, type, expected, checked)
-            if loose or key.kind not in PARAMETERS:
+            if loose or key.kind not in OF_PARAMETERS:
                 return checked or self._unsaid(first, loose)
             there = self.alone.get(key)
             whole = there.value if isinstance(there, Record) else None
@@ -257,7 +256,7 @@ class _Comparison:
 
     def _expected(self, key: Key) -> tuple[torch.Tensor | None, str]:
         """The value of the run on one rank, or why there is none."""
-        there = key if self.observed is None else self.observed.key_alone(key)
+        there = key if self.observed is None else self.observed.parameters.key_alone(key)
         record = self.alone.get(there)
         if self.parting is not None:
             return None, "the runs part before it"

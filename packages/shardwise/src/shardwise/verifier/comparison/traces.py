@@ -24,7 +24,7 @@ from shardwise.types.tensor_type import TensorType
 
 from ..records.record import RankRun
 from .difference import scale_of, tolerance_of
-from .observed import OF_PARAMETERS
+from .observed_parameters import OF_PARAMETERS
 from .places import Place, place_of, taken
 from .tolerance import TRAINED
 

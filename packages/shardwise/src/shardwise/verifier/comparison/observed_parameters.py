@@ -1,0 +1,203 @@
+"""Parameters and gradients that nobody has typed: they lie as the parameter's initial values do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import Key, Record
+from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
+from shardwise.oracle.reassemble import Grid, Unreadable, offset
+
+from ..records.naming import NAMELESS
+from .alignment import AlignedParameter, Alignment, is_constant
+from .difference import difference
+from .numbers import Against, NotCompared, ValueDisagreement
+from .value_comparison import Entries, ValueComparison, Verdict, dtype_and_shape
+
+OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
+"""Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
+
+
+class ObservedParameters:
+    """Judges parameters and gradients of the ranks by the layouts that the parameters' initial values show."""
+
+    def __init__(self, grid: Grid, ranks: Sequence[Entries], alone: Entries, values: ValueComparison) -> None:
+        self._grid, self._ranks, self._alone, self._values = grid, ranks, alone, values
+        self._alignment: Alignment | None = None
+        self._lines: dict[tuple[str, str], list[SourceLocation | None]] = {}
+        """Where the run on one rank has records of parameters, by their kind and name."""
+        for key in alone:
+            if key.kind in OF_PARAMETERS and key.nth == 1:
+                self._lines.setdefault((key.kind, key.name), []).append(key.location)
+
+    @property
+    def alignment(self) -> Alignment:
+        """Where the parameters that enter an optimizer are found in the run on one rank."""
+        if self._alignment is None:
+            self._alignment = Alignment(self._grid, [_initial(run) for run in self._ranks], _initial(self._alone))
+        return self._alignment
+
+    def unexplained(self) -> list[str]:
+        """The parameters whose initial values no layout explains; of buffers that an optimizer has of its own only if
+        there are no others.
+        """
+        names = dict.fromkeys(name for run in self._ranks for name in _initial(run))
+        lost = [name for name in names if not self.alignment.of(name)]
+        named = [name for name in lost if not name.startswith(NAMELESS)]
+        return named if len(lost) < len(names) else lost
+
+    def judge(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
+        """``parted``: only the ranks can be compared."""
+        groups = self.alignment.of(key.name)
+        if not groups or parted:
+            return self._replicas(key, first, pieces, groups)
+        compared = False
+        for group in groups:
+            own = {rank: pieces[rank] for rank in group.ranks if rank in pieces}
+            if own and all(step.way is Way.EQUAL for step in group.layouts[0].steps):
+                # An optimizer that shares out its work has the gradient on the ranks that need it.
+                own = {rank: own.get(rank, own[min(own)]) for rank in group.ranks}
+            own |= {
+                rank: x
+                for rank, x in self._starts(key.name).items()
+                if rank in group.ranks and rank not in own and not x.numel()
+            }
+            if len(own) < len(group.ranks):
+                missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
+                return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")
+            verdict = self._of_group(key, first, own, group)
+            if isinstance(verdict, ValueDisagreement):
+                return verdict
+            compared |= verdict == "equal"
+        return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
+
+    def _of_group(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], group: AlignedParameter
+    ) -> Verdict:
+        there = self._alone.get(self.key_alone(replace(key, name=group.name)))
+        if not isinstance(there, Record) or there.value is None:
+            return "missing"
+        layouts = [*group.layouts, *(_owing(group.layouts) if key.kind == "left" else ())]
+        worst: ValueDisagreement | None = None
+        for layout in layouts:
+            verdict = self._under(key, first, pieces, layout, there)
+            if verdict is None:
+                return "equal"
+            worst = worst or verdict
+        assert worst is not None, "a parameter that is aligned has a layout"
+        return worst
+
+    def _under(
+        self,
+        key: Key,
+        first: Record,
+        pieces: Mapping[int, torch.Tensor],
+        layout: ObservedLayout,
+        there: Record,
+    ) -> ValueDisagreement | None:
+        """What is wrong with ``pieces`` if they lie as ``layout`` says; None if nothing is."""
+        first = replace(
+            first, claim=f"{dtype_and_shape(first)}, as the parameter lies: {layout.described(self._values.names)}"
+        )
+        unequal = self._unequal(key, first, pieces, [step.axis for step in layout.steps if step.way is Way.EQUAL])
+        if unequal is not None:
+            return unequal
+        try:
+            value = layout.combined(pieces)
+        except Unreadable as error:
+            said = f"does not lie as the parameter does: {error}"
+            return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+        assert there.value is not None, "what is compared has a value"
+        value = self._values.tolerance.settled(key, there.key.name, value, there.value)
+        return self._values.against(key, first, pieces, value, there)
+
+    def _replicas(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], groups: Sequence[AlignedParameter]
+    ) -> Verdict:
+        """Where the run on one rank says nothing: what was equal at first must stay equal."""
+        checked = False
+        if not groups and key.kind in ("gradient", "left"):
+            wrong = self._same_gradient(key, first, pieces)
+            if wrong is not None:
+                return wrong
+        if groups:
+            equal = [
+                (group.ranks, [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL])
+                for group in groups
+            ]
+        else:
+            equal = [(tuple(pieces), list(self.alignment.equal_axes(key.name)))]
+        for ranks, axes in equal:
+            own = {rank: pieces[rank] for rank in ranks if rank in pieces}
+            wrong = self._unequal(key, first, own, axes) if len(own) == len(ranks) else None
+            if wrong is not None:
+                return wrong
+            checked |= bool(axes)
+        reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
+        return "replicas" if checked else NotCompared(key, first.claim, reason)
+
+    def _same_gradient(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
+        """Replicas that did not start from the same values: their gradients are equal, and they are not."""
+        base = min(pieces)
+        start = self._starts(key.name)
+        for rank, gradient in pieces.items():
+            one, other = start.get(base), start.get(rank)
+            if rank == base or one is None or other is None or one.shape != other.shape:
+                continue
+            found = difference(other, one, 0.0)
+            if found is not None and torch.equal(gradient, pieces[base]) and not is_constant(gradient):
+                said = f"is the same on rank {base} and rank {rank}, but the parameter was not before the first step"
+                at = found.index
+                return ValueDisagreement(key, first.claim, Against.RANKS, rank, (base, rank), at, at, found, said)
+        return None
+
+    def _starts(self, name: str) -> dict[int, torch.Tensor]:
+        """The initial values of a parameter, by rank."""
+        held = {rank: _initial(run).get(name) for rank, run in enumerate(self._ranks)}
+        return {rank: value for rank, value in held.items() if value is not None}
+
+    def _unequal(
+        self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]
+    ) -> ValueDisagreement | None:
+        for axis in axes:
+            for rank in sorted(pieces):
+                base = rank - offset(axis, rank)
+                one, other = pieces.get(base), pieces[rank]
+                if one is None or (one.shape == other.shape and difference(other, one, 0.0) is None):
+                    continue
+                found = difference(other, one, 0.0) if one.shape == other.shape else None
+                index = () if found is None else found.index
+                over = self._values.names.get(axis, repr(axis))
+                said = f"should be equal over {over}, as the parameter was, but rank {rank} differs from rank {base}"
+                return ValueDisagreement(key, first.claim, Against.RANKS, rank, (base, rank), index, index, found, said)
+        return None
+
+    def key_alone(self, key: Key) -> Key:
+        """The key under which the run on one rank has what a rank calls ``key``: its optimizer may step elsewhere."""
+        lines = self._lines.get((key.kind, key.name), [])
+        return replace(key, location=lines[0]) if len(lines) == 1 and key not in self._alone else key
+
+
+def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:
+    """The layouts of gradients that are not summed yet: addends, or terms of a mean, where parameters are equal."""
+    return [
+        ObservedLayout(
+            tuple(Along(step.axis, way) if step.way is Way.EQUAL else step for step in layout.steps), layout.padding
+        )
+        for layout in layouts
+        for way in (Way.SUM, Way.MEAN)
+    ]
+
+
+def _initial(run: Entries) -> dict[str, torch.Tensor]:
+    """The untyped parameters before the first step, by name."""
+    return {
+        key.name: record.value
+        for key, record in run.items()
+        if key.kind == "parameter" and isinstance(record, Record) and record.value is not None
+    }
