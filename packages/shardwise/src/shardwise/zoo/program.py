@@ -27,6 +27,8 @@ from shardwise.types.notation import TypedShape, parse
 from shardwise.types.placement import P, R
 from shardwise.types.spec import entry_axes
 
+from .schedule import Order
+
 STEPS = 2
 LEARNING_RATE = 0.1
 MOMENTUM = 0.9
@@ -80,6 +82,7 @@ class ZooProgram:
     ``step``      for programs whose point is when to go forward and when backward: both, and the loss.
     ``optimizer`` for programs whose point it is: made of the weights; its ``step`` replaces that of SGD and sums
                   gradients itself.
+    ``order``     for pipelines: what a rank does with which micro-batch, in order.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
     ``constants`` inputs that are the same in every step.
     ``folded``    the mesh of the experts, which are the same ranks in the same order: its sizes, of those of ``mesh``.
@@ -93,6 +96,7 @@ class ZooProgram:
     parallel: Step | None = None
     step: Step | None = None
     optimizer: Callable[[Tensors], Optimizer] | None = None
+    order: Order | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Tensor] = field(default_factory=dict)
     folded: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None

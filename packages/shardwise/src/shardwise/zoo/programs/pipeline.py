@@ -6,23 +6,22 @@ Choose:  when a model does not fit in a node even with tensor parallelism; with 
 Breaks:  a schedule in which two stages wait for each other; a gradient sent to the stage that has not asked for it; a
          loss that is divided by the micro-batches of a rank and then again by those of all.
 Memory:  LAYERS / pp * D * D
-Traffic: pp = send(B * D) / (pp - 1)
+Traffic: pp = recv(B * D)
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import P, V
+from shardwise.zoo.messages import ACTIVATION, GRADIENT, Messages
 from shardwise.zoo.program import Tensors, ZooProgram, main, type_of, typed
+from shardwise.zoo.schedule import Kind, Task, alternating
 
 B, D, LAYERS, MICRO = 8, 6, 4, 4
 
@@ -41,6 +40,13 @@ def single(w: Tensors, x: Tensors) -> Tensor:
     return error(layers(w.layers, x.tokens), x.targets)
 
 
+def order(rank: int, ranks: int, micros: int = MICRO) -> list[Task]:
+    """Forward until the stages behind have work, then one backward for every forward."""
+    forward = [Task(Kind.FORWARD, micro, rank) for micro in range(micros)]
+    backward = [Task(Kind.BACKWARD, micro, rank) for micro in range(micros)]
+    return alternating(forward, backward, ranks - rank - 1)
+
+
 class Stage:
     """This rank's layers, and the micro-batches that have gone forward through them and not yet backward.
 
@@ -56,59 +62,44 @@ class Stage:
         between: str,
         loss_type: str = "f64[] {pp: V}",
     ) -> None:
-        self.layers, self.error, self.between = layers, error, type_of(between)
-        self.group, self.number, self.count = mesh.get_group("pp"), mesh.get_local_rank("pp"), mesh["pp"].size()
+        self.layers, self.error = layers, error
+        self.messages = Messages(mesh, "pp", type_of(between))
+        self.rank, self.ranks = self.messages.rank, self.messages.ranks
         outward = mesh.mesh_dim_names or ()
         self.apart = outward[: outward.index("pp") + 1]
-        self.waiting: deque[tuple[Tensor, Tensor]] = deque()
-        self.sending: list[Any] = []
+        self.waiting: dict[int, tuple[Tensor, Tensor]] = {}
         self.loss = typed(torch.zeros((), dtype=torch.float64), type_of(loss_type))
 
-    def send(self, x: Tensor, stage: int) -> None:
-        """Does not wait: the other stage may be sending to this one."""
-        self.sending.append((dist.isend(x, group=self.group, group_dst=stage), x))
-
-    def receive(self, like: Tensor, stage: int) -> Tensor:
-        x = torch.empty(like.shape, dtype=like.dtype)
-        dist.recv(x, group=self.group, group_src=stage)
-        return typed(x, self.between)
-
-    def forward(self, tokens: Tensor, targets: Tensor) -> None:
-        first, last = self.number == 0, self.number == self.count - 1
-        x = tokens if first else self.receive(tokens, self.number - 1).requires_grad_()
+    def forward(self, micro: int, tokens: Tensor, targets: Tensor) -> None:
+        x = tokens if self.rank == 0 else self.messages.receive(tokens, self.rank - 1, ACTIVATION).requires_grad_()
         y = self.layers(x)
-        if last:
+        if self.rank == self.ranks - 1:
             y = self.error(y, targets)
             self.loss += y.detach()
         else:
-            self.send(y.detach(), self.number + 1)
-        self.waiting.append((x, y))
+            self.messages.send(y.detach(), self.rank + 1, ACTIVATION)
+        self.waiting[micro] = x, y
 
-    def backward(self) -> None:
-        x, y = self.waiting.popleft()
-        if self.number == self.count - 1:
+    def backward(self, micro: int) -> None:
+        x, y = self.waiting.pop(micro)
+        if self.rank == self.ranks - 1:
             spmd.reinterpret(y, "pp", src=V, dst=P).backward()  # type: ignore[no-untyped-call]
         else:
-            y.backward(self.receive(y, self.number + 1))  # type: ignore[no-untyped-call]
-        if self.number > 0:
+            y.backward(self.messages.receive(y, self.rank + 1, GRADIENT))  # type: ignore[no-untyped-call]
+        if self.rank > 0:
             assert x.grad is not None
-            self.send(x.grad, self.number - 1)
+            self.messages.send(x.grad, self.rank - 1, GRADIENT)
 
 
 def one_forward_one_backward(stage: Stage, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
     """Train the stage on all micro-batches; the loss of all of them, which the last stage has."""
-    parts = list(zip(tokens, targets, strict=True))
-    ahead = min(stage.count - stage.number - 1, len(parts))
     with spmd.set_current_mesh(local_axes=stage.apart):  # a stage is a program of its own
-        for part in parts[:ahead]:
-            stage.forward(*part)
-        for part in parts[ahead:]:
-            stage.forward(*part)
-            stage.backward()
-        for _ in range(ahead):
-            stage.backward()
-    for work, _ in stage.sending:
-        work.wait()
+        for task in order(stage.rank, stage.ranks, len(tokens)):
+            if task.kind is Kind.FORWARD:
+                stage.forward(task.micro, tokens[task.micro], targets[task.micro])
+            else:
+                stage.backward(task.micro)
+    stage.messages.finish()
     return spmd.reinterpret(stage.loss, "pp", src=V, dst=P)
 
 
@@ -124,6 +115,7 @@ PROGRAM = ZooProgram(
     inputs={"tokens": "f64[8, 6] {pp: R}", "targets": "f64[8, 6] {pp: R}"},
     single=single,
     step=step,
+    order=order,
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""The picture of a pipeline's schedule: a row for every rank, a column for every unit of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.drawing.model import Heading, Look, Matrix, Picture, Tile
+
+from .schedule import Kind, Order, Timed, Timeline, timeline
+
+_MEANT = {
+    Kind.FORWARD: "F0 is the forward pass of micro-batch 0",
+    Kind.BACKWARD: "B0 its backward pass, which takes two units",
+    Kind.BACKWARD_INPUT: "B0 the gradient of its input",
+    Kind.BACKWARD_WEIGHT: "W0 those of the weights",
+}
+
+
+def schedule_picture(order: Order, ranks: int) -> Picture:
+    """Who does what when, and how long each rank waits. Errors: SW905 if the schedule never ends."""
+    times = timeline(order, ranks)
+    chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
+    width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
+    ticks = tuple(str(unit) if unit % 5 == 0 else "" for unit in range(times.units))
+    rows = tuple(_row(rank, times.units, ranks, width) for rank in times.ranks)
+    return Picture(
+        f"the schedule on {ranks} {'rank' if ranks == 1 else 'ranks'}: {times.units} units of time",
+        f"A row for every rank, a column for every unit of time. {'; '.join(_told(times))}.",
+        Matrix(rows, across=Heading("time", ticks), down=Heading("rank", tuple(map(str, range(ranks))))),
+        tuple(_notes(times, chunks)),
+    )
+
+
+def _row(tasks: tuple[Timed, ...], units: int, ranks: int, width: int) -> tuple[Tile, ...]:
+    row = [Tile(("",), look=Look.FAINT, least=width)] * units
+    for timed in tasks:
+        tile = Tile((_text(timed, ranks),), tone=list(Kind).index(timed.task.kind), least=width)
+        row[timed.start : timed.end] = [tile] * (timed.end - timed.start)
+    return tuple(row)
+
+
+def _text(timed: Timed, ranks: int) -> str:
+    """``F0``, and with a tick for every round that the micro-batch has made before: ``F0'``."""
+    return str(timed.task) + "'" * (timed.task.stage // ranks)
+
+
+def _told(times: Timeline) -> list[str]:
+    return [f"rank {rank}: {' '.join(str(timed.task) for timed in tasks)}" for rank, tasks in enumerate(times.ranks)]
+
+
+def _notes(times: Timeline, chunks: int) -> list[str]:
+    kinds = {timed.task.kind for rank in times.ranks for timed in rank}
+    notes = ["; ".join(text for kind, text in _MEANT.items() if kind in kinds)]
+    if chunks > 1:
+        notes.append(f"every rank has {chunks} stages; F0' is the forward pass in its second one")
+    ranks = range(len(times.ranks))
+    notes.append(f"of {times.units} units, {_by_rank('waits', [times.idle(rank) for rank in ranks])}")
+    notes.append(f"at most, {_by_rank('keeps the activations of', [times.held(rank) for rank in ranks])} micro-batches")
+    return notes
+
+
+def _by_rank(verb: str, counts: Sequence[int]) -> str:
+    if len(set(counts)) == 1:
+        return f"every rank {verb} {counts[0]}"
+    return "; ".join(f"rank {rank} {verb} {count}" for rank, count in enumerate(counts))
