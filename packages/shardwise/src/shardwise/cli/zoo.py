@@ -33,7 +33,11 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
 @click.option("--mesh", type=MeshParam(), metavar="AXES", help="Sizes of its axes, e.g. dp=2,tp=4 (default: its own).")
-@click.option("--draw", is_flag=True, help="Draw the mesh, and which ranks belong together along each axis.")
+@click.option(
+    "--draw",
+    is_flag=True,
+    help="Draw the mesh, which ranks belong together along each axis, and the schedule of a pipeline.",
+)
 @click.option(
     "--run",
     "runs",
@@ -99,6 +103,7 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
 def _drawn(found: Entry, mesh: Mapping[str, int]) -> Iterator[str]:
     from shardwise.drawing.mesh import mesh_picture, row_major
     from shardwise.drawing.text import text_of
+    from shardwise.zoo.schedule_picture import schedule_picture
 
     own, *folded = found.program.meshes(mesh)
     for axis in own:
@@ -106,6 +111,8 @@ def _drawn(found: Entry, mesh: Mapping[str, int]) -> Iterator[str]:
     for sizes in folded:
         for axis in (axis for axis in sizes if axis not in own):
             yield text_of(mesh_picture(row_major(sizes), highlight=axis))
+    if found.program.order is not None:
+        yield text_of(schedule_picture(found.program.order, mesh["pp"]))
 
 
 def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:

@@ -3,7 +3,8 @@
 A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as
 formulas in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements
 that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n,
-``send(e)`` that of n - 1 hops, and ``recv(e)`` is e, or nothing where there is one rank. The numbers are those of rank 0.
+``send(e)`` that of n - 1 hops, and ``recv(e)`` is e, or nothing where there is one rank. The numbers are those of rank
+0.
 """
 
 from __future__ import annotations

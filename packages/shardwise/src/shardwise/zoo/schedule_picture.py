@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Sequence as Counts
 
-from shardwise.drawing.model import Heading, Look, Matrix, Picture, Tile
+from shardwise.drawing.model import Heading, Look, Matrix, Picture, Sequence, Tile
 
 from .schedule import Kind, Order, Timed, Timeline, timeline
 
+MOST_UNITS = 16
+"""So many columns stand beside each other."""
 _MEANT = {
     Kind.FORWARD: "F0 is the forward pass of micro-batch 0",
     Kind.BACKWARD: "B0 its backward pass, which takes two units",
@@ -21,14 +24,22 @@ def schedule_picture(order: Order, ranks: int) -> Picture:
     times = timeline(order, ranks)
     chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
     width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
-    ticks = tuple(str(unit) if unit % 5 == 0 else "" for unit in range(times.units))
-    rows = tuple(_row(rank, times.units, ranks, width) for rank in times.ranks)
+    rows = [_row(rank, times.units, ranks, width) for rank in times.ranks]
+    across = math.ceil(times.units / math.ceil(times.units / MOST_UNITS)) if times.units else 1
+    parts = [_part(rows, first, across) for first in range(0, times.units, across)]
     return Picture(
         f"the schedule on {ranks} {'rank' if ranks == 1 else 'ranks'}: {times.units} units of time",
         f"A row for every rank, a column for every unit of time. {'; '.join(_told(times))}.",
-        Matrix(rows, across=Heading("time", ticks), down=Heading("rank", tuple(map(str, range(ranks))))),
+        Sequence(tuple(parts), across=False),
         tuple(_notes(times, chunks)),
     )
+
+
+def _part(rows: list[tuple[Tile, ...]], first: int, count: int) -> Matrix:
+    """The units from ``first`` on; a long schedule goes on below."""
+    cut = tuple(row[first : first + count] for row in rows)
+    ticks = tuple(str(unit) if unit % 5 == 0 else "" for unit in range(first, first + len(cut[0])))
+    return Matrix(cut, across=Heading("time", ticks), down=Heading("rank", tuple(map(str, range(len(rows))))))
 
 
 def _row(tasks: tuple[Timed, ...], units: int, ranks: int, width: int) -> tuple[Tile, ...]:
@@ -54,12 +65,13 @@ def _notes(times: Timeline, chunks: int) -> list[str]:
     if chunks > 1:
         notes.append(f"every rank has {chunks} stages; F0' is the forward pass in its second one")
     ranks = range(len(times.ranks))
-    notes.append(f"of {times.units} units, {_by_rank('waits', [times.idle(rank) for rank in ranks])}")
-    notes.append(f"at most, {_by_rank('keeps the activations of', [times.held(rank) for rank in ranks])} micro-batches")
+    notes.append(f"units of {times.units} that a rank waits: {_by_rank([times.idle(rank) for rank in ranks])}")
+    kept = _by_rank([times.held(rank) for rank in ranks])
+    notes.append(f"micro-batches whose activations a rank keeps at once: {kept}")
     return notes
 
 
-def _by_rank(verb: str, counts: Sequence[int]) -> str:
+def _by_rank(counts: Counts[int]) -> str:
     if len(set(counts)) == 1:
-        return f"every rank {verb} {counts[0]}"
-    return "; ".join(f"rank {rank} {verb} {count}" for rank, count in enumerate(counts))
+        return f"{counts[0]} on every rank"
+    return ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(counts))

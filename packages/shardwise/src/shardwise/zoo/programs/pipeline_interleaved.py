@@ -36,7 +36,7 @@ def order(rank: int, ranks: int) -> list[Task]:
     forward, backward = [], []
     for first in range(0, MICRO, ranks):
         for chunk in range(CHUNKS):
-            for micro in range(first, first + ranks):
+            for micro in range(first, min(first + ranks, MICRO)):
                 forward.append(Task(Kind.FORWARD, micro, chunk * ranks + rank))
                 backward.append(Task(Kind.BACKWARD, micro, (CHUNKS - 1 - chunk) * ranks + rank))
     return alternating(forward, backward, 2 * (ranks - rank - 1) + (CHUNKS - 1) * ranks)

@@ -1,4 +1,4 @@
-"""Zero-bubble pipeline parallelism (Qi et al., 2023; their schedule ZB-H1): weights' gradients fill the time of waiting.
+"""Zero-bubble pipeline parallelism (Qi et al., 2023, ZB-H1): gradients of weights are taken while a rank would wait.
 
 Mesh:    pp outermost, as with 1F1B, and the same messages.
 Choose:  in place of 1F1B wherever a layer's backward can be taken apart: the bubble is a third, and no more
