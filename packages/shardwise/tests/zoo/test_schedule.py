@@ -9,7 +9,7 @@ from shardwise.drawing.text import text_of
 from shardwise.zoo.catalogue import entry, names
 from shardwise.zoo.program import ZooProgram
 from shardwise.zoo.programs import pipeline, pipeline_interleaved, pipeline_zero_bubble
-from shardwise.zoo.schedule import Kind, Order, Task, alternating, timeline
+from shardwise.zoo.schedule import Kind, Order, Task, alternating, times_of
 from shardwise.zoo.schedule_picture import schedule_picture
 
 RANKS = (1, 2, 4)
@@ -22,7 +22,7 @@ def program(name: str) -> ZooProgram:
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("order", [pipeline.order, pipeline_interleaved.order, pipeline_zero_bubble.order])
 def test_every_stage_does_everything_once(order: Order, ranks: int) -> None:
-    tasks = [timed.task for rank in timeline(order, ranks).ranks for timed in rank]
+    tasks = [timed.task for rank in times_of(order, ranks).ranks for timed in rank]
     assert len(tasks) == len(set(tasks))
     stages = {task.stage for task in tasks}
     kinds = {task.kind for task in tasks}
@@ -41,14 +41,14 @@ def test_bubbles_are_those_of_the_papers(ranks: int) -> None:
         (pipeline_interleaved.order, 3 * (ranks - 1)),
         (pipeline_zero_bubble.order, ranks - 1),
     ):
-        times = timeline(order, ranks)
+        times = times_of(order, ranks)
         assert [times.idle(rank) for rank in range(ranks)] == [idle] * ranks
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_zero_bubble_keeps_no_more_activations_than_1f1b_on_its_first_rank(ranks: int) -> None:
-    most = timeline(pipeline.order, ranks).held(0)
-    times = timeline(pipeline_zero_bubble.order, ranks)
+    most = times_of(pipeline.order, ranks).held(0)
+    times = times_of(pipeline_zero_bubble.order, ranks)
     assert most == min(ranks, pipeline.MICRO)
     assert {times.held(rank) for rank in range(ranks)} == {most}
 
@@ -59,7 +59,7 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
         return tasks if rank else list(reversed(tasks))
 
     with pytest.raises(SpmdValueError, match=r"never ends: rank 0 with B3 of stage 0, rank 1 with F0 of stage 1"):
-        timeline(backward_first, 2)
+        times_of(backward_first, 2)
 
 
 def test_alternating() -> None:
@@ -72,7 +72,7 @@ def test_alternating() -> None:
 @pytest.mark.parametrize("ranks", [3, 5, 8])
 @pytest.mark.parametrize("order", [pipeline.order, pipeline_interleaved.order, pipeline_zero_bubble.order])
 def test_it_ends_whatever_the_number_of_ranks(order: Order, ranks: int) -> None:
-    times = timeline(order, ranks)
+    times = times_of(order, ranks)
     assert {timed.task.micro for rank in times.ranks for timed in rank} == set(range(pipeline.MICRO))
 
 

@@ -71,7 +71,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class ScheduleTimes:
     """The tasks of every rank with their times, if all start as soon as they can and messages take no time."""
 
     ranks: tuple[tuple[Timed, ...], ...]
@@ -103,7 +103,7 @@ def alternating(first: Sequence[Task], second: Sequence[Task], ahead: int) -> li
     return [*first[:ahead], *pairs, *second[len(first) - ahead :]]
 
 
-def timeline(order: Order, ranks: int) -> Timeline:
+def times_of(order: Order, ranks: int) -> ScheduleTimes:
     """When every task starts.
 
     Errors: SW905 if ranks wait for each other for ever, with what each waits for.
@@ -126,7 +126,7 @@ def timeline(order: Order, ranks: int) -> Timeline:
             timed = Timed(max(free, done[needed] if needed else 0), task)
             times[rank].append(timed)
             done[task] = timed.end
-    return Timeline(tuple(map(tuple, times)))
+    return ScheduleTimes(tuple(map(tuple, times)))
 
 
 def _is_ready(task: Task, stages: int, done: dict[Task, int]) -> bool:

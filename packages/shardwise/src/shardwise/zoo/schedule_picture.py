@@ -7,7 +7,7 @@ from collections.abc import Sequence as Counts
 
 from shardwise.drawing.model import Heading, Look, Matrix, Picture, Sequence, Tile
 
-from .schedule import Kind, Order, Timed, Timeline, timeline
+from .schedule import Kind, Order, ScheduleTimes, Timed, times_of
 
 MOST_UNITS = 16
 """So many columns stand beside each other."""
@@ -21,7 +21,7 @@ _MEANT = {
 
 def schedule_picture(order: Order, ranks: int) -> Picture:
     """Who does what when, and how long each rank waits. Errors: SW905 if the schedule never ends."""
-    times = timeline(order, ranks)
+    times = times_of(order, ranks)
     chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
     width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
     rows = [_row(rank, times.units, ranks, width) for rank in times.ranks]
@@ -55,11 +55,11 @@ def _text(timed: Timed, ranks: int) -> str:
     return str(timed.task) + "'" * (timed.task.stage // ranks)
 
 
-def _told(times: Timeline) -> list[str]:
+def _told(times: ScheduleTimes) -> list[str]:
     return [f"rank {rank}: {' '.join(str(timed.task) for timed in tasks)}" for rank, tasks in enumerate(times.ranks)]
 
 
-def _notes(times: Timeline, chunks: int) -> list[str]:
+def _notes(times: ScheduleTimes, chunks: int) -> list[str]:
     kinds = {timed.task.kind for rank in times.ranks for timed in rank}
     notes = ["; ".join(text for kind, text in _MEANT.items() if kind in kinds)]
     if chunks > 1:

@@ -46,7 +46,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     value = spmd.all_gather(value, "cp", src=S(1), dst=R)
     every = spmd.all_gather(x.position, "cp", src=S(0), dst=R)
     y = x.tokens + attention(query, key, value, x.position, every)
-    return spmd.sum(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "cp")) / (B * T)
+    return spmd.mean(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "cp"))
 
 
 PROGRAM = ZooProgram(

@@ -38,7 +38,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     done = F.gelu(torch.bmm(here, w.experts))
     back = spmd.all_to_all(done, "ep", src=S(0), dst=S(1))
     y = x.tokens + score[:, None] * (chosen[:, :, None] * back).sum(0)
-    return spmd.sum(y.square().sum(-1), 0, out_partial_axes=("dp", "ep")) / N
+    return spmd.mean(y.square().sum(-1), 0, out_partial_axes=("dp", "ep"))
 
 
 PROGRAM = ZooProgram(

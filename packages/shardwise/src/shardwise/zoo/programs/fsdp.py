@@ -30,7 +30,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     h = F.gelu(F.linear(x.tokens, up))
     down = spmd.all_gather(w.down, "dp", src=S(0), dst=R)
     y = F.linear(h, down)
-    return spmd.sum((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P) / B
+    return spmd.mean((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P)
 
 
 PROGRAM = ZooProgram(

@@ -30,7 +30,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     h = F.gelu(F.linear(x.tokens, up))
     down = spmd.all_gather(w.down, "shard", src=S(0), dst=R)
     y = F.linear(h, down)
-    return spmd.sum((y - x.targets).square().sum(-1), 0, out_partial_axes=("replica", "shard")) / B
+    return spmd.mean((y - x.targets).square().sum(-1), 0, out_partial_axes=("replica", "shard"))
 
 
 PROGRAM = ZooProgram(

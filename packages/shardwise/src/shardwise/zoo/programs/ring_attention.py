@@ -84,7 +84,7 @@ attention = spmd.local_map(out_types={"dp": S(0), "cp": S(1)})(ring)
 
 def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     y = x.tokens + attention(x.tokens @ w.query, x.tokens @ w.key, x.tokens @ w.value, x.position, mesh)
-    return spmd.sum(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "cp")) / (B * T)
+    return spmd.mean(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "cp"))
 
 
 PROGRAM = ZooProgram(

@@ -34,7 +34,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     h = F.silu(F.linear(h, w.up))
     y = spmd.linear(h, w.down, out_partial_axes="tp")
     y = x.tokens + spmd.reduce_scatter(y, "tp", src=P, dst=S(1)) + w.bias
-    return spmd.sum(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "tp")) / (B * T)
+    return spmd.mean(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "tp"))
 
 
 PROGRAM = ZooProgram(

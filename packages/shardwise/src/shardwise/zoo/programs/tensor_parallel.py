@@ -34,7 +34,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     h = F.gelu(F.linear(h, w.up))
     y = spmd.linear(h, w.down, out_partial_axes="tp")
     y = x.tokens + spmd.all_reduce(y, "tp", src=P, dst=I) + w.bias
-    return spmd.sum((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P) / B
+    return spmd.mean((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P)
 
 
 PROGRAM = ZooProgram(

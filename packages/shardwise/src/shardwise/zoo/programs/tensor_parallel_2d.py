@@ -32,7 +32,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     h = F.gelu(spmd.all_reduce(h, "column", src=P, dst=R))
     y = spmd.linear(h, w.down, out_partial_axes="row")
     y = x.tokens + spmd.all_reduce(y, "row", src=P, dst=R)
-    loss = spmd.sum(y.square().sum(0), 0, out_partial_axes="column") / B
+    loss = spmd.sum(y.square().mean(0), 0, out_partial_axes="column")
     return spmd.convert(loss, "row", src=R, dst=P)
 
 

@@ -34,7 +34,8 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     down = spmd.all_gather(w.down, "depth", src=S(0), dst=R)
     y = spmd.linear(h, down, out_partial_axes="row")
     y = x.tokens + spmd.all_reduce(y, "row", src=P, dst=R)
-    loss = spmd.sum(y.square(), (0, 1), out_partial_axes=("depth", "column")) / B
+    rows = spmd.sum(y.square(), 1, out_partial_axes="column")
+    loss = spmd.mean(rows, "depth", src=S(0), dst=P)
     return spmd.convert(loss, "row", src=R, dst=P)
 
 

@@ -38,7 +38,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
     seen = spmd.all_to_all(seen, "sp", src=S(1), dst=S(2))
     y = x.tokens + seen.transpose(1, 2).flatten(2) @ w.outer
-    return spmd.sum(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "sp")) / (B * T)
+    return spmd.mean(y.square().sum(-1), (0, 1), out_partial_axes=("dp", "sp"))
 
 
 PROGRAM = ZooProgram(

@@ -35,7 +35,7 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     is_target = x.words == x.targets[:, None]
     target = spmd.sum(torch.where(is_target, scores, 0.0), -1, out_partial_axes="tp")
     losses = every.log() - spmd.all_reduce(target, "tp", src=P, dst=R)
-    loss = spmd.sum(losses, "dp", src=S(0), dst=P) / B
+    loss = spmd.mean(losses, "dp", src=S(0), dst=P)
     return spmd.convert(loss, "tp", src=R, dst=P)
 
 

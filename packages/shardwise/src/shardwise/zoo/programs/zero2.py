@@ -47,7 +47,7 @@ def single(w: Tensors, x: Tensors) -> Tensor:
 
 def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
     y = F.linear(F.gelu(F.linear(x.tokens, w.up)), w.down)
-    return spmd.sum((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P) / B
+    return spmd.mean((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P)
 
 
 PROGRAM = ZooProgram(
