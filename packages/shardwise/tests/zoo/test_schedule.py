@@ -9,7 +9,7 @@ from shardwise.drawing.text import text_of
 from shardwise.zoo.catalogue import entry, names
 from shardwise.zoo.program import ZooProgram
 from shardwise.zoo.programs import pipeline, pipeline_interleaved, pipeline_zero_bubble
-from shardwise.zoo.schedule import Kind, Order, Task, alternating, times_of
+from shardwise.zoo.schedule import Order, Task, TaskKind, alternating, times_of
 from shardwise.zoo.schedule_picture import schedule_picture
 
 RANKS = (1, 2, 4)
@@ -63,8 +63,8 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
 
 
 def test_alternating() -> None:
-    first = [Task(Kind.FORWARD, micro, 0) for micro in range(3)]
-    second = [Task(Kind.BACKWARD, micro, 0) for micro in range(3)]
+    first = [Task(TaskKind.FORWARD, micro, 0) for micro in range(3)]
+    second = [Task(TaskKind.BACKWARD, micro, 0) for micro in range(3)]
     assert " ".join(map(str, alternating(first, second, 1))) == "F0 F1 B0 F2 B1 B2"
     assert " ".join(map(str, alternating(first, second, 9))) == "F0 F1 F2 B0 B1 B2"
 

@@ -13,7 +13,7 @@ from enum import Enum
 from shardwise.diagnostics.errors import SpmdValueError
 
 
-class Kind(Enum):
+class TaskKind(Enum):
     """What is done with a micro-batch: its letter, and the units of time that it takes."""
 
     FORWARD = ("F", 1)
@@ -36,7 +36,7 @@ class Kind(Enum):
 class Task:
     """Something done with micro-batch ``micro`` in ``stage``, which is counted over all ranks: 0 has the input."""
 
-    kind: Kind
+    kind: TaskKind
     micro: int
     stage: int
 
@@ -45,12 +45,12 @@ class Task:
 
     def needs(self, stages: int) -> Task | None:
         """What must be done before, on this rank or another."""
-        if self.kind is Kind.FORWARD:
+        if self.kind is TaskKind.FORWARD:
             return Task(self.kind, self.micro, self.stage - 1) if self.stage else None
-        if self.kind is Kind.BACKWARD_WEIGHT:
-            return Task(Kind.BACKWARD_INPUT, self.micro, self.stage)
+        if self.kind is TaskKind.BACKWARD_WEIGHT:
+            return Task(TaskKind.BACKWARD_INPUT, self.micro, self.stage)
         if self.stage == stages - 1:
-            return Task(Kind.FORWARD, self.micro, self.stage)
+            return Task(TaskKind.FORWARD, self.micro, self.stage)
         return Task(self.kind, self.micro, self.stage + 1)
 
 
@@ -90,7 +90,7 @@ class ScheduleTimes:
         now = most = 0
         last = {(timed.task.micro, timed.task.stage): timed for timed in self.ranks[rank]}
         for timed in self.ranks[rank]:
-            now += timed.task.kind is Kind.FORWARD
+            now += timed.task.kind is TaskKind.FORWARD
             most = max(most, now)
             now -= last[timed.task.micro, timed.task.stage] is timed
         return most

@@ -7,15 +7,15 @@ from collections.abc import Sequence as Counts
 
 from shardwise.drawing.model import Heading, Look, Matrix, Picture, Sequence, Tile
 
-from .schedule import Kind, Order, ScheduleTimes, Timed, times_of
+from .schedule import Order, ScheduleTimes, TaskKind, Timed, times_of
 
 MOST_UNITS = 16
 """So many columns stand beside each other."""
 _MEANT = {
-    Kind.FORWARD: "F0 is the forward pass of micro-batch 0",
-    Kind.BACKWARD: "B0 its backward pass, which takes two units",
-    Kind.BACKWARD_INPUT: "B0 the gradient of its input",
-    Kind.BACKWARD_WEIGHT: "W0 those of the weights",
+    TaskKind.FORWARD: "F0 is the forward pass of micro-batch 0",
+    TaskKind.BACKWARD: "B0 its backward pass, which takes two units",
+    TaskKind.BACKWARD_INPUT: "B0 the gradient of its input",
+    TaskKind.BACKWARD_WEIGHT: "W0 those of the weights",
 }
 
 
@@ -45,7 +45,7 @@ def _part(rows: list[tuple[Tile, ...]], first: int, count: int) -> Matrix:
 def _row(tasks: tuple[Timed, ...], units: int, ranks: int, width: int) -> tuple[Tile, ...]:
     row = [Tile(("",), look=Look.FAINT, least=width)] * units
     for timed in tasks:
-        tile = Tile((_text(timed, ranks),), tone=list(Kind).index(timed.task.kind), least=width)
+        tile = Tile((_text(timed, ranks),), tone=list(TaskKind).index(timed.task.kind), least=width)
         row[timed.start : timed.end] = [tile] * (timed.end - timed.start)
     return tuple(row)
 

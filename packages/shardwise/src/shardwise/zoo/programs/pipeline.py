@@ -21,7 +21,7 @@ import shardwise as spmd
 from shardwise import P, V
 from shardwise.zoo.messages import ACTIVATION, GRADIENT, Messages
 from shardwise.zoo.program import Tensors, ZooProgram, main, type_of, typed
-from shardwise.zoo.schedule import Kind, Task, alternating
+from shardwise.zoo.schedule import Task, TaskKind, alternating
 
 B, D, LAYERS, MICRO = 8, 6, 4, 4
 
@@ -42,8 +42,8 @@ def single(w: Tensors, x: Tensors) -> Tensor:
 
 def order(rank: int, ranks: int, micros: int = MICRO) -> list[Task]:
     """Forward until the stages behind have work, then one backward for every forward."""
-    forward = [Task(Kind.FORWARD, micro, rank) for micro in range(micros)]
-    backward = [Task(Kind.BACKWARD, micro, rank) for micro in range(micros)]
+    forward = [Task(TaskKind.FORWARD, micro, rank) for micro in range(micros)]
+    backward = [Task(TaskKind.BACKWARD, micro, rank) for micro in range(micros)]
     return alternating(forward, backward, ranks - rank - 1)
 
 
@@ -95,7 +95,7 @@ def one_forward_one_backward(stage: Stage, tokens: Sequence[Tensor], targets: Se
     """Train the stage on all micro-batches; the loss of all of them, which the last stage has."""
     with spmd.set_current_mesh(local_axes=stage.apart):  # a stage is a program of its own
         for task in order(stage.rank, stage.ranks, len(tokens)):
-            if task.kind is Kind.FORWARD:
+            if task.kind is TaskKind.FORWARD:
                 stage.forward(task.micro, tokens[task.micro], targets[task.micro])
             else:
                 stage.backward(task.micro)

@@ -22,7 +22,7 @@ from shardwise import P, V
 from shardwise.zoo.messages import ACTIVATION, GRADIENT, Messages
 from shardwise.zoo.program import Tensors, ZooProgram, main, type_of
 from shardwise.zoo.programs.pipeline import error, layers
-from shardwise.zoo.schedule import Kind, Task, alternating
+from shardwise.zoo.schedule import Task, TaskKind, alternating
 
 B, D, LAYERS, MICRO, CHUNKS = 8, 6, 8, 4, 2
 
@@ -37,8 +37,8 @@ def order(rank: int, ranks: int) -> list[Task]:
     for first in range(0, MICRO, ranks):
         for chunk in range(CHUNKS):
             for micro in range(first, min(first + ranks, MICRO)):
-                forward.append(Task(Kind.FORWARD, micro, chunk * ranks + rank))
-                backward.append(Task(Kind.BACKWARD, micro, (CHUNKS - 1 - chunk) * ranks + rank))
+                forward.append(Task(TaskKind.FORWARD, micro, chunk * ranks + rank))
+                backward.append(Task(TaskKind.BACKWARD, micro, (CHUNKS - 1 - chunk) * ranks + rank))
     return alternating(forward, backward, 2 * (ranks - rank - 1) + (CHUNKS - 1) * ranks)
 
 
@@ -76,7 +76,7 @@ class Stages:
 @spmd.local()  # each stage is a program of its own: no dim is cut over all of them
 def run(stages: Stages, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     for task in order(stages.rank, stages.ranks):
-        if task.kind is Kind.FORWARD:
+        if task.kind is TaskKind.FORWARD:
             stages.forward(task.micro, task.stage, tokens[task.micro], targets[task.micro])
         else:
             stages.backward(task.micro, task.stage)

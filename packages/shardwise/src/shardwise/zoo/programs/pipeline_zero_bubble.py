@@ -22,7 +22,7 @@ from shardwise import P, V
 from shardwise.zoo.messages import ACTIVATION, GRADIENT, Messages
 from shardwise.zoo.program import Tensors, ZooProgram, main, type_of, typed
 from shardwise.zoo.programs.pipeline import error, layers
-from shardwise.zoo.schedule import Kind, Task, alternating
+from shardwise.zoo.schedule import Task, TaskKind, alternating
 
 B, D, LAYERS, MICRO = 8, 6, 4, 4
 
@@ -33,17 +33,17 @@ def single(w: Tensors, x: Tensors) -> Tensor:
 
 def order(rank: int, ranks: int) -> list[Task]:
     """1F1B of forward and of the inputs' gradients; those of the weights come ``rank`` micro-batches later."""
-    forward = [Task(Kind.FORWARD, micro, rank) for micro in range(MICRO)]
-    backward = [Task(Kind.BACKWARD_INPUT, micro, rank) for micro in range(MICRO)]
+    forward = [Task(TaskKind.FORWARD, micro, rank) for micro in range(MICRO)]
+    backward = [Task(TaskKind.BACKWARD_INPUT, micro, rank) for micro in range(MICRO)]
     tasks = []
     for task in alternating(forward, backward, ranks - rank - 1):
         tasks.append(task)
-        if task.kind is Kind.BACKWARD_INPUT and task.micro >= rank:
-            tasks.append(Task(Kind.BACKWARD_WEIGHT, task.micro - rank, rank))
-    return tasks + [Task(Kind.BACKWARD_WEIGHT, micro, rank) for micro in range(max(MICRO - rank, 0), MICRO)]
+        if task.kind is TaskKind.BACKWARD_INPUT and task.micro >= rank:
+            tasks.append(Task(TaskKind.BACKWARD_WEIGHT, task.micro - rank, rank))
+    return tasks + [Task(TaskKind.BACKWARD_WEIGHT, micro, rank) for micro in range(max(MICRO - rank, 0), MICRO)]
 
 
-class Stage:
+class SplitStage:
     """This rank's layers, and what each half of backward needs of the micro-batches that wait for it."""
 
     def __init__(self, weights: Tensor, mesh: DeviceMesh) -> None:
@@ -89,11 +89,11 @@ class Stage:
 
 
 @spmd.local()  # each stage is a program of its own: no dim is cut over all of them
-def run(stage: Stage, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+def run(stage: SplitStage, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     for task in order(stage.rank, stage.ranks):
-        if task.kind is Kind.FORWARD:
+        if task.kind is TaskKind.FORWARD:
             stage.forward(task.micro, tokens[task.micro], targets[task.micro])
-        elif task.kind is Kind.BACKWARD_INPUT:
+        elif task.kind is TaskKind.BACKWARD_INPUT:
             stage.backward_input(task.micro)
         else:
             stage.backward_weight(task.micro)
@@ -101,7 +101,7 @@ def run(stage: Stage, tokens: Sequence[Tensor], targets: Sequence[Tensor]) -> No
 
 
 def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
-    stage = Stage(w.layers, mesh)
+    stage = SplitStage(w.layers, mesh)
     run(stage, x.tokens.chunk(MICRO), x.targets.chunk(MICRO))
     w.layers.grad = typed(stage.gradient, type_of("f64[4@pp, 6, 6]"))
     return spmd.reinterpret(stage.loss, "pp", src=V, dst=P)
