@@ -109,6 +109,11 @@ RIGHT = {
         "torch.manual_seed(rank)\nm = spmd.assert_type(torch.randn(100_000), {'dp': V, 'tp': V})\n"
         "total = spmd.all_reduce(m, 'tp', src=V, dst=R)\nz = x * total.sum().item()\nz = z + 1\n"
     ),
+    "a number of what was not summed here, logged by one rank alone": (
+        "m = spmd.assert_type(torch.ones(100_000) * rank, {'dp': V, 'tp': V})\n"
+        "total = spmd.all_reduce(m, 'tp', src=V, dst=R)\nif rank == 0:\n    total.sum().item()\n"
+        "z = x * 2.5\nz = z + 1\n"
+    ),
     "a sum, then its mean": (
         "m = spmd.assert_type(torch.ones(4) * rank, {'dp': V, 'tp': V})\n"
         "z = spmd.all_reduce(m, 'tp', src=V, dst=R) / 2 + x\n"

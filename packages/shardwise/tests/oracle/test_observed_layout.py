@@ -44,8 +44,22 @@ def by_coordinates(piece):
             lambda dp, tp: torch.cat([part.chunk(2, 1)[tp] for part in WHOLE.chunk(3, 1)], 1),
             {(DP, Way.EQUAL, 0), (TP, Way.MERGED, 1)},
         ),
+        (
+            lambda dp, tp: torch.cat([WHOLE.chunk(4, 0)[dp], WHOLE.chunk(4, 0)[3 - dp]]),
+            {(DP, Way.FOLDED, 0), (TP, Way.EQUAL, 0)},
+        ),
     ],
-    ids=["equal", "columns", "rows and columns", "one dim over both", "every second", "addends", "terms", "merged"],
+    ids=[
+        "equal",
+        "columns",
+        "rows and columns",
+        "one dim over both",
+        "every second",
+        "addends",
+        "terms",
+        "merged",
+        "folded",
+    ],
 )
 def test_the_layout_that_made_the_pieces_is_observed_first(piece, first):
     assert observed(by_coordinates(piece))[0] == first

@@ -27,6 +27,14 @@ def test_a_parameter_that_all_ranks_hold_is_found_under_its_name():
     assert names_and_ways([found]) == [((0, 1, 2, 3), "w", [Way.EQUAL, Way.SHARD])]
 
 
+def test_pieces_that_other_ranks_hold_than_their_order_says_are_found():
+    (w,) = weights(1, 4, 4)
+    ranks = [{"w": w.chunk(2, 0)[1 - tp]} for _, tp in GRID.coordinates]
+    (found,) = Alignment(GRID, ranks, {"w": w}).of("w")
+    assert names_and_ways([found]) == [((0, 1, 2, 3), "w", [Way.EQUAL, Way.EXCHANGED])]
+    assert torch.equal(found.layouts[0].combined({rank: held["w"] for rank, held in enumerate(ranks)}), w)
+
+
 def stages(constant=False):
     """Four layers in two stages that count from 0, each weight cut over tp, with a bias of zeros."""
     layers = weights(4, 4, 4)

@@ -140,6 +140,22 @@ def test_a_clean_factor_is_explained(factor, hint):
     assert wrong.hint == hint
 
 
+@pytest.mark.parametrize(("factor", "said"), [(0.5, True), (0.5004, False)])
+def test_a_single_number_near_half_of_another_is_not_explained(factor, said):
+    one = torch.tensor(3.0, dtype=torch.float64)
+    (wrong,) = compared([factor * one] * 4, one, {"dp": R, "tp": R}).disagreements
+    assert bool(wrong.hint) is said
+
+
+def test_results_that_are_padded_for_equal_parts_are_compared_without_the_padding():
+    whole = torch.arange(1.0, 8.0, dtype=torch.float64)
+    padded = torch.cat([whole, torch.zeros(1, dtype=torch.float64)]).chunk(4)
+    claim = PartitionSpec(("dp", "tp"))
+    assert compared(padded, whole, claim, "result").equal == 1
+    (wrong,) = compared(changed(list(padded), 1, (0,)), whole, claim, "result").disagreements
+    assert (wrong.against, wrong.index) == (Against.ALONE, (0,))
+
+
 def test_a_factor_that_is_not_clean_is_not_explained():
     (wrong,) = compared(changed([2 * WHOLE] * 4, 0, (0, 0))[:1] * 4, WHOLE, {"dp": R, "tp": R}).disagreements
     assert wrong.hint == ""

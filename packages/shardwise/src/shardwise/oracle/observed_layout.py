@@ -7,11 +7,13 @@ equal, or pieces along a dim, or addends, or the terms of a mean:
     ranks of dp=2 hold 3.0 and 5.0, one rank holds 4.0                              mean over dp
 
 Shapes decide first (a dim that is k times as long is cut over axes of k ranks together), values then.
-Source: docs/semantics.md section 2; merged and interleaved weights as in Megatron and in torch's samplers.
+Source: docs/semantics.md section 2; merged and interleaved weights as in Megatron and in torch's samplers, folded
+sequences as in context parallelism that balances its load.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import itertools
@@ -30,6 +32,9 @@ from .reassemble import Unreadable, collapse, differences
 MERGED = (2, 3, 4)
 """Into how many equal parts a merged weight may be divided: gate and up, query key and value, an LSTM's gates."""
 
+REORDERED = 4
+"""How many ranks an axis may have whose pieces are tried in every order."""
+
 
 class Way(enum.Enum):
     """How the tensors along one axis combine."""
@@ -41,6 +46,10 @@ class Way(enum.Enum):
     """Every n-th element along a dim, as samplers deal out a data set and vocabularies are interleaved."""
     MERGED = "merged"
     """A piece holds one piece of every part of the whole: of query, key and value, say."""
+    EXCHANGED = "exchanged"
+    """Pieces along a dim, in another order than that of the ranks."""
+    FOLDED = "folded"
+    """The n-th piece from the start beside the n-th from the end, which evens out the work of causal attention."""
     SUM = "sum"
     MEAN = "mean"
 
@@ -50,7 +59,7 @@ class Along:
     """How the local tensors combine along ``axis``.
 
     ``dim``    the tensor dim, where pieces lie along one.
-    ``parts``  for MERGED, the sizes of the parts within one rank's piece.
+    ``parts``  for MERGED, the sizes of the parts within one rank's piece; for EXCHANGED, which ranks have the pieces.
     """
 
     axis: MeshAxis
@@ -60,7 +69,7 @@ class Along:
 
     def described(self, over: str) -> str:
         """In words, ``over`` the axis as it is called."""
-        return f"{_WORDS[self.way].format(dim=self.dim)} over {over}"
+        return f"{_WORDS[self.way].format(dim=self.dim, ranks=list(self.parts))} over {over}"
 
 
 WHOLE = (Way.EQUAL, Way.SUM, Way.MEAN)
@@ -70,6 +79,8 @@ _WORDS = {
     Way.SHARD: "pieces along dim {dim}",
     Way.STRIDED: "every n-th of dim {dim}",
     Way.MERGED: "a piece of every part along dim {dim}",
+    Way.EXCHANGED: "pieces along dim {dim} in the order of the ranks {ranks}",
+    Way.FOLDED: "the n-th piece from the start and from the end of dim {dim}",
     Way.SUM: "addends",
     Way.MEAN: "terms of a mean",
 }
@@ -175,6 +186,25 @@ def flattened_layouts(
             yield replace(layout, shape=tuple(whole.shape))
 
 
+def exchanged_layouts(
+    pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], whole: torch.Tensor
+) -> Iterator[ObservedLayout]:
+    """The layouts under which ``pieces``, by rank, are ``whole`` once those along one axis are reordered."""
+    for layout in _of_fitting_shape(pieces, axes, whole):
+        if any(step.way not in (Way.EQUAL, Way.SHARD) for step in layout.steps):
+            continue
+        for at, step in enumerate(layout.steps):
+            size = step.axis.size()
+            orders = itertools.permutations(range(size)) if step.way is Way.SHARD and size <= REORDERED else ()
+            for order in itertools.islice(orders, 1, None):
+                other = replace(step, way=Way.EXCHANGED, parts=order)
+                candidate = replace(layout, steps=(*layout.steps[:at], other, *layout.steps[at + 1 :]))
+                with contextlib.suppress(Unreadable):
+                    value = candidate.combined(pieces)
+                    if value.shape == whole.shape and not bool(differences(value, whole).any()):
+                        yield candidate
+
+
 def _along_dims(steps: Iterable[Along]) -> list[Along]:
     return sorted((step for step in steps if step.way not in WHOLE), key=lambda step: step.dim)
 
@@ -252,6 +282,7 @@ def _ways(
     ways = [Along(axis, Way.SHARD, dim), Along(axis, Way.STRIDED, dim)]
     if list(cut.values()).count(dim) == 1:
         ways += [Along(axis, Way.MERGED, dim, parts) for parts in merged_parts(piece.shape[dim])]
+        ways += [Along(axis, Way.FOLDED, dim)] if piece.shape[dim] % 2 == 0 else []
     return ways
 
 
@@ -287,8 +318,13 @@ def _combine(step: Along, along: Mapping[int, torch.Tensor]) -> torch.Tensor:
             return torch.stack(parts).mean(0)
         case Way.SHARD:
             return torch.cat(parts, step.dim)
+        case Way.EXCHANGED:
+            return torch.cat([parts[index] for index in step.parts], step.dim)
         case Way.STRIDED:
             return torch.stack(parts, step.dim + 1).flatten(step.dim, step.dim + 1)
         case Way.MERGED:
             split = [torch.split(part, list(step.parts), step.dim) for part in parts]
             return torch.cat([piece for pieces in zip(*split, strict=True) for piece in pieces], step.dim)
+        case Way.FOLDED:
+            halves = [part.chunk(2, step.dim) for part in parts]
+            return torch.cat([*(half[0] for half in halves), *(half[1] for half in reversed(halves))], step.dim)

@@ -86,7 +86,10 @@ def _stem(operand: TakenTensor) -> str:
 
 
 def _meetings(group: Group, expressions: Mapping[int, Sequence[EqualValue]]) -> Iterator[Mapping[int, EqualValue]]:
-    """What the ranks compute at one place, the n-th time; in the order of the first rank. Some ranks may be missing."""
+    """What the ranks compute at one place, the n-th time; in the order of the first rank. Some ranks may be missing.
+
+    Ranks of which one has read numbers that nobody knows before another has are not compared any more.
+    """
     met: dict[tuple[str, int], dict[int, EqualValue]] = defaultdict(dict)
     for rank, told in expressions.items():
         counts: Counter[str] = Counter()
@@ -97,7 +100,8 @@ def _meetings(group: Group, expressions: Mapping[int, Sequence[EqualValue]]) -> 
     # Where ranks come more or less often, nobody knows which times belong together.
     often = Counter(key for key, _ in met)
     for (key, _), meeting in met.items():
-        if len(meeting) > 1 and len(met[key, often[key]]) == len(met[key, 1]):
+        alike = len({one.blind for one in meeting.values()}) == 1
+        if len(meeting) > 1 and alike and len(met[key, often[key]]) == len(met[key, 1]):
             yield meeting
 
 

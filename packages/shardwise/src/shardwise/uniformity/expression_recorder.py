@@ -57,7 +57,7 @@ class ExpressionRecorder(TorchFunctionMode):
         super().__init__()
         self._tell = tell
         self._is_unreal = is_unreal
-        self._numbers_known = True
+        self._blind = ""
         self._told = 0
         self._groups: dict[Any, tuple[str, tuple[int, ...]] | None] = {}
         self._communicated: set[int] = set()
@@ -85,8 +85,8 @@ class ExpressionRecorder(TorchFunctionMode):
         if not is_heard() or self._told >= LIMIT or name.prop is not None:
             return func(*args, **named)
         shown = name.shown
-        if shown in _READS and self._is_unreal():
-            self._numbers_known = False
+        if shown in _READS and not self._blind and self._is_unreal():
+            self._blind = _key()
         leaves = tree_leaves((list(args), dict(named)))
         if not any(isinstance(leaf, torch.Tensor) for leaf in leaves) and not _makes_tensors(func):
             return func(*args, **named)
@@ -110,7 +110,8 @@ class ExpressionRecorder(TorchFunctionMode):
         digest = _hash(f"declared {by} {value}".encode())
         self._put(x, digest if known else UNKNOWN)
         if known:
-            self._say(EqualValue(_key(), user_location(1), groups, f"declared by {by}", value=value, digest=digest))
+            at, op = user_location(1), f"declared by {by}"
+            self._say(EqualValue(_key(), at, groups, op, value=value, digest=digest, blind=self._blind))
 
     def _made(
         self,
@@ -135,7 +136,7 @@ class ExpressionRecorder(TorchFunctionMode):
             for one in outputs:
                 self._put(one, _UNWRITTEN)
             return
-        plain = _text((list(args), dict(named))) if self._numbers_known else ""
+        plain = "" if self._blind else _text((list(args), dict(named)))
         # What is overwritten as a whole is no operand.
         gone = written if state or op in _OVERWRITE else None
         known = [digest for leaf, digest in operands if digest != _UNWRITTEN and leaf is not gone]
@@ -152,13 +153,15 @@ class ExpressionRecorder(TorchFunctionMode):
         if groups and not shared_out:
             told = tuple(TakenTensor(f"argument {at}", one) for at, (_, one) in enumerate(operands, 1))
             plain = "" if op == "backward" else plain
-            self._say(EqualValue(_key(), user_location(1), groups, op, plain, state, "", told, digest))
+            self._say(
+                EqualValue(_key(), user_location(1), groups, op, plain, state, "", told, digest, blind=self._blind)
+            )
 
     def _collective(self, func: TorchFunction, args: Sequence[Any], named: Mapping[str, Any]) -> None:
         """A typed collective, whose plain arguments must agree over its axis; sizes of pieces may differ."""
         op = getattr(func, "__shardwise_op__", "")
         axis = args[1] if len(args) > 1 else named.get("axis")
-        if not op or axis is None or not self._numbers_known:
+        if not op or axis is None or self._blind:
             return
         try:
             group = self._group(normalize_axis(axis))

@@ -30,6 +30,8 @@ class EqualValue:
     ``value``     a digest of the values, where they are real and have been declared.
     ``digest``    of the whole expression, operands included.
     ``made``      False for a use that makes nothing: a loss that backward starts from.
+    ``blind``     where this rank had read a number of values that inert collectives have not made, as ``key``; from
+                  there on its plain arguments are not told.
     """
 
     key: str
@@ -42,6 +44,7 @@ class EqualValue:
     operands: tuple[TakenTensor, ...] = ()
     digest: str = UNKNOWN
     made: bool = True
+    blind: str = ""
 
     @property
     def own(self) -> tuple[str, str, str, str]:

@@ -355,7 +355,9 @@ def _closer(
         return replace(numbers, disagreements=found, module=closer.module, notes=(*numbers.notes, FED))
     first = next(iter(closer.disagreements), None)
     origin = first if first is not None and first.key.kind == "result" else None
-    cause = next(iter(merged_types([run.types for run in ranks]).errors), None)
+    # That a type says too little explains no wrong number.
+    errors = merged_types([run.types for run in ranks]).errors
+    cause = next((error for error in errors if error.code not in ("SW408", "SW411")), None)
     return replace(numbers, origin=origin, module=closer.module, cause=cause)
 
 

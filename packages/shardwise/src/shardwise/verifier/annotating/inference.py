@@ -20,8 +20,9 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid
 
-from ..comparison.alignment import Alignment, varying
+from ..comparison.alignment import Alignment, is_equal_along, varying
 from ..comparison.difference import scale_of, tolerance_of
+from ..comparison.micro_batches import MicroBatches
 from ..records.failure import Failure
 from ..records.record import RankRun
 
@@ -86,6 +87,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     grid = Grid.of(mesh)
     runs = [_Values(run) for run in ranks]
     one = _Values(alone)
+    entries = [{entry.key: entry for entry in run.entries} for run in (*ranks, alone)]
+    batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
@@ -94,15 +97,30 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
             found = [(tuple(pieces), name, layouts)] if layouts else []
         else:
-            # A part of a flattened parameter has no type: a wrapper's flat parameter is cut, and not the parameter.
-            found = [(one.ranks, one.name, one.layouts) for one in aligned[kind].of(name) if not one.layouts[0].shape]
+            found = [(one.ranks, one.name, one.layouts) for one in aligned[kind].of(name)]
         shape = tuple(pieces[min(pieces)].shape)
+        if kind == "input" and not found and batches.explain(runs[min(pieces)].key(kind, name)):
+            yield _dealt_out(name, pieces, grid)
+            continue
+        if kind == "module" and not found and batches.regrouped:
+            continue  # of other samples than on one rank
         if not found:
             yield InferredType(kind, name, tuple(pieces), name, shape, None, {})
         for having, there, layouts in found:
             raw = {rank: value for rank in having if (value := runs[rank].of("computed").get(name)) is not None}
             ways = _gradient_ways(raw, grid, one.of("computed").get(there), layouts[0])
             yield _described(kind, name, having, there, shape, layouts, ways, grid)
+
+
+def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid) -> InferredType:
+    """An input whose samples are those of one rank, in other micro-batches."""
+    axes, known_by = {}, {}
+    names = {axis: called for called, axis in grid.axes.items()}
+    for axis in varying(grid, tuple(pieces)):
+        equal = is_equal_along(pieces, axis)
+        axes[names[axis]] = "R" if equal else "S(0)"
+        known_by[names[axis]] = "equal on the ranks" if equal else _SAMPLES
+    return InferredType("input", name, tuple(pieces), name, tuple(pieces[min(pieces)].shape), axes, known_by)
 
 
 class _Values:
@@ -114,6 +132,10 @@ class _Values:
             if isinstance(entry, Record) and entry.value is not None:
                 self._values.setdefault(entry.key.kind, {}).setdefault(entry.key.name, entry.value)
         self._keys: list[Key] = [entry.key for entry in run.entries]
+
+    def key(self, kind: str, name: str) -> Key:
+        """Of the first record of this name."""
+        return next(key for key in self._keys if (key.kind, key.name) == (kind, name))
 
     def of(self, kind: str) -> Mapping[str, torch.Tensor]:
         return self._values.get(kind, {})
@@ -172,6 +194,8 @@ def _described(
         one: dict[str, str] = {}
         for step in sorted(layout.steps, key=lambda step: list(names).index(step.axis)):
             place, how = _place(step, ways.get(step.axis, set()), kind)
+            if layout.shape and step.way is not Way.EQUAL:
+                place, how = "V", _FLAT  # the wrapper's flat parameter is cut, and not the parameter
             one[names[step.axis]] = place
             known_by.setdefault(names[step.axis], how)
         if one not in written:
@@ -180,17 +204,21 @@ def _described(
     return InferredType(kind, name, ranks, there, shape, first, known_by, tuple(others))
 
 
+_SAMPLES = "the samples of a step, of all its micro-batches, are those of the run on one rank"
+_FLAT = "a part of the flattened parameter, as wrappers that flatten parameters keep them"
 _PIECES = {
     Way.SHARD: "the ranks' pieces, one after the other, are the whole",
     Way.STRIDED: "the ranks' pieces, dealt out element by element, are the whole",
     Way.MERGED: "the ranks' pieces, cut into parts that are joined one by one, are the whole",
+    Way.EXCHANGED: "the ranks' pieces, in another order than that of the ranks, are the whole",
+    Way.FOLDED: "the first halves of the ranks' pieces, then the second from the last rank to the first, are the whole",
 }
 
 
 def _place(step: Along, gradients: set[Way], kind: str) -> tuple[str, str]:
     """How the type over an axis is written, and how it is known."""
     match step.way:
-        case Way.SHARD | Way.STRIDED | Way.MERGED:
+        case Way.SHARD | Way.STRIDED | Way.MERGED | Way.FOLDED | Way.EXCHANGED:
             return f"S({step.dim})", _PIECES[step.way]
         case Way.SUM:
             return "P", "the ranks' tensors add up to the whole"

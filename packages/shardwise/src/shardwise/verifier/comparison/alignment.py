@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.oracle.observed_layout import ObservedLayout, Way, flattened_layouts, observed_layouts
+from shardwise.oracle.observed_layout import ObservedLayout, Way, exchanged_layouts, flattened_layouts, observed_layouts
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
 
@@ -82,7 +82,7 @@ class Alignment:
         if len(held) < len(self._ranks) or self._is_constant(name):
             return ()
         axes = varying(self._grid, tuple(held))
-        equal = tuple(axis for axis in axes if _is_equal_along(held, axis))
+        equal = tuple(axis for axis in axes if is_equal_along(held, axis))
         apart = math.prod(axis.size() for axis in axes if axis not in equal)
         return equal if self._dealt_out(name) * self._cut(name) <= apart else ()
 
@@ -112,6 +112,8 @@ class Alignment:
         axes = varying(self._grid, ranks)
         for other in self._candidates(name):
             layouts = self._layouts(pieces, axes, other)
+            if not layouts and other == name:
+                layouts = tuple(exchanged_layouts(pieces, axes, self._alone[name]))
             if layouts:
                 return [AlignedParameter(ranks, other, layouts)]
         for axis in axes:
@@ -226,7 +228,8 @@ def _slices(grid: Grid, ranks: tuple[int, ...], axis: MeshAxis) -> list[tuple[in
     return [tuple(group) for group in groups.values()]
 
 
-def _is_equal_along(held: Mapping[int, torch.Tensor], axis: MeshAxis) -> bool:
+def is_equal_along(held: Mapping[int, torch.Tensor], axis: MeshAxis) -> bool:
+    """Do ranks that are apart along ``axis`` alone hold equal tensors?"""
     fibers: dict[int, int] = {}
     for rank in sorted(held):
         first = fibers.setdefault(rank - axis_offset(axis, rank), rank)

@@ -288,6 +288,8 @@ class _Comparison:
         expected: torch.Tensor,
     ) -> ValueDisagreement | NotCompared | str:
         key = first.key
+        if key.kind == "result" and whole.shape != expected.shape and self._is_padded(whole, expected):
+            whole = whole[tuple(slice(length) for length in expected.shape)]
         if whole.shape != expected.shape:
             return self._shapes(first, pieces, whole, expected)
         apart = self._apart(key, (whole, expected, *pieces.values()))
@@ -330,6 +332,11 @@ class _Comparison:
         else:
             said = f"is {together}"
         return ValueDisagreement(key, first.claim, Against.SHAPE, 0, tuple(pieces), (), (), None, said)
+
+    def _is_padded(self, whole: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Is it longer by less than an element a rank, as what is cut into equal parts is?"""
+        extra = [here - there for here, there in zip(whole.shape, expected.shape, strict=False)]
+        return whole.ndim == expected.ndim and all(0 <= each < len(self.ranks) for each in extra)
 
     def _is_sized_by_mesh(self, whole: torch.Tensor, expected: torch.Tensor) -> bool:
         """Has it an element for every rank, or every rank along an axis, where it has one on one rank?"""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from shardwise.mesh.axis import MeshAxis
 
 _CLOSE = 1e-2
+_CLOSE_ALONE = 1e-4
+"""A loss that differs by any mistake may be near half of another one."""
 
 
 def hint_for(factor: float | None, count: int, axes: Mapping[MeshAxis, str]) -> str:
@@ -18,11 +20,12 @@ def hint_for(factor: float | None, count: int, axes: Mapping[MeshAxis, str]) -> 
     """
     if factor is None:
         return ""
+    close = _CLOSE if count > 1 else _CLOSE_ALONE
     for names, size in _products(axes):
         over = " and ".join(names)
-        if math.isclose(factor, size, rel_tol=_CLOSE):
+        if math.isclose(factor, size, rel_tol=close):
             return f"{size} times as much, the size of {over}: summed once too often over {over}?"
-        if math.isclose(factor, 1 / size, rel_tol=_CLOSE):
+        if math.isclose(factor, 1 / size, rel_tol=close):
             return f"1/{size} of it, {size} being the size of {over}: divided once too often, or a sum over it missing?"
     if count == 1:
         return ""

@@ -1,0 +1,46 @@
+"""Types of inputs whose samples are dealt out to other micro-batches than on one rank, and of flattened parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import Key, Record
+from shardwise.types.tensor_type import UNTYPED
+from shardwise.verifier.annotating.inference import InferredType, inferred_types
+from shardwise.verifier.records.record import RankRun
+
+HERE = SourceLocation("train.py", 7, 7, 4, 9)
+SAMPLES = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+
+
+def run(kind: str, values: Sequence[torch.Tensor]) -> RankRun:
+    name = "w" if kind == "parameter" else "0 of Net"
+    records = [Record(Key(kind, name, HERE, nth), UNTYPED, "", value) for nth, value in enumerate(values, 1)]
+    return RankRun(list(records), {}, {torch.float32}, steps=[len(records)])
+
+
+def inferred(kind: str, ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> InferredType:
+    (one,) = inferred_types([run(kind, values) for values in ranks], run(kind, alone), {"dp": 2})
+    return one
+
+
+@pytest.mark.parametrize("shares", [(SAMPLES[:4], SAMPLES[4:]), (SAMPLES[::2], SAMPLES[1::2])], ids=["halves", "dealt"])
+def test_samples_of_a_step_in_other_micro_batches_are_a_shard(shares):
+    one = inferred("input", [share.chunk(2) for share in shares], SAMPLES.roll(3, 0).chunk(4))
+    assert one.axes == {"dp": "S(0)"}
+    assert "all its micro-batches" in one.known_by["dp"]
+
+
+def test_other_samples_are_not_explained():
+    wrong = [SAMPLES[:4].chunk(2), SAMPLES[:4].flip(0).chunk(2)]
+    assert inferred("input", wrong, SAMPLES.roll(3, 0).chunk(4)).axes is None
+
+
+def test_a_part_of_a_flattened_parameter_varies():
+    flat = SAMPLES.flatten()
+    one = inferred("parameter", [[flat[:10].clone()], [flat[10:].clone()]], [SAMPLES])
+    assert one.axes == {"dp": "V"}
