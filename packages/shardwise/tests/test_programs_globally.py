@@ -52,6 +52,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "metrics": [OWN_ROWS],
     "mixed_precision_master": [GRADIENT, OWN_FLAGS],
     "moe_all_to_all": [OWN_ROWS, BALANCE],
+    "rank_slices": [NUMBER],
     "raw_collectives": [OPEN],
     "regions": [OPEN],
     "saving_and_loading": [STATISTICS, OPEN],
@@ -61,7 +62,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "typed_outputs": [OWN_ROWS],
     "vocab_parallel": [NUMBER, OWN_CANDIDATES],
 }
-BLIND = {"rank_as_plain_number", "same_seed_for_pieces"}
+BLIND = {"same_seed_for_pieces"}
 """Bugs in plain numbers, whose value is a rank's own or should be: no type sees them."""
 UNASKED = {
     **dict.fromkeys(

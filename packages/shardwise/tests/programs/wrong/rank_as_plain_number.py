@@ -1,4 +1,3 @@
-# unseen: a plain Python number is taken to be equal on all ranks; a typed Scalar says that it is not
 """A replicated weight is scaled by this process's rank."""
 
 import torch
@@ -14,4 +13,4 @@ mesh = init_device_mesh("cuda", (8,), mesh_dim_names=("tp",))
 with spmd.set_current_mesh(mesh):
     weight = spmd.assert_type(torch.randn(8, 8), {"tp": R})
     weight = weight * (1 + dist.get_rank())
-    spmd.assert_type(weight, {"tp": R})
+    spmd.assert_type(weight, {"tp": R})  # SW130

@@ -16,10 +16,10 @@ from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.propagation.scale import law_of
-from shardwise.op_rules.schema import OpRule
+from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
-from ..state.numbers import TYPED_NUMBERS, plain
+from ..state.numbers import TYPED_NUMBERS, plain, type_here
 
 NUMBERS = (int, float, complex, Number)
 _SLICES = ("getitem", "setitem", "narrow", "select", "arange")
@@ -93,8 +93,11 @@ class Op:
     def _operand_type(self, param: str, value: object) -> TensorType | Weak | None:
         if isinstance(value, (torch.Tensor, Scalar)):
             return type_of(value)
-        if value.__class__ in TYPED_NUMBERS and (param in self.linear_params or type_of(value).varying_axes):
-            return type_of(value) if param in self.linear_params or self.slices else None
+        if value.__class__ in TYPED_NUMBERS and (type := type_here(value)).axes:
+            if param in self.linear_params:
+                return type
+            if type.varying_axes:
+                return type if self.slices or self.rule.kind is Kind.PURE else None
         if value is None or param not in self.linear_params:
             return None
         return Weak.ZERO if _is_zero(value) else Weak.CONSTANT

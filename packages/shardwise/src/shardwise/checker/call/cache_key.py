@@ -19,7 +19,7 @@ from shardwise.interop.torch_compat import count_function_modes, no_torch_functi
 from shardwise.mesh.entry import current_entry
 from shardwise.types.tensor_type import UNTYPED
 
-from ..state.numbers import TYPED_NUMBERS
+from ..state.numbers import TYPED_NUMBERS, key_of_number
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS
 
@@ -121,7 +121,7 @@ def extend(items: Any, key: list[object], tags: list[Tag | None]) -> bool:
             ):
                 return False
         elif cls in TYPED_NUMBERS:
-            key.append(item._shardwise.type)
+            key.append(key_of_number(item))
         elif cls not in PLAIN:
             return False
     return True
@@ -167,7 +167,7 @@ def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]
         elif cls is int:
             key.append(item)
         elif cls in TYPED_NUMBERS:
-            key += (item._shardwise.type, item)
+            key += (key_of_number(item), item)
         elif cls is float:
             key.append(cls)  # 1 and 1.0 are equal keys
             key.append(item if item.is_integer() or isinf(item) else None)  # a norm's order; no rule reads a fraction

@@ -2,8 +2,9 @@
 
 The declaration gives the types of inputs and outputs. Backward gets gradients of the outputs' duals, and what it
 returns must be of the inputs' duals. Its body works on tensors that forward has saved and nobody has typed: they are
-unknown, and where they enter, nothing is claimed. Of what happens inside only the collectives are judged; how a kernel
-rounds or rearranges a gradient is its author's business.
+unknown, and where they enter, nothing is claimed. Of what happens inside only the collectives are judged, and pending
+sums that are cut by a rank's number or meet what varies; how a kernel rounds or rearranges a gradient is its author's
+business.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ..gradients.gradient_types import dual, is_gradient_of
 from ..state.session import CheckSession
 
 _DECLARED = "_shardwise_declared"
-JUDGED = frozenset({"SW201", "SW210", "SW605"})
-"""Findings inside a backward that are told: those of its collectives."""
+JUDGED = frozenset({"SW110", "SW201", "SW210", "SW605"})
+"""Findings inside a backward that are told: those of its collectives, and pending sums that meet what varies."""
 
 
 @dataclass(frozen=True, slots=True)

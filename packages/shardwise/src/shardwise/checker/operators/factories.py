@@ -20,17 +20,19 @@ from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import R, V
+from shardwise.types.spec import PartitionSpec, make_entry
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
-from ..state.numbers import joined
+from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, run, run_first
+from .own_parts import part_axes
 from .varying_lengths import same_shape
 
 _UNKNOWN: Any = object()
@@ -107,6 +109,9 @@ def factory(op: Op) -> Handler:
                 type = type.of_unknown_scale()  # positions up to a size are no sizes
             elif told is not UNTYPED:
                 type = _of_numbers(type, told)
+                axes = part_axes(*args) if op.rule.op == "arange" and len(args) in (2, 3) else ()
+                if axes and not session.local:
+                    type = type.with_spec(PartitionSpec(make_entry(axes)))
             elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in((*args, *kwargs.values())))):
                 type = type.of_unknown_scale()
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
@@ -143,7 +148,8 @@ def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
 def _is_zero_fill(op: Op, args: Arguments, kwargs: Keywords) -> bool:
     """``full(..., 0)``."""
     value = kwargs.get("fill_value", args[-1] if args and "full" in op.name else None)
-    return isinstance(value, (int, float, complex)) and value == 0
+    varying = value.__class__ in TYPED_NUMBERS and bool(type_of(value).varying_axes)
+    return isinstance(value, (int, float, complex)) and value == 0 and not varying
 
 
 def _constant(ground: Ground) -> TensorType:

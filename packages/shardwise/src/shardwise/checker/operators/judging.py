@@ -21,6 +21,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..state.session import CheckSession
+from .own_parts import own_parts
 
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 """What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""
@@ -80,6 +81,8 @@ def _judge(
         outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked)
     else:
         scope, call = session.scope(mesh), op.labelled(args, kwargs, operands)
+        if op.slices and any(operand.number is not None for operand in operands):
+            scope = replace(scope, own=own_parts(op, args, kwargs))
         outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
         if op.templates and op.name in GIVES_SHAPE and not op.in_place:
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)

@@ -17,7 +17,20 @@ from shardwise.mesh.regions import axes_inside
 from ..state.numbers import number_type, typed
 from .patches import Patches, Plugin, checking_session
 
-_asking = threading.local()
+
+class _Questions(threading.local):
+    """Entered while a number is being told: an axis asks its group for the number of ranks."""
+
+    running = False
+
+    def __enter__(self) -> None:
+        self.running = True
+
+    def __exit__(self, *error: object) -> None:
+        self.running = False
+
+
+questions = _Questions()
 
 
 def _install(patches: Patches) -> None:
@@ -56,27 +69,23 @@ def _group_size(plain: Callable[..., int]) -> Callable[..., object]:
 
 def _told(count: int, groups: Callable[[], list[object]]) -> object:
     """``count`` as the number of ranks of all these groups together, if axes of the mesh make them up."""
-    if getattr(_asking, "running", False) or count.__class__ is not int or checking_session() is None:
+    if questions.running or count.__class__ is not int or checking_session() is None:
         return count
     mesh = current_entry()
-    if mesh is None or not mesh.axes:
-        return count
-    _asking.running = True  # an axis asks its group for the number of ranks
-    try:
-        scale: dict[Any, int | None] = {}
-        for group in groups():
-            axis = MeshAxis.of(group)
-            if axis.size() == 1:
-                continue
-            parts = (axis,) if axis in mesh.axes else axes_inside(axis, mesh.axes)
-            if not parts:
-                return count
-            scale.update(dict.fromkeys(parts, 1))
-        return typed(count, number_type(mesh.axes, scale))
-    except (RuntimeError, ValueError):  # no group yet, or one that this rank is not in
-        return count
-    finally:
-        _asking.running = False
+    with questions:
+        try:
+            scale: dict[Any, int | None] = {}
+            for group in groups():
+                axis = MeshAxis.of(group)
+                if axis.size() == 1:
+                    continue
+                parts = (axis,) if mesh is None or axis in mesh.axes else axes_inside(axis, mesh.axes)
+                if not parts:
+                    return count
+                scale.update(dict.fromkeys(parts, 1))
+            return typed(count, number_type(scale if mesh is None else mesh.axes, scale))
+        except (RuntimeError, ValueError, LookupError):  # no group yet, or one that this rank is not in
+            return count
 
 
 PLUGIN = Plugin("numbers of ranks", _install)

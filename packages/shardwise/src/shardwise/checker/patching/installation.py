@@ -24,6 +24,7 @@ from . import (
     masked,
     module_hooks,
     parameters,
+    rank_numbers,
     scripted,
     storages,
     vmap,
@@ -45,6 +46,7 @@ PLUGINS: tuple[Plugin, ...] = (
     scripted.PLUGIN,
     masked.PLUGIN,
     group_sizes.PLUGIN,
+    rank_numbers.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,
 )

@@ -1,10 +1,11 @@
 """Numbers that know where they come from: ints and floats with a type, made only while a check runs.
 
-A size, a group's number of ranks, an ``.item()`` is an ``int`` or ``float`` to Python and to torch, and carries a type
-for as long as arithmetic keeps it: ``x.shape[0] * dist.get_world_size()`` is R and has the scale of one device. What
-makes a plain number of it (``float()``, ``int()``, ``math.sqrt``) loses it, and a number of unknown origin is
-compatible with everything. No plain number is touched, so nothing else becomes slower.
-Source: docs/semantics.md section 9.
+A size, a group's number of ranks, the number of a rank, an ``.item()`` is an ``int`` or ``float`` to Python and to
+torch, and carries a type for as long as arithmetic keeps it: ``x.shape[0] * dist.get_world_size()`` is R and has the
+scale of one device, ``dist.get_rank() // 2`` is known on every rank. What makes a plain number of it (``float()``,
+``int()``, ``math.sqrt``, a comparison) loses it, and a number of unknown origin is compatible with everything. No plain
+number is touched, so nothing else becomes slower.
+Source: docs/semantics.md sections 9 and 10.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.tagging import Tag, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import UNTYPED, Exponent, TensorType
+
+ByRank = tuple[int | float, ...]
+"""A number on every rank of the world."""
 
 
 def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -29,15 +37,26 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = apply(plain(left), plain(right))
-        return typed(value, _combined(left, right, sign))
+        return typed(value, _combined(left, right, sign), _on_all_ranks(apply, left, right))
+
+    return method
+
+
+def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The method for an operator that keeps the scale."""
+
+    def method(self: Any) -> object:
+        by_rank = self.by_rank and tuple(map(apply, self.by_rank))
+        return typed(apply(plain(self)), type_of(self), by_rank)
 
     return method
 
 
 class _Typed:
-    """What both classes have in common."""
+    """What both classes have in common. ``by_rank``: the number on every rank, if that is known."""
 
     _shardwise: Tag
+    by_rank: ByRank | None = None
 
     __mul__, __rmul__ = _binary("mul", 1), _binary("mul", 1, reflected=True)
     __truediv__, __rtruediv__ = _binary("truediv", -1), _binary("truediv", -1, reflected=True)
@@ -45,6 +64,15 @@ class _Typed:
     __add__, __radd__ = _binary("add", 0), _binary("add", 0, reflected=True)
     __sub__, __rsub__ = _binary("sub", 0), _binary("sub", 0, reflected=True)
     __mod__, __rmod__ = _binary("mod", 0), _binary("mod", 0, reflected=True)
+    __and__, __rand__ = _binary("and_", 0), _binary("and_", 0, reflected=True)
+    __or__, __ror__ = _binary("or_", 0), _binary("or_", 0, reflected=True)
+    __xor__, __rxor__ = _binary("xor", 0), _binary("xor", 0, reflected=True)
+    __lshift__, __rlshift__ = _binary("lshift", 0), _binary("lshift", 0, reflected=True)
+    __rshift__, __rrshift__ = _binary("rshift", 0), _binary("rshift", 0, reflected=True)
+    __neg__, __abs__ = _unary(operator.neg), _unary(abs)
+
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other) if isinstance(other, (int, float)) else NotImplemented
 
     def __pow__(self, power: object, modulo: object = None) -> Any:
         if not isinstance(power, (int, float)) or modulo is not None:
@@ -52,16 +80,11 @@ class _Typed:
         type = type_of(self)
         value = plain(self) ** plain(power)
         scale = {axis: _times(type.exponent(axis), power) for axis in type.axes}
-        return typed(value, type.with_scale(scale)) if isinstance(value, (int, float)) else value
-
-    def __neg__(self) -> Any:
-        return typed(-plain(self), type_of(self))
+        by_rank = _on_all_ranks(operator.pow, self, power)
+        return typed(value, type.with_scale(scale), by_rank) if isinstance(value, (int, float)) else value
 
     def __pos__(self) -> Any:
         return self
-
-    def __abs__(self) -> Any:
-        return typed(abs(plain(self)), type_of(self))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(plain(self)), (plain(self),)
@@ -88,8 +111,11 @@ class TypedFloat(_Typed, float):
 TYPED_NUMBERS: frozenset[type] = frozenset({TypedInt, TypedFloat})
 
 
-def typed(value: object, type: TensorType) -> object:
-    """``value`` with a type; as it is if it is no int or float, or nothing is known of it."""
+def typed(value: object, type: TensorType, by_rank: ByRank | None = None) -> object:
+    """``value`` with a type; as it is if it is no int or float, or nothing is known of it.
+
+    ``by_rank``  the number on every rank of the world: along an axis on which these are equal, it is R.
+    """
     if type is UNTYPED or not type.axes or isinstance(value, bool):
         return value
     made: Any
@@ -100,7 +126,57 @@ def typed(value: object, type: TensorType) -> object:
     else:
         return value
     made._shardwise = _tag(type)
+    made.by_rank = by_rank
     return made
+
+
+def type_here(number: Any) -> TensorType:
+    """The type of a typed number as the current mesh says it; untyped where that cannot say it."""
+    mesh = current_entry()
+    return _said(type_of(number), number.by_rank, None if mesh is None else mesh.axes)
+
+
+def key_of_number(number: Any) -> tuple[object, ...]:
+    """What a verdict that no plain value decides depends on."""
+    return number._shardwise.type, number.by_rank, number == 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _said(type: TensorType, by_rank: ByRank | None, axes: frozenset[MeshAxis] | None) -> TensorType:
+    if axes is not None and not axes.issuperset(type.axes):
+        try:
+            type = reinterpret(type, axes)
+        except SpmdTypeError:
+            return UNTYPED
+    equal = [axis for axis in type.varying_axes if by_rank is not None and not differs(by_rank, axis)]
+    return type.with_placements(dict.fromkeys(equal, R)) if equal else type
+
+
+def differs(by_rank: ByRank, axis: MeshAxis) -> bool:
+    """True if ranks that are apart along ``axis`` only have different numbers."""
+    return any(
+        by_rank[rank] != by_rank[rank + stride]
+        for size, stride in axis.layout.atoms
+        for rank in range(len(by_rank) - stride)
+        if rank // stride % size < size - 1
+    )
+
+
+def _on_all_ranks(apply: Callable[[Any, Any], Any], left: object, right: object) -> ByRank | None:
+    """What ``apply`` gives on every rank; None if an operand is not known there."""
+    known = [getattr(value, "by_rank", None) for value in (left, right)]
+    ranks = next((len(values) for values in known if values is not None), 0)
+    if not ranks:
+        return None
+    operands = []
+    for value, values in zip((left, right), known, strict=True):
+        if values is None and value.__class__ in TYPED_NUMBERS and type_of(value).varying_axes:
+            return None
+        operands.append([plain(value)] * ranks if values is None else values)
+    try:
+        return tuple(map(apply, *operands))
+    except (ArithmeticError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -121,23 +197,24 @@ def number_type(axes: Iterable[object], scale: Mapping[object, Exponent]) -> Ten
 
 
 def joined(values: Iterable[object]) -> TensorType:
-    """The type of what is made of all of these numbers; untyped if none of them is typed."""
+    """The type of what is made of all of these numbers, on the current mesh; untyped if none of them is typed."""
     numbers = list(values)
-    if not any(value.__class__ in TYPED_NUMBERS for value in numbers):
+    types = [type_here(value) if value.__class__ in TYPED_NUMBERS else None for value in numbers]
+    told = [type for type in types if type is not None and type.axes]
+    if not told:
         return UNTYPED
-    return functools.reduce(lambda type, value: _merged(type, value, 0), numbers[1:], _type_in(numbers[0], numbers))
+    read = (_like(told[0], value) if type is None else type for type, value in zip(types, numbers, strict=True))
+    return functools.reduce(lambda one, two: _merged(one, two, 0), read)
 
 
 def _combined(left: object, right: object, sign: int) -> TensorType:
-    known = left if left.__class__ in TYPED_NUMBERS else right
-    return _merged(type_of(known) if known is left else _like(type_of(known), left), right, sign)
-
-
-def _type_in(value: object, others: Iterable[object]) -> TensorType:
-    """The type of a number beside typed ones."""
-    if value.__class__ in TYPED_NUMBERS:
-        return type_of(value)
-    return _like(next(type_of(one) for one in others if one.__class__ in TYPED_NUMBERS), value)
+    """The type of what is made of two numbers, one of which is typed at least."""
+    one, two = (type_of(value) if value.__class__ in TYPED_NUMBERS else None for value in (left, right))
+    if one is not None and two is not None and one.axes != two.axes and current_entry() is not None:
+        one, two = type_here(left), type_here(right)
+    first = one or two
+    assert first is not None, "a plain number has no method of ours"
+    return _merged(_like(first, left) if one is None else one, _like(first, right) if two is None else two, sign)
 
 
 def _like(type: TensorType, number: object) -> TensorType:
@@ -145,8 +222,9 @@ def _like(type: TensorType, number: object) -> TensorType:
     return number_type(type.axes, dict.fromkeys(type.axes, None if may_be_count(number) else 0))
 
 
-def _merged(type: TensorType, other: object, sign: int) -> TensorType:
-    second = type_of(other) if other.__class__ in TYPED_NUMBERS else _like(type, other)
+def _merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
+    if not all(one is two or one.isorthogonal(two) for one in type.axes for two in second.axes):
+        return type if type.varying_axes else second  # no mesh says yet how these axes lie to each other
     axes = {*type.axes, *second.axes}
     places = {axis: V if type.is_varying(axis) or second.is_varying(axis) else R for axis in axes}
     scale: dict[Any, Exponent] = {}

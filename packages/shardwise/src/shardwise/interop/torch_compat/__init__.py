@@ -95,6 +95,7 @@ from .op_names import parse_to as parse_to
 from .op_names import qualified_name as qualified_name
 from .op_names import schema_name as schema_name
 from .op_names import schema_of as schema_of
+from .pytree import register_container as register_container
 from .pytree import tree_leaves as tree_leaves
 from .pytree import tree_map as tree_map
 from .pytree import tree_match as tree_match

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,3 +56,16 @@ def tree_structure(value: object) -> object:
     from torch.utils import _pytree
 
     return _pytree.tree_structure(value)
+
+
+@private(
+    "torch.utils._pytree.register_pytree_node",
+    lost="numbers of this rank",
+    tier=2,
+)
+@functools.cache
+def register_container(cls: type) -> None:
+    """Nested containers may hold a ``cls``, a tuple that comes back as a plain one."""
+    from torch.utils import _pytree
+
+    _pytree.register_pytree_node(cls, lambda made: (list(made), None), lambda items, _: tuple(items))

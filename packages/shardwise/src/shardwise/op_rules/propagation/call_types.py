@@ -303,10 +303,9 @@ def _present(
 
 def _present_number(operand: Bound, type: TensorType, mesh: CurrentMesh | None) -> TensorType | Weak:
     """A number with a type: what is equal everywhere takes part as any number does, and only its scale matters."""
-    if operand.number == 0:
-        return Weak.ZERO
-    known = mesh is None or all(axis in mesh.axes for axis in type.axes)
-    return type if type.varying_axes and known else Weak.CONSTANT
+    if type.varying_axes and (mesh is None or mesh.axes.issuperset(type.axes)):
+        return type
+    return Weak.ZERO if operand.number == 0 else Weak.CONSTANT
 
 
 def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) -> list[MeshAxis]:
@@ -320,6 +319,11 @@ def _untyped_result(
     rule: OpRule, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
 ) -> TensorType:
     """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
+    varying = {axis for type in types if isinstance(type, TensorType) for axis in type.varying_axes}
+    numbers = all(isinstance(t, Weak) or o.number is not None for o, t in zip(operands, types, strict=True))
+    if varying and numbers:
+        places = {axis: V if axis in varying else R for axis in (varying if mesh is None else mesh.axes)}
+        return TensorType.of(places, scale=dict.fromkeys(varying))
     if not types or not all(isinstance(type, Weak) for type in types):
         return UNTYPED
     givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]

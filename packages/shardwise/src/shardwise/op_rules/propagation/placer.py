@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
@@ -33,12 +33,15 @@ class Scope:
     ``partials``    a contraction over a sharded dim may leave a pending sum without being asked.
     ``mapped``      those of them over which a dim is sharded that ``vmap`` takes apart.
     ``claimed``     axes along which this call asks for one.
+    ``own``         axes along which the call cuts by the number of this rank, with the dim of the result that is its
+                    part of the whole; None: it is none.
     """
 
     local_axes: frozenset[MeshAxis] = frozenset()
     partials: bool = True
     claimed: frozenset[MeshAxis] = frozenset()
     mapped: frozenset[MeshAxis] = frozenset()
+    own: Mapping[MeshAxis, int | None] = field(default_factory=dict)
 
 
 class Placer:
@@ -61,6 +64,8 @@ class Placer:
         """The axes over which a dim is sharded that is contracted."""
         self.averaged: set[MeshAxis] = set()
         """Those of them over which it is averaged."""
+        self.own: list[MeshAxis] = []
+        """The axes over which the result is sharded because this rank has cut its part out."""
 
     @functools.cached_property
     def labelling(self) -> Labelling | None:
@@ -79,11 +84,14 @@ class Placer:
             return self._misfit()
         if self.labelling is None:
             return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
-        if all(one.dim is None for one in sharded):
-            scalars = [
-                at for at, type in enumerate(self.types) if isinstance(type, TensorType) and type.is_varying(axis)
-            ]
-            return Refusal("SW408", "a number that differs per rank", tuple(scalars))
+        whole = all(one.dim is None for one in sharded)
+        if whole and (own := self.scope.own.get(axis)) is not None:
+            self.dims[axis] = (own,) * len(self.labelling.results)
+            self.own.append(axis)
+            return places
+        if whole or axis in self.scope.own:
+            numbers = [at for at, type in enumerate(self.types) if at not in self.tensors and _varies(type, axis)]
+            return Refusal("SW408", "a number that differs per rank", tuple(numbers))
         placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal):
             return Refusal(
@@ -202,8 +210,8 @@ class Placer:
         return next((tuple(one.values()) for one in orders.values() if len(one) > 1), ())
 
     def _in_order(self, axes: Sequence[MeshAxis]) -> list[MeshAxis] | Refusal:
-        if len(axes) < 2:
-            return list(axes)
+        if len(axes) < 2 or set(axes) <= set(self.own):
+            return sorted(axes, key=lambda axis: axis.sort_key)
         orders: dict[tuple[MeshAxis, ...], int] = {}
         for at in self.tensors:
             type = self.types[at]
@@ -216,6 +224,10 @@ class Placer:
             return list(whole[0])
         at_fault = orders.values() or [at for at in self.tensors if any(self._is_cut(at, axis) for axis in axes)]
         return Refusal("SW409", "axes shard one dim in no agreed order", tuple(dict.fromkeys(at_fault)))
+
+
+def _varies(type: TensorType | Weak, axis: MeshAxis) -> bool:
+    return isinstance(type, TensorType) and type.is_varying(axis)
 
 
 def whole_shape(type: TensorType, shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,0 +1,175 @@
+"""Slices by the number of a rank: which of them are exactly the part that a rank has of the whole.
+
+``x[rank * n : (rank + 1) * n]`` of a value that every rank has is S(0) if ``n`` times the number of ranks is the size
+of the dim; so is ``x.chunk(world)[rank]``. Any other cut by such a number varies, and nobody can say how.
+Source: docs/semantics.md section 10.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import current_entry
+
+from ..call.arguments import Op
+from ..state.numbers import TYPED_NUMBERS, ByRank, plain, type_here, typed
+from ..state.session import CheckSession
+
+Handler = Callable[[CheckSession, Any, Arguments, Keywords], object]
+PARTING = frozenset(
+    {"chunk", "unsafe_chunk", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"}
+    | {"tensor_split", "hsplit", "vsplit", "dsplit", "unbind"}
+)
+_DIMS = {"hsplit": 1, "vsplit": 0, "dsplit": 2}
+
+
+def own_parts(op: Op, args: Arguments, kwargs: Keywords) -> dict[MeshAxis, int | None]:
+    """By axis along which a slice by a rank's number varies: the dim of the result whose part it is, or None."""
+    given = dict(op.arguments(args, kwargs))
+    x = given.get("input")
+    if not isinstance(x, torch.Tensor):
+        return {}
+    with no_torch_function():
+        shape = tuple(x.shape)
+    if op.rule.op == "getitem":
+        cuts = _sliced(given.get("index"), shape)
+    elif op.rule.op in ("narrow", "narrow_copy"):
+        dim, start, length = plain(given.get("dim", 0)), given.get("start", 0), given.get("length", 0)
+        known = isinstance(dim, int) and isinstance(start, int) and isinstance(length, int) and -len(shape) <= dim
+        cuts = [(dim % len(shape), (start, start + length, 1), shape[dim])] if known and dim < len(shape) else []
+    else:
+        cuts = []
+    found: dict[MeshAxis, int | None] = dict.fromkeys(_varying(given.values()))
+    for dim, bounds, size in cuts:
+        axes = part_axes(*bounds, size)
+        found |= dict.fromkeys(axes, dim if all(found.get(axis, dim) is None for axis in axes) else None)
+    return found
+
+
+def part_axes(start: object, stop: object, step: Any = 1, size: int | None = None) -> tuple[MeshAxis, ...]:
+    """The axes of which ``range(start, stop, step)`` is this rank's part: of all ``size`` positions, if that is given.
+
+    Where there are several, the outermost is the major one. Empty: it is no part.
+    """
+    firsts, lasts = _by_rank(start), _by_rank(stop)
+    if firsts is None or lasts is None or step.__class__ is not int or step in (None, 0):
+        return ()
+    axes = tuple(_varying([start]))
+    length = lasts[0] - firsts[0]
+    if not axes or _varying([stop]) != dict.fromkeys(axes) or length <= 0:
+        return ()
+    parts = 1
+    for axis in axes:
+        parts *= axis.size()
+    if size is not None and (length * parts != size or step != 1):
+        return ()
+    for rank, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
+        place = 0
+        for axis in axes:
+            place = place * axis.size() + axis.layout.place(rank)
+        if first != place * length or last != first + length or length % step:
+            return ()
+    return axes
+
+
+def _sliced(index: object, shape: Sequence[int]) -> list[tuple[int, tuple[object, object, object], int]]:
+    """The slices by typed numbers in an index: the dim of the result, the bounds, and the size of what is cut."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not all(item is None or item is Ellipsis or isinstance(item, (int, slice)) for item in items):
+        return []
+    if Ellipsis in items:
+        at, taken = items.index(Ellipsis), sum(item is not None and item is not Ellipsis for item in items)
+        items[at : at + 1] = [slice(None)] * (len(shape) - taken)
+    found, dim, sizes = [], 0, iter(shape)
+    for item in items:
+        size = 1 if item is None else next(sizes, None)
+        if size is None:
+            return []
+        if isinstance(item, slice):
+            start, stop = 0 if item.start is None else item.start, size if item.stop is None else item.stop
+            if start.__class__ in TYPED_NUMBERS or stop.__class__ in TYPED_NUMBERS:
+                found.append((dim, (start, stop, 1 if item.step is None else item.step), size))
+        dim += item is None or isinstance(item, slice)
+    return found
+
+
+def _varying(values: Iterable[Any]) -> dict[MeshAxis, None]:
+    """The axes of the mesh along which some number in ``values`` differs from rank to rank as a rank's number does."""
+    found: dict[MeshAxis, None] = {}
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            found |= _varying(value)
+        elif isinstance(value, slice):
+            found |= _varying((value.start, value.stop, value.step))
+        elif value.__class__ in TYPED_NUMBERS and value.by_rank is not None:
+            found |= dict.fromkeys(type_here(value).varying_axes)
+    return found
+
+
+def _by_rank(number: Any) -> ByRank | None:
+    return number.by_rank if number.__class__ in TYPED_NUMBERS else None
+
+
+class RankPieces(tuple[torch.Tensor, ...]):
+    """Pieces of a tensor, of which the one at a rank's number is that rank's part; a tuple to everyone else."""
+
+    whole: tuple[torch.Tensor, int, bool]
+    """What was cut, along which dim, and whether the dim is gone."""
+
+    def __getitem__(self, at: Any) -> Any:
+        number = _by_rank(at)
+        if number is None or current_entry() is None:
+            return super().__getitem__(at)
+        x, dim, gone = self.whole
+        if gone:
+            return x.select(dim, at)
+        with no_torch_function():
+            sizes = [piece.shape[dim] for piece in self]
+        starts = [0, *itertools.accumulate(sizes)]
+        first: ByRank | None = None
+        length: ByRank | None = None
+        with contextlib.suppress(IndexError):  # on another rank
+            first = tuple(starts[range(len(self))[one]] for one in number)
+            length = tuple(sizes[one] for one in number)
+        own = range(len(self))[at]
+        type = type_of(at)
+        start: Any = typed(starts[own], type, first)
+        size: Any = typed(sizes[own], type, length)
+        return x.narrow(dim, start, size)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (list(self),)
+
+
+def parting(op: str, handler: Handler) -> Handler:
+    """The handler of an operator that cuts a tensor into pieces, of which the program may take its rank's."""
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        result: Any = handler(session, func, args, kwargs)
+        if result.__class__ is not tuple:
+            return result
+        x: Any = args[0] if args else kwargs.get("input", kwargs.get("self", kwargs.get("tensor")))
+        position = 1 if op == "unbind" else 2
+        dim = _DIMS.get(op, kwargs.get("dim", args[position] if len(args) > position else 0))
+        if dim.__class__ is not int or not isinstance(x, torch.Tensor) or not _may_be_shared_out(x, len(result)):
+            return result
+        made = RankPieces(result)
+        made.whole = (x, dim if x.ndim > 1 else 0, op == "unbind")
+        return made
+
+    return handle
+
+
+def _may_be_shared_out(x: torch.Tensor, count: int) -> bool:
+    """True if ranks that have the same ``x``, or addends of it, can share ``count`` pieces out."""
+    type = type_of(x)
+    return any(not type.is_varying(axis) and count % axis.size() == 0 for axis in type.axes)
