@@ -48,6 +48,6 @@ def has_typed(values: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     for value in flat_arguments(values, kwargs):
         tag = tag_of(value) if isinstance(value, torch.Tensor) else None
         type = None if tag is None else tag.current()
-        if type is not None and type.axes and not type.ground.is_constant:
+        if type is not None and type.local and not type.ground.is_constant:
             return True
     return False
