@@ -434,3 +434,14 @@ def test_the_matrix_runs_the_range_that_is_said_to_be_tested():
     assert tuple(torches.split()) == registry.TESTED
     wanted = registry.TESTED[0].rpartition(".")[0]
     assert f'"torch>={wanted}"' in (root / "packages/shardwise/pyproject.toml").read_text()
+
+
+def test_a_registered_container_is_looked_into_and_comes_back_as_a_plain_tuple():
+    class Pieces(tuple[int, ...]):
+        pass
+
+    assert torch_compat.tree_leaves(Pieces((1, 2)))[0] == (1, 2)
+    torch_compat.register_container(Pieces)
+    torch_compat.register_container(Pieces)
+    assert torch_compat.tree_leaves(Pieces((1, 2))) == [1, 2]
+    assert type(torch_compat.tree_map(str, Pieces((1, 2)))) is tuple
