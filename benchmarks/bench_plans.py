@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from shardwise.configuration.link_speeds import NAMED
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
-from shardwise.planner.links import NAMED, Links
+from shardwise.planner.links import Links
 from shardwise.planner.route import plan
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.spec import make_entry, spec_of

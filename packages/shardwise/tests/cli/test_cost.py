@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+from shardwise.diagnostics.quantities import duration
 
 PROGRAM = textwrap.dedent(
     """
@@ -51,7 +52,7 @@ def test_the_bytes_of_every_axis_are_those_of_its_rings(counted):
 
 def test_the_dearest_have_a_cheaper_type_where_there_is_one(counted):
     result = counted()
-    assert "3 x all_reduce P->R of float32[64, 32] over tp: 36.00 KiB" in result.output
+    assert "3 x all_reduce P->R of float32[64, 32] over tp: 36 KiB" in result.output
     assert "cheaper: P -> S(0) over tp is reduce_scatter with 0.50 of the bytes" in result.output
     assert "step.py:7" in result.output
 
@@ -68,3 +69,28 @@ def test_a_program_is_needed_and_axes_must_be_the_meshs():
     assert "say what to run" in CliRunner().invoke(main, ["cost", "--mesh", "dp=2"]).output
     result = CliRunner().invoke(main, ["cost", "x.py", "--mesh", "dp=2", "--bandwidth", "tp=4"])
     assert "the mesh has no axis 'tp'" in result.output
+
+
+def test_plan_cost_and_report_ask_one_model_of_the_links(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.shardwise]\nbandwidth = "tp=400,dp=network"\nlatency = "tp=2"\n')
+    (tmp_path / "step.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke
+    words = ["f32[64, 32] {tp: P}", "f32[64, 32]", "--mesh", "dp=2,tp=4", "--format", "json"]
+    planned = json.loads(run(main, ["plan", *words]).stdout)["time_s"]
+    assert planned == pytest.approx(6 * 2e-6 + 2 * 3 * (64 * 32 * 4 // 4) / 400e9)
+    said = json.loads(run(main, ["cost", "step.py", "--mesh", "dp=2,tp=4", "--format", "json"]).stdout)
+    assert said["axes"]["tp"]["time_s"] == pytest.approx(3 * planned)
+    assert run(main, ["check", "step.py", "--mesh", "dp=2,tp=4", "--html", "x.html"]).exit_code in (0, 1)
+    page = (tmp_path / "x.html").read_text()
+    assert f'<td class="number">{duration(3 * planned)}</td>' in page
+    assert "tp: 400 GB/s, 2 us a message." in page
+    assert "dp: 50 GB/s." in page
+
+
+def test_what_the_configuration_says_of_links_is_understood_or_refused(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.shardwise]\nbandwidth = "tp=fast"\n')
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["plan", "f32[8@tp]", "f32[8]", "--mesh", "tp=4"])
+    assert result.exit_code == 2
+    assert "pyproject.toml:2: bandwidth: axis tp has 'fast', expected a number of GB/s, or nvlink" in result.output

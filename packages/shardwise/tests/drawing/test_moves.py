@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardwise.drawing.mesh import row_major
-from shardwise.drawing.plan_pictures import byte_count, duration, plan_picture
+from shardwise.drawing.plan_pictures import plan_picture
 from shardwise.drawing.shards import MeshPoint
 from shardwise.drawing.symbols import held_after, held_under, senders
 from shardwise.drawing.transition_pictures import transition_picture
@@ -111,16 +111,6 @@ def test_counts_of_elements_are_those_of_chunks():
     before, after = rows.chunk(4, 1), rows.chunk(4, 0)
     common = len(set(before[0].flatten().tolist()) & set(after[1].flatten().tolist()))
     assert (str(common),) in [tile.lines for tile in tiles_of(plan_picture(plan, mesh).block)]
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB")])
-def test_bytes_in_words(count, text):
-    assert byte_count(count) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(2.0, "2 s"), (1.5e-3, "1.5 ms"), (1.2e-5, "12 us"), (3e-9, "3 ns")])
-def test_time_in_words(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_what_a_rank_needs_is_what_the_planner_says_that_it_receives():

@@ -12,7 +12,7 @@ from shardwise.diagnostics.result import Noted, RunResult
 from shardwise.diagnostics.run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes
 from shardwise.report.module_tree import module_tree
 from shardwise.report.page import NumbersSection, report_page
-from shardwise.report.traffic import MOST_BARS, by_axis, by_line, bytes_text, link_text, seconds_text, timeline
+from shardwise.report.traffic import MOST_BARS, by_axis, by_line, link_text, timeline
 
 from .pages import ATTACKS, hostile, large
 
@@ -170,16 +170,6 @@ def test_a_timeline_joins_what_is_too_narrow_and_loses_nothing():
     assert len(chart.bars) <= MOST_BARS * 3
     assert sum(bar.calls for bar in chart.bars) == len(many)
     assert sum(bar.bytes for bar in chart.bars) == sum(call.bytes for call in many)
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (5_280_000, "5.28 MB"), (2e9, "2 GB")])
-def test_bytes_are_told_in_a_unit(count, text):
-    assert bytes_text(int(count)) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0"), (3e-6, "3 us"), (0.0042, "4.2 ms"), (2.0, "2 s")])
-def test_seconds_are_told_in_a_unit(seconds, text):
-    assert seconds_text(seconds) == text
 
 
 def test_what_times_rest_on_is_told():

@@ -128,7 +128,7 @@ def test_the_timeline_is_walked_with_keys(opened):
     page.locator("#timeline").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert page.locator("#chosen").inner_text().startswith("2 of 32: all_reduce(sum) over tp: 1.02 kB, 10 us")
+    assert page.locator("#chosen").inner_text().startswith("2 of 32: all_reduce(sum) over tp: 1 KiB, 10 us")
     page.keyboard.press("End")
     assert page.locator("#chosen").inner_text().startswith("32 of 32")
     assert page.locator("rect.chosen").count() == 1

@@ -222,7 +222,7 @@ def check(
         else:
             result = chosen.policy.applied(result, strict=strict, local=local)
         if html is not None:
-            result = write_html(html, result, traces)
+            result = write_html(html, result, traces, settings=chosen.settings)
         if annotate:
             show_annotated(result, form, color, everything)
         if statistics:

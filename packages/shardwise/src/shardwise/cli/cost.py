@@ -7,16 +7,18 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from shardwise.diagnostics.finding import shown_path
+from shardwise.diagnostics.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .options.link_options import link_options, links_of, shown_bytes, shown_time
+from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -72,8 +74,8 @@ def cost(
     words: tuple[str, ...],
     module: str | None,
     mesh: MeshShape,
-    bandwidth: Mapping[str, float],
-    latency: Mapping[str, float],
+    bandwidth: Mapping[str, float] | None,
+    latency: Mapping[str, float] | None,
     form: str,
 ) -> ExitCode:
     """Count what a program sends: run rank 0 of the mesh, the others imagined, and add up its collectives.
@@ -93,7 +95,7 @@ def cost(
 
     axes = mesh.as_axes()
     with set_current_mesh(axes):
-        links = links_of(bandwidth, latency, axes)
+        links = links_of(bandwidth, latency, axes, Path(words[0]).parent if words and not module else Path.cwd())
     program = Program(module=module, arguments=words) if module else Program(words[0], "", words[1:])
     result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
     if result.stopped is not None:
@@ -103,13 +105,15 @@ def cost(
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     calls = [one for trace in traces for one in trace.events if isinstance(one, TracedCall) and one.kind != "new_group"]
     with set_current_mesh(axes):
-        lines = _lines(calls, axes, links)
+        lines = _lines(calls, links)
         click.echo(_json(lines) if form == "json" else _text(lines))
     return ExitCode.CLEAN
 
 
-def _lines(calls: Iterable[TracedCall], axes: Mapping[str, MeshAxis], links: Links) -> list[CollectiveLine]:
+def _lines(calls: Iterable[TracedCall], links: Links) -> list[CollectiveLine]:
     """The calls by place, the dearest first."""
+    from shardwise.mesh.axis import MeshAxis
+    from shardwise.mesh.layout import layout_of_ranks
     from shardwise.planner.cost import cost_of
 
     found: dict[tuple[object, ...], CollectiveLine] = {}
@@ -117,11 +121,12 @@ def _lines(calls: Iterable[TracedCall], axes: Mapping[str, MeshAxis], links: Lin
         size = len(call.group.ranks) if not call.is_message else 2
         if size < 2:
             continue
-        axis, parts = _axis(call.group.ranks, axes)
+        layout = layout_of_ranks(call.group.ranks)
+        axis = None if layout is None else MeshAxis(layout)
         shape, dtype = (call.shapes or ((),))[0], (call.dtypes or ("float32",))[0]
         elements = sum(math.prod(one) for one in call.shapes)
         paid = cost_of(call.kind, elements, size, dtype)
-        seconds = max((paid.seconds(links.at(one)) for one in parts), default=paid.seconds(links.at(None)))
+        seconds = paid.seconds(links.over(call.group.ranks))
         where = "" if call.location is None else f"{shown_path(call.location.file, os.getcwd())}:{call.location.line}"
         over = repr(axis) if axis is not None else call.group.name or str(call.group)
         key = (call.kind, over, shape, dtype, where, call.transition)
@@ -132,19 +137,6 @@ def _lines(calls: Iterable[TracedCall], axes: Mapping[str, MeshAxis], links: Lin
             so_far[0] + 1, so_far[1] + paid.bytes, so_far[2] + seconds, so_far[3] + call.blocking,
         )  # fmt: skip
     return sorted(found.values(), key=lambda one: -one.seconds)
-
-
-def _axis(ranks: Sequence[int], axes: Mapping[str, MeshAxis]) -> tuple[MeshAxis | None, tuple[MeshAxis, ...]]:
-    """The axis that a group's ranks are a fiber of, and the axes of the mesh that make it up."""
-    from shardwise.mesh.axis import MeshAxis
-    from shardwise.mesh.layout import layout_of_ranks
-    from shardwise.mesh.regions import axes_inside
-
-    layout = layout_of_ranks(ranks)
-    if layout is None:
-        return None, ()
-    axis = MeshAxis(layout)
-    return axis, axes_inside(axis, axes.values()) or ()
 
 
 def _cheaper(line: CollectiveLine) -> str:
@@ -193,19 +185,19 @@ def _text(lines: Sequence[CollectiveLine]) -> str:
         return "no collective over more than one rank"
     totals = _totals(lines)
     rows = [["over", "calls", "bytes", "time", "waited for at once"]]
-    rows += [[over, str(calls), shown_bytes(received), shown_time(time), f"{waits} of {calls}"]
+    rows += [[over, str(calls), byte_count(received), duration(time), f"{waits} of {calls}"]
              for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
     seconds = [one[2] for one in totals.values()]
     shown = _table(rows)
-    shown += ["", f"one after another {shown_time(sum(seconds))}"]
+    shown += ["", f"one after another {duration(sum(seconds))}"]
     if len(seconds) > 1:
-        shown[-1] += f"; if collectives over different axes overlapped entirely, {shown_time(max(seconds))}"
+        shown[-1] += f"; if collectives over different axes overlapped entirely, {duration(max(seconds))}"
     shown += ["", "dearest"]
     for line in lines[:DEAREST]:
         many = f"{line.calls} x " if line.calls > 1 else ""
         typed = f" {line.transition}" if line.transition else ""
         tensor = f"{line.dtype}{list(line.shape)}"
-        paid = f"{shown_bytes(line.bytes)}, {shown_time(line.seconds)}"
+        paid = f"{byte_count(line.bytes)}, {duration(line.seconds)}"
         shown.append(f"  {many}{line.op}{typed} of {tensor} over {line.over}: {paid}  {line.place}")
         cheaper = _cheaper(line)
         if cheaper:

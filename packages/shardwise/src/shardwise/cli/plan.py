@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
 from .draw import check_suffix, write
-from .options.link_options import link_options, links_of, shown_bytes, shown_time
+from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def plan(
     before: str,
     after: str,
     mesh: MeshShape,
-    bandwidth: Mapping[str, float],
-    latency: Mapping[str, float],
+    bandwidth: Mapping[str, float] | None,
+    latency: Mapping[str, float] | None,
     max_bytes: int | None,
     apart: bool,
     form: str,
@@ -82,7 +83,7 @@ def plan(
     axes = mesh.as_axes()
     together: frozenset[MeshAxis] | None = frozenset() if apart else None
     with set_current_mesh(axes):
-        links = links_of(bandwidth, latency, axes)
+        links = links_of(bandwidth, latency, axes, Path.cwd())
         try:
             src, dst = _read(before, axes), _read(after, axes)
             if (src.dtype, src.shape) != (dst.dtype, dst.shape):
@@ -149,29 +150,29 @@ def _text(plan: Plan, rejected: tuple[RejectedPlan, ...], theirs: list[tuple[str
     if plan.steps:
         lines += [
             "",
-            f"a rank receives {shown_bytes(plan.bytes)} in {shown_time(plan.time)}, "
-            f"and holds at most {shown_bytes(plan.largest * _itemsize(plan))} at once",
+            f"a rank receives {byte_count(plan.bytes)} in {duration(plan.time)}, "
+            f"and holds at most {byte_count(plan.largest * _itemsize(plan))} at once",
         ]
     if rejected:
         lines += ["", "not taken"]
-        rows = [[f"  {one.name}", "" if one.plan is None else shown_bytes(one.plan.bytes), one.why] for one in rejected]
+        rows = [[f"  {one.name}", "" if one.plan is None else byte_count(one.plan.bytes), one.why] for one in rejected]
         lines += _table(rows)
     lines += ["", "DTensor's redistribute"]
     if isinstance(theirs, str):
         return "\n".join([*lines, f"  cannot be asked: {theirs}"])
-    lines += _table([[f"  {op}", f"over {axis!r}", shown_bytes(received)] for op, axis, received in theirs]) or [
+    lines += _table([[f"  {op}", f"over {axis!r}", byte_count(received)] for op, axis, received in theirs]) or [
         "  nothing"
     ]
     total = sum(received for *_, received in theirs)
     lines.append(
-        f"  a rank receives {shown_bytes(total)}" + (f", {total / plan.bytes:.2f} times as much" if plan.bytes else "")
+        f"  a rank receives {byte_count(total)}" + (f", {total / plan.bytes:.2f} times as much" if plan.bytes else "")
     )
     return "\n".join(lines)
 
 
 def _row(at: int, step: PlanStep, plan: Plan) -> list[str]:
     over = f"over {', '.join(map(repr, step.axes))}" if step.axes else f"by {step.factor:g}"
-    sent = [shown_bytes(step.bytes), shown_time(step.time)] if step.is_collective else ["-", "-"]
+    sent = [byte_count(step.bytes), duration(step.time)] if step.is_collective else ["-", "-"]
     return [f"{at}. {step.op}", over, *sent, f"-> {_type(plan, step.dst)}"]
 
 

@@ -16,6 +16,7 @@ from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.shape import MeshShape
 
+from .link_speeds import bandwidths, latencies
 from .selection import Selection, codes_named, selection
 from .settings import DeclaredRule, Settings
 
@@ -235,6 +236,10 @@ def _rules(key: str, value: object) -> tuple[DeclaredRule, ...]:
     return tuple(rules)
 
 
+def _speeds(read: Callable[[str], Mapping[str, float]]) -> Callable[[str, object], object]:
+    return lambda key, value: MappingProxyType(dict(read(_of(str, value))))
+
+
 def _path(key: str, value: object) -> Path:
     return Path(_of(str, value))
 
@@ -256,5 +261,7 @@ KEYS: dict[str, tuple[str, Callable[[str, object], object]]] = {
     "rules": ("rules", _rules),
     "contracts": ("contracts", _attributes),
     "baseline": ("baseline", _path),
+    "bandwidth": ("bandwidth", _speeds(bandwidths)),
+    "latency": ("latency", _speeds(latencies)),
 }
 """The keys of the table: the field that each is, and how its value is read."""

@@ -38,6 +38,7 @@ class Settings:
     ``rules``       op rules that are declared.
     ``contracts``   what is loaded, and called if it can be, before the program runs: ``package.module:attribute``.
     ``baseline``    the file of known findings.
+    ``bandwidth``   bytes per second by the names of axes; ``latency`` seconds per message.
 
     Example:
         >>> from shardwise.configuration.reading import settings_of
@@ -62,6 +63,8 @@ class Settings:
     rules: tuple[DeclaredRule, ...] = ()
     contracts: tuple[str, ...] = ()
     baseline: Path | None = None
+    bandwidth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    latency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def folder(self) -> Path:

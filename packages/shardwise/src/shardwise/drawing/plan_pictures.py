@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shardwise.diagnostics.quantities import byte_count, duration
 from shardwise.mesh.names import NamedAxis
 from shardwise.planner.plans import Plan, PlanStep
 from shardwise.types.notation import TypedShape
@@ -53,23 +54,6 @@ def _costs(step: PlanStep) -> tuple[str, ...]:
     if not step.is_collective:
         return ("local",)
     return (f"receives {byte_count(step.bytes)}, {duration(step.time)}",)
-
-
-def byte_count(count: float) -> str:
-    """``1.5 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
-
-
-def duration(seconds: float) -> str:
-    """``12 us``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 def _stage(plan: Plan, type: TensorType, mesh: Sequence[NamedAxis], limit: int) -> Block:

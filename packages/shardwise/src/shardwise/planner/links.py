@@ -8,11 +8,13 @@ collectives is cheaper.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdValueError, shown
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.layout import layout_of_ranks
 
 from .cost import Interconnect
 
@@ -21,10 +23,6 @@ ATTOSECONDS = 10**18
 
 DEFAULT = Interconnect(0.0, 100e9)
 """Of an axis about which nothing is said: 100 GB/s, all axes alike, so that the plan with the fewest bytes wins."""
-
-NAMED = {"nvlink": 450e9, "network": 50e9}
-"""Bandwidths by name, in bytes per second and direction: NVLink 4 of an H100 SXM (900 GB/s both ways together, NVIDIA
-H100 data sheet), and one 400 Gb/s port a GPU (NVIDIA ConnectX-7 data sheet)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Links:
         50000000000.0
     """
 
-    known: tuple[tuple[object, Interconnect], ...] = ()
+    known: tuple[tuple[MeshAxis, Interconnect], ...] = ()
 
     @classmethod
     def of(cls, bandwidth: Mapping[object, float], latency_s: Mapping[Any, float] | None = None) -> Links:
@@ -53,9 +51,35 @@ class Links:
         }
         return cls(tuple(links.items()))
 
+    @classmethod
+    def by_name(
+        cls, bandwidth: Mapping[str, float], latency_s: Mapping[str, float], axes: Mapping[str, MeshAxis]
+    ) -> Links:
+        """The links of those of ``axes`` of which something is said. Errors: SW905."""
+        return cls.of(
+            {axes[name]: value for name, value in bandwidth.items() if name in axes},
+            {axes[name]: value for name, value in latency_s.items() if name in axes},
+        )
+
     def at(self, axis: object) -> Interconnect:
         """What connects the ranks of ``axis``."""
         return next((link for one, link in self.known if one is axis), DEFAULT)
+
+    def over(self, ranks: Sequence[int]) -> Interconnect:
+        """What a collective of ``ranks`` goes over: the slowest of the axes that they are spread over, and the default
+        where these do not account for all of them.
+
+        Example:
+            >>> links = Links.of({MeshAxis.of(2, 4): 50e9})
+            >>> [links.over(ranks).bytes_per_s for ranks in ([0, 1, 2, 3], [0, 4], [1, 3, 5, 7])]
+            [100000000000.0, 50000000000.0, 50000000000.0]
+        """
+        layout = layout_of_ranks(ranks)
+        inside = [] if layout is None else [one for one in self.known if one[0] <= MeshAxis(layout)]
+        links = [link for _, link in inside]
+        if math.prod(axis.size() for axis, _ in inside) < len(ranks) or not links:
+            links.append(DEFAULT)
+        return Interconnect(max(one.latency_s for one in links), min(one.bytes_per_s for one in links))
 
     def integers(self, axes: Iterable[object]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Attoseconds per byte, and per message, of every axis."""

@@ -19,6 +19,7 @@ from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text, render
 from shardwise.diagnostics.limits import EVERYTHING, counted
 from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.quantities import byte_count, duration
 from shardwise.diagnostics.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, Noted, RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
@@ -28,7 +29,7 @@ from shardwise.drawing.svg import alternative, svg_of
 
 from .module_tree import module_tree
 from .source_view import SourceFile, source_files
-from .traffic import LANE, WIDTH, by_axis, by_line, bytes_text, link_text, of_one_rank, seconds_text, timeline
+from .traffic import LANE, WIDTH, by_axis, by_line, link_text, of_one_rank, timeline
 
 MOST_LISTED = 1000
 """Entries of one list that are written; the number of the rest is told."""
@@ -68,9 +69,7 @@ def report_page(
     record = result.record or RunRecord()
     calls = of_one_rank(record.collectives)
     files = source_files(result, root)
-    environment.filters.update(
-        shown=safe_str, bytes=bytes_text, seconds=seconds_text, counted=counted, values=_values_text
-    )
+    environment.filters.update(shown=safe_str, bytes=byte_count, seconds=duration, counted=counted, values=_values_text)
     places = _Places(files, root)
     return environment.get_template("report.html").render(
         policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardwise.diagnostics.quantities import duration
 from shardwise.diagnostics.run_record import AssumedLink, CostedCall
 from shardwise.diagnostics.source_location import SourceLocation
 
@@ -134,22 +135,6 @@ def timeline(calls: Sequence[CostedCall]) -> Timeline:
 
 
 def link_text(link: AssumedLink) -> str:
-    """``tp: 300 GB/s, 3 us a message (assumed: ...)``."""
-    speed = f"{link.bytes_per_s / 1e9:g} GB/s, {link.latency_s * 1e6:g} us a message"
-    return f"{link.axis}: {speed}" + (f" ({link.said})" if link.said else "")
-
-
-def bytes_text(count: int) -> str:
-    """Bytes in the unit that reads best."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"
-
-
-def seconds_text(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us" if seconds else "0"
+    """``tp: 100 GB/s (assumed ...)``."""
+    latency = f", {duration(link.latency_s)} a message" if link.latency_s else ""
+    return f"{link.axis}: {link.bytes_per_s / 1e9:g} GB/s{latency}" + (f" ({link.said})" if link.said else "")

@@ -1,50 +1,59 @@
 """What the collectives that ranks issued cost: calls of a trace with bytes, messages and estimated time.
 
-Bytes follow from shapes and are exact for the ring algorithms of ``planner/cost.py``. Time needs to know the network:
-where nobody has said, groups inside a host and groups across hosts are told apart, see ``assumed_link``.
+Bytes follow from shapes and are exact for the ring algorithms of ``planner/cost.py``. Time needs to know the network,
+which is what the configuration says of it, or what ``planner/links.py`` assumes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from shardwise.diagnostics.run_record import AssumedLink, CostedCall
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.layout import layout_of_ranks
 from shardwise.planner.cost import FREE, Cost, Interconnect, cost_of, itemsize
+from shardwise.planner.links import DEFAULT, Links
 
 from .calls import Trace, TracedCall
 
-RANKS_PER_HOST = 8
-INSIDE_A_HOST = Interconnect(3e-6, 300e9)
-"""NVLink of an H100: 450 GB/s one way by its data sheet, of which collectives reach about two thirds."""
-BETWEEN_HOSTS = Interconnect(10e-6, 40e9)
-"""A port of 400 Gbit/s for each rank: 50 GB/s, of which collectives reach about four fifths."""
 _FREE_KINDS = ("new_group", "barrier")
 
 
-def assumed_link(ranks: Iterable[int]) -> Interconnect:
-    """What is taken to connect ``ranks``, with 8 of them on a host in the order of their numbers."""
-    hosts = {rank // RANKS_PER_HOST for rank in ranks}
-    return INSIDE_A_HOST if len(hosts) < 2 else BETWEEN_HOSTS
+def costed(
+    traces: Sequence[Trace], bandwidth: Mapping[str, float] | None = None, latency: Mapping[str, float] | None = None
+) -> tuple[tuple[CostedCall, ...], tuple[AssumedLink, ...]]:
+    """The calls of all ranks, rank by rank in the order of the program; and what their times rest on.
 
-
-def costed(traces: Iterable[Trace]) -> tuple[tuple[CostedCall, ...], tuple[AssumedLink, ...]]:
-    """The calls of all ranks, rank by rank in the order of the program; and what their times rest on."""
+    ``bandwidth``, ``latency``  bytes per second and seconds per message by the names of axes, where they are known.
+    """
+    links = _links(traces, bandwidth or {}, latency or {})
     calls: list[CostedCall] = []
-    links: dict[str, AssumedLink] = {}
+    assumed: dict[str, AssumedLink] = {}
     for trace in traces:
         for event in trace.events:
             if isinstance(event, TracedCall) and event.kind != "new_group":
-                calls.append(_call(trace.rank, event))
-                link = assumed_link(event.group.ranks)
-                where = "inside a host" if link is INSIDE_A_HOST else "between hosts"
-                said = f"assumed: {RANKS_PER_HOST} ranks a host, this group {where}"
+                link = links.over(event.group.ranks)
+                calls.append(_call(trace.rank, event, link))
+                said = "" if link != DEFAULT else "assumed: [tool.shardwise] can say bandwidth and latency"
                 axis = calls[-1].axis
-                links.setdefault(axis, AssumedLink(axis, link.latency_s, link.bytes_per_s, said))
-    return tuple(calls), tuple(links.values())
+                assumed.setdefault(axis, AssumedLink(axis, link.latency_s, link.bytes_per_s, said))
+    return tuple(calls), tuple(assumed.values())
 
 
-def _call(rank: int, call: TracedCall) -> CostedCall:
+def _links(traces: Iterable[Trace], bandwidth: Mapping[str, float], latency: Mapping[str, float]) -> Links:
+    """Of the axes that the ranks' groups are named after."""
+    axes: dict[str, MeshAxis] = {}
+    for trace in traces:
+        for event in trace.events:
+            if isinstance(event, TracedCall) and event.group.name in {*bandwidth, *latency}:
+                layout = layout_of_ranks(event.group.ranks)
+                if layout is not None:
+                    axes.setdefault(event.group.name, MeshAxis(layout))
+    return Links.by_name(bandwidth, latency, axes)
+
+
+def _call(rank: int, call: TracedCall, link: Interconnect) -> CostedCall:
     cost = _cost(rank, call)
     return CostedCall(
         kind=call.kind,
@@ -56,7 +65,7 @@ def _call(rank: int, call: TracedCall) -> CostedCall:
         transition=call.transition,
         messages=cost.messages,
         bytes=cost.bytes,
-        seconds=cost.seconds(assumed_link(call.group.ranks)),
+        seconds=cost.seconds(link),
         location=call.location,
     )
 

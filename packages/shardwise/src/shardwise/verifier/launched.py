@@ -21,6 +21,7 @@ from typing import Any, TextIO
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.quantities import byte_count
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank, without_launcher
 from shardwise.oracle.reassemble import Grid
@@ -62,8 +63,9 @@ class Travelled:
 
     def __str__(self) -> str:
         return (
-            f"{_size(self.told_bytes)} told by the ranks, {_size(self.asked_bytes)} of {self.asked} tensors asked for; "
-            f"at most {_size(self.most_bytes)} of copies on a rank; references of {_size(self.reference_bytes)}"
+            f"{byte_count(self.told_bytes)} told by the ranks, {byte_count(self.asked_bytes)} of {self.asked} tensors "
+            f"asked for; at most {byte_count(self.most_bytes)} of copies on a rank; references of "
+            f"{byte_count(self.reference_bytes)}"
         )
 
 
@@ -252,7 +254,3 @@ def _record(file: str, words: Sequence[str], timeout_s: float) -> str | None:
         return None
     said = (ended.stdout + ended.stderr).strip().splitlines()[-_LAST_WORDS:]
     return "\n".join(["it could not be recorded", *said])
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / 1024:.1f} KiB"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardwise.configuration.settings import Settings
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import RunRecord
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shardwise.report.page import NumbersSection
     from shardwise.uniformity.calls import Trace
 
+NOTHING_SAID = Settings()
 Command = Callable[..., Any]
 
 
@@ -63,14 +65,19 @@ def show_annotated(result: RunResult, form: str, color: str, whole: bool) -> Non
 
 
 def write_html(
-    file: str, result: RunResult, traces: Sequence[Trace] = (), numbers: NumbersSection | None = None
+    file: str,
+    result: RunResult,
+    traces: Sequence[Trace] = (),
+    numbers: NumbersSection | None = None,
+    settings: Settings = NOTHING_SAID,
 ) -> RunResult:
-    """Write the report; the result with what the ranks issued in its record. A usage error if it cannot be written."""
+    """Write the report; the result with what the ranks issued in its record, timed over the links of ``settings``. A
+    usage error if it cannot be written."""
     from shardwise import __version__
     from shardwise.report.page import report_page
     from shardwise.uniformity.collective_costs import costed
 
-    calls, links = costed(traces)
+    calls, links = costed(traces, settings.bandwidth, settings.latency)
     result = replace(result, record=replace(result.record or RunRecord(), collectives=calls, links=links))
     try:
         Path(file).write_text(report_page(result, version=__version__, numbers=numbers), encoding="utf-8")
