@@ -98,7 +98,7 @@ def stage_layers(w: Tensors, number: Tensor, folded: DeviceMesh, x: Tensor) -> T
 
 
 def stage_error(y: Tensor, targets: Tensor) -> Tensor:
-    return spmd.sum((y - targets).square().sum(-1), (0, 1), out_partial_axes="dp") / (MICRO * B * T)
+    return spmd.mean((y - targets).square().sum(-1), (0, 1), out_partial_axes="dp") / MICRO
 
 
 def step(w: Tensors, x: Tensors, mesh: DeviceMesh, folded: DeviceMesh) -> Tensor:

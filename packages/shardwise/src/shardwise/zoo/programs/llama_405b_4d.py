@@ -78,7 +78,7 @@ def error(y: Tensor, targets: Tensor) -> Tensor:
 
 def stage_error(y: Tensor, targets: Tensor) -> Tensor:
     losses = (y - targets).square().sum(-1)
-    return spmd.sum(losses, (0, 1), out_partial_axes=("dp", "cp", "tp")) / (MICRO * B * T)
+    return spmd.mean(losses, (0, 1), out_partial_axes=("dp", "cp", "tp")) / MICRO
 
 
 def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:

@@ -70,7 +70,7 @@ def stage_layers(w: Tensors, inputs: Tensors, mesh: DeviceMesh, folded: DeviceMe
 
 def stage_error(y: Tensor, targets: Tensor) -> Tensor:
     losses = (y - targets).square().sum(-1)
-    return spmd.sum(losses, (0, 1), out_partial_axes=("dp", "cp", "tp")) / (MICRO * B * T)
+    return spmd.mean(losses, (0, 1), out_partial_axes=("dp", "cp", "tp")) / MICRO
 
 
 def step(w: Tensors, x: Tensors, mesh: DeviceMesh, folded: DeviceMesh) -> Tensor:

@@ -8,16 +8,18 @@ Memory:  2 * H * D
 Traffic: dp = all_reduce(2 * H * D) + 2 * all_gather(H * D / dp)
 """
 
+from dataclasses import replace
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import P, R, S
-from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Tensors, ZooProgram, main
+from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Tensors, main
+from shardwise.zoo.programs import data_parallel
+from shardwise.zoo.programs.data_parallel import D, H
 
-B, D, H = 8, 12, 16
+__all__ = ["PROGRAM", "D", "H"]  # the sizes are those of the formulas above
 
 
 class ShardedSGD:
@@ -27,11 +29,15 @@ class ShardedSGD:
         self.weights = list(vars(w).values())
         self.momentum = [torch.zeros_like(spmd.convert(x.detach(), "dp", src=R, dst=S(0))) for x in self.weights]
 
+    def summed(self, gradient: Tensor) -> Tensor:
+        """This rank's piece of the sum of all ranks' gradients."""
+        return spmd.convert(spmd.all_reduce(gradient, "dp", src=P, dst=R), "dp", src=R, dst=S(0))
+
     @torch.no_grad()
     def step(self) -> None:
         for weight, momentum in zip(self.weights, self.momentum, strict=True):
-            gradient = spmd.all_reduce(weight.grad, "dp", src=P, dst=R)
-            momentum.mul_(MOMENTUM).add_(spmd.convert(gradient, "dp", src=R, dst=S(0)))
+            assert weight.grad is not None
+            momentum.mul_(MOMENTUM).add_(self.summed(weight.grad))
             piece = spmd.convert(weight, "dp", src=R, dst=S(0)) - LEARNING_RATE * momentum
             weight.copy_(spmd.all_gather(piece, "dp", src=S(0), dst=R))
 
@@ -40,25 +46,7 @@ class ShardedSGD:
             weight.grad = None
 
 
-def single(w: Tensors, x: Tensors) -> Tensor:
-    y = F.linear(F.gelu(F.linear(x.tokens, w.up)), w.down)
-    return (y - x.targets).square().sum() / B
-
-
-def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
-    y = F.linear(F.gelu(F.linear(x.tokens, w.up)), w.down)
-    return spmd.mean((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P)
-
-
-PROGRAM = ZooProgram(
-    mesh={"dp": 4},
-    shared=["dp"],
-    weights={"up": "f64[16, 12] {dp: R}", "down": "f64[12, 16] {dp: R}"},
-    inputs={"tokens": "f64[8@dp, 12]", "targets": "f64[8@dp, 12]"},
-    single=single,
-    parallel=parallel,
-    optimizer=ShardedSGD,
-)
+PROGRAM = replace(data_parallel.PROGRAM, optimizer=ShardedSGD)
 
 if __name__ == "__main__":
     main(PROGRAM)
