@@ -69,6 +69,7 @@ def test_the_file_is_found_from_the_scripts_folder_upwards(project):
         ("\nstrict = 'yes'", 6, "strict: true or false is expected, not 'yes'"),
         ("world-size = true", 5, "world-size: a whole number is expected, not true"),
         ("mesh = 'dp=2'\nworld-size = 4", 6, "mesh dp=2 has 2 ranks, and world-size is 4"),
+        ("docs = 'here'", 5, "docs: an address like https://docs.example.org/shardwise is expected, not 'here'"),
         ("types = 'globl'", 5, "types: 'local' or 'global' is expected, not 'globl'"),
         ("ranks = 'some'", 5, "ranks: 'some' is no choice of ranks"),
         ("select = 'SW1'", 5, "select: a list is expected, not 'SW1'"),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from shardwise.checker.scopes.activation import checking
 from shardwise.collectives.annotate import assert_type
 from shardwise.collectives.queries import (
     get_axis_local_type,
@@ -13,7 +14,9 @@ from shardwise.collectives.queries import (
     reveal_type,
     typeof,
 )
+from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.result import Collector
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import set_type
@@ -135,6 +138,18 @@ def test_revealing_prints_place_name_and_type(capsys):
     printed = capsys.readouterr().out
     assert printed.endswith(f"test_queries.py:{line}: hidden: f32[8, 16@tp] {{dp: R}}\n")
     assert printed.count("\n") == 1
+
+
+def test_revealing_under_a_check_that_collects_is_a_finding_with_the_history(capsys):
+    collector = Collector()
+    with checking(collect=collector):
+        hidden = annotated()
+        assert reveal_type(hidden * 2) is not hidden
+    (found,) = collector.result().findings
+    assert found.headline == "SW922 revealed-type: hidden * 2 is f32[8, 16@tp] {dp: R}"
+    assert found.severity is Severity.NOTE
+    assert [hop.text for hop in found.operands[0].origin] == ["asserted here"]
+    assert capsys.readouterr().out == ""
 
 
 def test_revealing_names_an_expression(capsys):

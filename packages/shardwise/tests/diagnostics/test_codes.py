@@ -25,9 +25,9 @@ ACROSS_RANKS = [code for code in CODES if code.startswith("SW5")]
 """Codes about several ranks, whose programs are run on both of two."""
 OF_VERIFY = {"SW310"}
 """Codes of what only ``shardwise verify`` looks at."""
-OF_COMMENTS = {"SW920", "SW921"}
-"""Codes about comments in the source, which only a command reads."""
-SILENT = [code for code in CODES if code not in {*OF_THE_RUN, *ACROSS_RANKS, *OF_VERIFY, *OF_COMMENTS}]
+OF_COMMANDS = {"SW920", "SW921", "SW922"}
+"""Codes that only a command gives: about comments in the source, and what was asked for."""
+SILENT = [code for code in CODES if code not in {*OF_THE_RUN, *ACROSS_RANKS, *OF_VERIFY, *OF_COMMANDS}]
 
 
 def emitted():
@@ -139,8 +139,8 @@ def test_the_repaired_program_ends_clean(code, tmp_path):
     assert (exit_code, report["verdict"]) == (0, "clean")
 
 
-@pytest.mark.parametrize("code", sorted(OF_COMMENTS))
-def test_a_comment_of_the_failing_program_is_told_and_none_of_the_repaired_one(code, tmp_path):
+@pytest.mark.parametrize("code", sorted(OF_COMMANDS))
+def test_a_command_tells_it_of_the_failing_program_and_not_of_the_repaired_one(code, tmp_path):
     page = explain.page(code)
     found = check(page.fails, tmp_path)[1]["findings"]
     assert [(one["code"], one["place"]["line"]) for one in found] == [(code, explain.marked_line(page.fails, code))]

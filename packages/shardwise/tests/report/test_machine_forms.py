@@ -17,6 +17,7 @@ from shardwise.cli.main import main
 from shardwise.diagnostics import formats
 from shardwise.diagnostics.annotations import LONGEST, MOST_OF_A_KIND, to_github
 from shardwise.diagnostics.codes import CODES
+from shardwise.diagnostics.explain import page_file
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.formats import from_json, to_json
@@ -195,8 +196,11 @@ def test_every_code_has_its_page_in_sarif():
     rules = log["runs"][0]["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == list(CODES)
     for rule in rules:
-        assert rule["helpUri"].endswith(f"{rule['id']}.md")
-        assert Path(rule["helpUri"].removeprefix("file://")).read_text() == rule["help"]["markdown"]
+        assert rule["helpUri"] == f"urn:shardwise:explain:{rule['id']}"
+        assert page_file(rule["id"]).read_text() == rule["help"]["markdown"]
+    (placed,) = json.loads(to_sarif(RunResult(findings[:1]), docs="https://docs.example.org/sw"))["runs"]
+    (rule,) = placed["tool"]["driver"]["rules"]
+    assert rule["helpUri"] == f"https://docs.example.org/sw/codes/{rule['id']}/"
 
 
 def results(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -17,7 +18,11 @@ class Editor:
     def __init__(self, folder, **options):
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shardwise", "lsp"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "shardwise", "lsp"],
+            cwd=folder,
+            env=os.environ | {"XDG_CACHE_HOME": str(folder / ".cache")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._number = 0
         self._heard: queue.Queue = queue.Queue()

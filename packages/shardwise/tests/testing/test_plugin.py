@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.testing.options import options_of
+
 from .conftest import PLUGIN, plugin_options
 
 WRONG = """
@@ -112,7 +114,7 @@ def test_a_call_that_is_wrong_whatever_the_types_are_is_a_finding(spmd_project):
         ("mesh=4", "*a mesh is a text or a mapping from names to sizes, got 4*"),
         ("mesh='dp=2', rank=1", "*has no option rank=1: did you mean ranks?*"),
         ("mesh='dp=2', ranks=2", "*rank 2 is not on the mesh dp=2: ranks go from 0 to 1*"),
-        ("mesh='dp=2', ranks='corner'", "*ranks is a rank, a list of ranks or 'all', got 'corner'*"),
+        ("mesh='dp=2', ranks='corner'", "*ranks is a rank, a list of ranks, 'corners' or 'all', got 'corner'*"),
         ("mesh='dp=2', ranks=[]", "*ranks is empty: name some of 0 to 1, or 'all'*"),
         ("mesh='dp=2', strict='no'", "*strict is True or False, got 'no'*"),
         ("mesh='dp=2', partials='all'", "*partials is 'infer' or 'explicit', got 'all'*"),
@@ -434,3 +436,8 @@ def test_a_project_without_marks_pays_no_import_of_torch(tmp_path):
 def test_the_package_brings_the_plugin():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["pytest11"] == {"shardwise": PLUGIN}
+
+
+def test_corners_are_the_first_and_last_ranks_of_each_axis():
+    assert options_of("dp=3,tp=3", ranks="corners").ranks == (0, 2, 6, 8)
+    assert options_of("tp=2", ranks="corners").ranks == (0, 1)

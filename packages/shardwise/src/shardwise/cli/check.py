@@ -19,7 +19,7 @@ from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopRea
 from shardwise.diagnostics.statistics import COUNTS
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
-from shardwise.mesh.shape import MeshShape
+from shardwise.mesh.shape import MOST_RANKS, MeshShape
 
 from .options.configured import ConfiguredCommand, configured, policy_options, written
 from .options.declarations import declarations_of
@@ -27,7 +27,7 @@ from .options.mesh_option import MeshParam, world_size_of
 from .options.ranks_option import MOST, RankChoice, RanksParam
 from .options.shared_options import color_option, require_writer, type_options
 from .runs.guard import OWN_PROCESS, Death, guarded
-from .runs.shown_run import annotate_option, html_option, require_template, show_annotated, write_html
+from .runs.shown_run import annotate_option, html_option, require_template, require_writable, show_annotated, write_html
 from .runs.watching import watch_option, watch_runs
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ Examples:
 )
 @click.option(
     "--world-size",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST_RANKS),
     metavar="N",
     help=f"Ranks in the imagined job (default: the product of --mesh, or {DEFAULT_WORLD_SIZE}).",
 )
@@ -197,6 +197,9 @@ def check(
         require_writer("--diff and --fix")
     if html is not None:
         require_template()
+    require_writable("--html", html)
+    require_writable("--schedule", schedule)
+    chosen.policy.require()
     if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
     if rank is not None and ranks is not None:
@@ -228,7 +231,7 @@ def check(
         if statistics:
             click.echo(COUNTS[form](result))
         else:
-            click.echo(_report(result, form, color, limits), color=True)
+            click.echo(_report(result, form, color, limits, chosen.settings.docs), color=True)
         return result
 
     death = guarded() if me is None and context.find_root().obj is OWN_PROCESS else None
@@ -345,7 +348,7 @@ def _until(death: Death, program: Program, mesh: MeshShape | None, rank: int) ->
     return collector.result()
 
 
-def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:
+def _report(result: RunResult, form: str, color: str, limits: Limits, docs: str) -> str:
     if form == "json":
         from shardwise.diagnostics.formats import to_json
 
@@ -356,7 +359,7 @@ def _report(result: RunResult, form: str, color: str, limits: Limits) -> str:
 
         from .runs.sarif_fixes import sarif_edits
 
-        return to_sarif(result, version=__version__, edits=sarif_edits)
+        return to_sarif(result, version=__version__, edits=sarif_edits, docs=docs)
     if form == "junit":
         from shardwise.diagnostics.junit import to_junit
 

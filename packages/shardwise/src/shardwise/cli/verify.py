@@ -23,7 +23,7 @@ from .options.declarations import declarations_of
 from .options.mesh_option import MeshParam
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.progress import progress
-from .runs.shown_run import html_option, require_template, write_html
+from .runs.shown_run import html_option, require_template, require_writable, write_html
 
 if TYPE_CHECKING:
     from shardwise.verifier.records.options import VerifyOptions
@@ -148,6 +148,7 @@ def verify(
         options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, layouts=layouts)
         return _record(record, subject, mesh, options)
 
+    require_writable("--html", html)
     if html is not None:
         require_template()
 

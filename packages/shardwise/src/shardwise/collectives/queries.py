@@ -9,10 +9,11 @@ from typing import TypeVar
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.diagnostics.operands import locate
-from shardwise.diagnostics.source import user_frame, user_site
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls import tracing
 from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.calls.located_call import LocatedCall
 from shardwise.interop.running import session
 from shardwise.interop.tensors.tagging import tag_of, type_of, typed_shape
 from shardwise.mesh.normalize import normalize_axis
@@ -106,7 +107,9 @@ def typeof(x: object) -> TypedShape:
 
 
 def reveal_type(x: T) -> T:
-    """Print the place and the full type of ``x``, as ``model.py:88: x: f32[8, 16@tp] {dp: R}``. Returns ``x``.
+    """Tell the place and the full type of ``x``, and where it got it: SW922, of severity note. Returns ``x``.
+
+    Where findings are not collected it is printed, as ``model.py:88: x: f32[8, 16@tp] {dp: R}``.
 
     Example:
         >>> x = assert_type(torch.ones(4), {"tp": R})
@@ -115,7 +118,11 @@ def reveal_type(x: T) -> T:
     """
     if session.erased or torch.compiler.is_compiling():
         return x
-    frame = user_frame()
-    name = "x" if frame is None else locate(frame, "reveal_type", [("x", x)])[0][0]
-    sys.stdout.write(f"{tracing.location(user_site())}: {name}: {typeof(x)}\n")
+    located = LocatedCall("reveal_type", [("x", x)])
+    name, running = located.name(0), session.current()
+    if running is not None and running.collector is not None:
+        said = Diagnosis("SW922", f"{name} is {typeof(x)}").at(located.location, located.op, operands=located.shown())
+        running.tell(said)
+    else:
+        sys.stdout.write(f"{tracing.location(user_site())}: {name}: {typeof(x)}\n")
     return x

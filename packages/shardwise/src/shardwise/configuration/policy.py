@@ -38,6 +38,11 @@ class Policy:
     ignore: Selection = field(default_factory=Selection)
     baseline: Path | None = None
 
+    def require(self) -> None:
+        """SW905, before anything is run, for a baseline that cannot be read."""
+        if self.baseline is not None:
+            read_baseline(self.baseline)
+
     def applied(
         self, result: RunResult, *, strict: bool = False, local: bool = True, judges_comments: bool = True
     ) -> RunResult:

@@ -240,6 +240,13 @@ def _speeds(read: Callable[[str], Mapping[str, float]]) -> Callable[[str, object
     return lambda key, value: MappingProxyType(dict(read(_of(str, value))))
 
 
+def _address(key: str, value: object) -> str:
+    address = str(_of(str, value))
+    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", address):
+        raise ValueError(f"an address like https://docs.example.org/shardwise is expected, not {address!r}")
+    return address.rstrip("/")
+
+
 def _path(key: str, value: object) -> Path:
     return Path(_of(str, value))
 
@@ -263,5 +270,6 @@ KEYS: dict[str, tuple[str, Callable[[str, object], object]]] = {
     "baseline": ("baseline", _path),
     "bandwidth": ("bandwidth", _speeds(bandwidths)),
     "latency": ("latency", _speeds(latencies)),
+    "docs": ("docs", _address),
 }
 """The keys of the table: the field that each is, and how its value is read."""

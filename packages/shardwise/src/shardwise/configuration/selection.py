@@ -54,6 +54,8 @@ def nearest(word: str) -> str:
     """``; did you mean SW113 (term-added-per-rank)?`` if there is one like it, else where the codes are listed."""
     names = {code.name: code.code for code in CODES.values()}
     by_name = difflib.get_close_matches(word.lower(), names, n=1)
+    letters = "".join(filter(str.isalnum, word.lower()))
+    by_name += [name for name in names if len(letters) > 3 and letters in name.replace("-", "")]
     digits = "".join(letter for letter in word if letter.isdigit())
     stems = [f"SW{digits[:length]}" for length in (3, 2)] if digits else []
     by_number = [code for stem in stems for code in CODES if code.startswith(stem) and len(stem) > 3]

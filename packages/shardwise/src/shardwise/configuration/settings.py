@@ -39,6 +39,7 @@ class Settings:
     ``contracts``   what is loaded, and called if it can be, before the program runs: ``package.module:attribute``.
     ``baseline``    the file of known findings.
     ``bandwidth``   bytes per second by the names of axes; ``latency`` seconds per message.
+    ``docs``        where the project has these docs: the address below which machine forms name the page of a code.
 
     Example:
         >>> from shardwise.configuration.reading import settings_of
@@ -65,6 +66,7 @@ class Settings:
     baseline: Path | None = None
     bandwidth: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     latency: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    docs: str = ""
 
     @property
     def folder(self) -> Path:

@@ -16,7 +16,7 @@ class Severity(enum.Enum):
     WARNING = "warning"
     """Probably a mistake, possibly meant; printed, does not change the exit code."""
     NOTE = "note"
-    """No code has it by itself: a project says that it only wants to be told."""
+    """Information that was asked for, or of which a project says that it only wants to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +209,7 @@ _TABLE = (
     Code(
         "SW921", "bad-ignore", "an ignore comment that names no known code, or stands on no statement", Severity.WARNING
     ),
+    Code("SW922", "revealed-type", "the type that reveal_type was asked for", Severity.NOTE),
 )
 
 CODES: dict[str, Code] = {code.code: code for code in _TABLE}

@@ -146,8 +146,8 @@ def finding_lines(finding: Finding, width: int, root: str, limits: Limits) -> li
         if finding.location is not None and file == finding.location.file:
             lines.append([("gutter", f"{margin} |")])
         else:
-            first = min((mark.location for mark in here), key=lambda location: location.line)
-            lines.append([("gutter", f"{margin}::: "), ("", location_text(first, root))])
+            top = min((mark.location for mark in here), key=lambda location: location.line)
+            lines.append([("gutter", f"{margin}::: "), ("", location_text(top, root))])
         lines += excerpt(here, gutter=gutter, width=width)
     for kind, text in (*notes, *_tail(finding)):
         first, *others = text.splitlines() or [""]

@@ -7,6 +7,7 @@ occurrence: what happened first is the likelier cause.
 from __future__ import annotations
 
 import enum
+import shlex
 import threading
 import time
 from collections import Counter
@@ -194,7 +195,8 @@ class RunResult:
 
     def command(self, name: str) -> str:
         """The command that runs this program on a mesh."""
-        return f"shardwise {name} {self.script or 'SCRIPT'} --mesh {self.mesh.replace(', ', ',') or 'dp=2'}"
+        script = self.script if self.script.startswith("-m ") else shlex.quote(self.script)
+        return f"shardwise {name} {script if self.script else 'SCRIPT'} --mesh {self.mesh.replace(', ', ',') or 'dp=2'}"
 
     @property
     def inconclusive(self) -> bool:

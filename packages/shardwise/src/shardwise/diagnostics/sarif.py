@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from .codes import CODES, Severity
 from .excerpt import character_column, end_character_column, source_line
-from .explain import page, page_file
+from .explain import page
 from .finding import Finding, shown_path
 from .fix import Fix
 from .printable import safe_str
@@ -31,17 +31,20 @@ Edits = Callable[[Fix], Iterable[tuple[str, str, str]]]
 """The files that a fix changes: path, text before and text after. Nothing where it cannot be made."""
 
 
-def to_sarif(result: RunResult, *, root: str | None = None, version: str = "", edits: Edits = lambda fix: ()) -> str:
+def to_sarif(
+    result: RunResult, *, root: str | None = None, version: str = "", edits: Edits = lambda fix: (), docs: str = ""
+) -> str:
     """The run as a SARIF log; paths are relative to ``root`` (default: here).
 
     ``edits``  what fixes change; who renders the log may know how files say our names, this module does not.
+    ``docs``   the address of these docs; without one a rule has a name for it, and its page in ``help``.
     """
     base = os.path.abspath(root if root is not None else os.getcwd())
     found = [place for one in result.findings for place in one.places]
     told = [*((finding, None) for finding in found), *((one.finding, one) for one in result.held_back)]
     used = [code for code in CODES if any(finding.code == code for finding, _ in told)]
     run = {
-        "tool": {"driver": {"name": "shardwise", **_version(version), "rules": [_rule(code) for code in used]}},
+        "tool": {"driver": {"name": "shardwise", **_version(version), "rules": [_rule(code, docs) for code in used]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {
@@ -65,14 +68,14 @@ def _version(version: str) -> dict[str, str]:
     return {"version": version} if version else {}
 
 
-def _rule(code: str) -> dict[str, object]:
+def _rule(code: str, docs: str) -> dict[str, object]:
     entry = CODES[code]
     return {
         "id": code,
         "name": entry.name,
         "shortDescription": {"text": entry.summary},
         "fullDescription": {"text": page(code).sentence},
-        "helpUri": page_file(code).as_uri(),
+        "helpUri": f"{docs}/codes/{code}/" if docs else f"urn:shardwise:explain:{code}",
         "help": {"text": f"shardwise explain {code}", "markdown": page(code).text},
         "defaultConfiguration": {"level": _level(entry.severity)},
     }

@@ -70,6 +70,8 @@ class Program:
             source = read_bytes(file)
         except OSError as error:
             raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
+        if b"\0" in source:
+            raise NoProgram(f"{self.path} is binary, and no Python source")
         # Read now, for excerpts: the program may write over its own file.
         linecache.checkcache(file)
         linecache.getlines(file)

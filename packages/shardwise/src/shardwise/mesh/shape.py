@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from .axis import MeshAxis
 
+MOST_RANKS = 2**20
 EXAMPLE = "write it like dp=2,tp=4, outermost axis first"
 
 
@@ -35,6 +37,9 @@ class MeshShape:
             if name in axes:
                 raise SpmdValueError(f"axis {name} is given twice in {text!r}", code="SW903")
             axes[name] = int(size)
+        if math.prod(axes.values()) > MOST_RANKS:
+            said = f"{text!r} has {math.prod(axes.values())} ranks, more than the {MOST_RANKS} that can be imagined"
+            raise SpmdValueError(said, code="SW903")
         return cls(tuple(axes.items()))
 
     @classmethod
@@ -73,3 +78,15 @@ class MeshShape:
 
     def __str__(self) -> str:
         return ",".join(f"{name}={size}" for name, size in self.axes)
+
+
+def corners(world_size: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
+    """The ranks with the first or the last coordinate on every axis of a mesh, and the last rank of the world."""
+    sizes = sizes if sizes and math.prod(sizes) <= world_size else (world_size,)
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    ends = [{0, size - 1} for size in sizes]
+    at = (
+        sum(c * stride for c, stride in zip(coordinate, strides, strict=True))
+        for coordinate in itertools.product(*ends)
+    )
+    return tuple(sorted({*at, world_size - 1}))

@@ -1,13 +1,17 @@
 """The language server: diagnostics, fixes, inlay types and hovers of the last run, which goes on in the background.
 
 The program is run when the editor starts, when one of its files is saved, and on the command ``shardwise.check``. A run
-that is outdated is ended; until a run has finished what the last one said stays. Nothing here waits for a run.
+that is outdated is ended; until a run has finished what the last one said stays, also that of an earlier session.
+Nothing here waits for a run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -17,7 +21,9 @@ from pygls.lsp.server import LanguageServer
 from shardwise.configuration.reading import find_settings
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.result import RunResult
 
+from .last_run import keep, last_run
 from .program_run import Answer, WhatRuns, run_check
 from .run_content import RunContent
 
@@ -72,9 +78,30 @@ class Server(LanguageServer):
         self._task = asyncio.ensure_future(self._run(self.runs, chosen))
 
     async def _run(self, runs: WhatRuns, script: tuple[str, ...]) -> None:
+        command = runs.command(script, *RECORDING)
+        if self.content is None and (known := last_run(command, runs.folder)) is not None:
+            self._publish(known, runs, script)
         await asyncio.sleep(SETTLE_S)
-        answer = await run_check(runs.command(script, *RECORDING), runs.folder)
+        async with self._progress(" ".join(script)):
+            answer = await run_check(command, runs.folder)
+        if answer.result is not None:
+            keep(answer.text, command, runs.folder)
         self._show(answer, runs, script)
+
+    @contextlib.asynccontextmanager
+    async def _progress(self, what: str) -> AsyncIterator[None]:
+        """Show, where the client can, that a run goes on."""
+        window = self.client_capabilities.window
+        if window is None or not window.work_done_progress:
+            yield
+            return
+        token = str(uuid.uuid4())
+        await self.work_done_progress.create_async(token)
+        self.work_done_progress.begin(token, types.WorkDoneProgressBegin("shardwise", message=f"checks {what}"))
+        try:
+            yield
+        finally:
+            self.work_done_progress.end(token, types.WorkDoneProgressEnd())
 
     def _show(self, answer: Answer, runs: WhatRuns, script: tuple[str, ...]) -> None:
         result = answer.result
@@ -82,6 +109,13 @@ class Server(LanguageServer):
             self.say(f"shardwise: {answer.failure}", types.MessageType.Error)
             self.protocol.notify(FINISHED, {"verdict": "failed", "exitCode": 2, "findings": 0})
             return
+        self._publish(result, runs, script)
+        said = f"{result.verdict}: {counted(len(result.findings), 'finding')}, {result.checked_ops} operations checked"
+        self.window_log_message(types.LogMessageParams(types.MessageType.Info, f"{' '.join(script)}: {said}"))
+        finished = {"verdict": result.verdict, "exitCode": int(result.exit_code), "findings": len(result.findings)}
+        self.protocol.notify(FINISHED, finished)
+
+    def _publish(self, result: RunResult, runs: WhatRuns, script: tuple[str, ...]) -> None:
         self.content = RunContent(result, runs.folder)
         home = (runs.folder / script[0]).resolve()
         found = self.content.diagnostics(home)
@@ -92,10 +126,6 @@ class Server(LanguageServer):
         capabilities = self.client_capabilities.workspace
         if capabilities is not None and capabilities.inlay_hint is not None:
             self.workspace_inlay_hint_refresh(None)
-        said = f"{result.verdict}: {counted(len(result.findings), 'finding')}, {result.checked_ops} operations checked"
-        self.window_log_message(types.LogMessageParams(types.MessageType.Info, f"{' '.join(script)}: {said}"))
-        finished = {"verdict": result.verdict, "exitCode": int(result.exit_code), "findings": len(result.findings)}
-        self.protocol.notify(FINISHED, finished)
 
     def text(self, uri: str) -> str:
         """The text of a document as the editor has it."""

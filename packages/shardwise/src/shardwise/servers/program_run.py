@@ -61,10 +61,11 @@ def _words(name: str, value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a run: its result, or why there is none."""
+    """What came of a run: its result, which is ``text`` in JSON, or why there is none."""
 
     result: RunResult | None = None
     failure: str = ""
+    text: str = ""
 
 
 async def run_check(command: Sequence[str], folder: Path) -> Answer:
@@ -90,7 +91,8 @@ async def run_check(command: Sequence[str], folder: Path) -> Answer:
             await process.wait()
         raise
     try:
-        return Answer(from_json(out.decode("utf-8", "replace")))
+        text = out.decode("utf-8", "replace")
+        return Answer(from_json(text), text=text)
     except SpmdTypeError:
         said = complaints.decode("utf-8", "replace").strip().splitlines()
         return Answer(failure=said[-1] if said else f"the command ended with {process.returncode} and said nothing")

@@ -114,17 +114,18 @@ class RunContent:
             places = [place.location for place in finding.places if place.location is not None]
             if not any(self.path(place) == path and overlaps(self.range(place), span) for place in places):
                 continue
-            for fix in finding.fixes:
-                edit = self._edit(fix)
-                if edit is not None:
-                    actions.append(
-                        types.CodeAction(
-                            title=f"{finding.code}: {fix.help}",
-                            kind=types.CodeActionKind.QuickFix,
-                            diagnostics=[self.diagnostic(finding)],
-                            edit=edit,
-                        )
+            edits = [(fix, edit) for fix in finding.fixes if (edit := self._edit(fix)) is not None]
+            for number, (fix, edit) in enumerate(edits, 1):
+                choice = f" (choice {number} of {len(edits)})" if len(edits) > 1 else ""
+                actions.append(
+                    types.CodeAction(
+                        title=f"{finding.code}{choice}: {fix.help}",
+                        kind=types.CodeActionKind.QuickFix,
+                        is_preferred=len(edits) == 1,
+                        diagnostics=[self.diagnostic(finding)],
+                        edit=edit,
                     )
+                )
         return actions
 
     def _edit(self, fix: Fix) -> types.WorkspaceEdit | None:

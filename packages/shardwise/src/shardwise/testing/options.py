@@ -10,7 +10,7 @@ from typing import Literal
 
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
-from shardwise.mesh.shape import MeshShape
+from shardwise.mesh.shape import MeshShape, corners
 
 Ranks = int | str | Iterable[int]
 Partials = Literal["infer", "explicit"]
@@ -61,10 +61,14 @@ def options_of(
 def _ranks(ranks: Ranks, mesh: MeshShape) -> tuple[int, ...] | None:
     if ranks == "all":
         return None
+    if ranks == "corners":
+        return corners(mesh.ranks, mesh.sizes)
     if isinstance(ranks, int) and not isinstance(ranks, bool):
         ranks = (ranks,)
     if isinstance(ranks, str) or not isinstance(ranks, Iterable):
-        raise SpmdArgumentError(f"ranks is a rank, a list of ranks or 'all', got {shown(ranks)}", code="SW905")
+        raise SpmdArgumentError(
+            f"ranks is a rank, a list of ranks, 'corners' or 'all', got {shown(ranks)}", code="SW905"
+        )
     listed = tuple(ranks)
     for rank in listed:
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < mesh.ranks:

@@ -49,7 +49,6 @@ def main():
     scale = spmd.assert_type(scale.clone(), {"dp": V, "tp": R}, PartitionSpec("dp"))
     with spmd.local():
         z = spmd.assert_type((scale * y).relu(), {"dp": V, "tp": R})
-    spmd.reveal_type(z)
     with typecheck("strict", local=True):
         print(statistics(z), spmd.typeof(z))
 

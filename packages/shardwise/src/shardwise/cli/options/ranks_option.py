@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
 
 from shardwise.diagnostics.ranks import ranks_text
+from shardwise.mesh.shape import corners
 
 MOST = 64
 """Ranks that are run without being listed: each is a process with the program in it."""
@@ -39,18 +38,6 @@ class RankChoice:
         if self.word == "all":
             return tuple(range(world_size))
         return self.listed or corners(world_size, sizes)
-
-
-def corners(world_size: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
-    """The ranks with the first or the last coordinate on every axis of a mesh, and the last rank of the world."""
-    sizes = sizes if sizes and math.prod(sizes) <= world_size else (world_size,)
-    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-    ends = [{0, size - 1} for size in sizes]
-    at = (
-        sum(c * stride for c, stride in zip(coordinate, strides, strict=True))
-        for coordinate in itertools.product(*ends)
-    )
-    return tuple(sorted({*at, world_size - 1}))
 
 
 class RanksParam(click.ParamType):  # type: ignore[type-arg]  # no generic in click 8.1

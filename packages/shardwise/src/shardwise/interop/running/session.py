@@ -115,6 +115,12 @@ class Session:
         else:
             raise error
 
+    def tell(self, finding: Finding) -> None:
+        """Collect a finding that is no error, with the module that it is made in."""
+        path = module_path()
+        if self.collector is not None:
+            self.collector.add(replace(finding, modules=(path,)) if path else finding)
+
     def is_suspended(self) -> bool:
         """True if the generator that has paused the check is suspended itself: other code runs now."""
         return self.pauser is not None and self.pauser.f_back is None
