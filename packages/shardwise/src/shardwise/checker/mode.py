@@ -49,24 +49,21 @@ class CheckMode(TorchFunctionMode):
         self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
-        if (
-            is_dynamo_compiling()
-            or (self.session.paused and not self.session.is_suspended())
-            or (silent_code and is_silenced())
-        ):
+        session = self.session
+        if is_dynamo_compiling() or (session.paused and not session.is_suspended()) or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)
         handler = _handlers.get(func)
         if handler is None:
             handler = _handlers.setdefault(func, handler_for(func))
         try:
-            if self.session.in_flight:
-                check_call(self.session, func, args, kwargs or _NO_KWARGS)
-            return handler(self.session, func, args, kwargs or _NO_KWARGS)
+            if session.in_flight:
+                check_call(session, func, args, kwargs or _NO_KWARGS)
+            return handler(session, func, args, kwargs or _NO_KWARGS)
         except SpmdTypeError as error:
             finish(error, getattr(func, "__name__", ""))
             raise
         except UnreadableArguments as error:
-            return run_unread(self.session, func, args, kwargs or _NO_KWARGS, error.op)
+            return run_unread(session, func, args, kwargs or _NO_KWARGS, error.op)
 
 
 class NotingMode(CheckMode):

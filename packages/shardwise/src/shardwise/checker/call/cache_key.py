@@ -131,10 +131,10 @@ def extend_named(kwargs: Mapping[str, object], key: list[object], tags: list[Tag
     """Extend the key by keyword arguments; False if one holds something unusual."""
     for name, value in kwargs.items():
         key.append(name)
-        if value.__class__ is tuple or value.__class__ is list:
-            if not extend(value, key, tags):
-                return False
-        elif not extend((value,), key, tags):
+        cls = value.__class__
+        if cls in PLAIN:
+            key.append(None)
+        elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
             return False
     return True
 

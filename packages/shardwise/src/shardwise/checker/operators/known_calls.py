@@ -17,7 +17,7 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.tagging import Cell, Tag, type_of
 from shardwise.interop.torch_call import TorchFunction
-from shardwise.interop.torch_compat import base_of
+from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
@@ -79,8 +79,13 @@ class CachedVerdict:
         if tag is None:
             return False
         origin, root = tag.origin, base_of(result)
-        if origin.__class__ is tuple or result is base or root is None:
+        if origin.__class__ is tuple or result is base:
             return False
+        if root is None:
+            if same_memory(result, base):  # type: ignore[arg-type]
+                return False
+            result._shardwise = Tag(self.type, origin)  # type: ignore[attr-defined]
+            return True
         if root is not base and root is not base_of(base):  # type: ignore[arg-type]
             return False
         cell = tag.cell

@@ -7,6 +7,7 @@ containers, new tensor classes, ``out=``, refusals) goes the slow path, which al
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,37 +44,45 @@ def ordinary(op: Op) -> Handler:
     writes = KnownWrites(op)
     is_view = op.rule.view
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
-        if not session.local:
-            if session.rows_moved and not (kwargs and writes_by_name(kwargs)):
-                return following(session, op.name, lambda: handle_globally(session, func, args, kwargs), args, kwargs)
-            return handle_globally(session, func, args, kwargs)
-        mesh = current_entry()
-        key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
-        tags: list[Tag | None] = []
-        # The loop over args is written out, because this is where a checked call spends its time.
-        value: Any
-        for value in args:
-            cls = value.__class__
-            if cls in TENSORS:
-                tag = getattr(value, ATTRIBUTE, None)
-                tags.append(tag)
-                if tag is None:
-                    key.append(UNTYPED)
-                elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
-                    key.append(tag.type if tag.cell is None else tag.current())
-                else:
-                    return slow(session, func, args, kwargs)
-            elif cls in NUMBERS:
-                key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))
-            elif cls in PLAIN:
-                key.append(None)
-            elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
-                return slow(session, func, args, kwargs)
+    def handle(
+        session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, *, ordered: bool = False
+    ) -> object:
+        """``ordered``: the order of the operands' rows has been looked at."""
         if kwargs and writes_by_name(kwargs):
             return handle_write(session, func, args, kwargs)
-        if kwargs and not extend_named(kwargs, key, tags):
-            return slow(session, func, args, kwargs)
+        tags: list[Tag | None] = []
+        key: list[Any] | None
+        if session.local:
+            mesh = current_entry()
+            key = [session.strict, None if mesh is None else mesh.axes]
+            # The loop over args is written out, because this is where a checked call spends its time.
+            value: Any
+            for value in args:
+                cls = value.__class__
+                if cls in TENSORS:
+                    tag = getattr(value, ATTRIBUTE, None)
+                    tags.append(tag)
+                    if tag is None:
+                        key.append(UNTYPED)
+                    elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
+                        key.append(tag.type if tag.cell is None else tag.current())
+                    else:
+                        return slow(session, func, args, kwargs)
+                elif cls in NUMBERS:
+                    key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))
+                elif cls in PLAIN:
+                    key.append(None)
+                elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
+                    return slow(session, func, args, kwargs)
+            if kwargs and not extend_named(kwargs, key, tags):
+                return slow(session, func, args, kwargs)
+        else:
+            if session.rows_moved and not ordered:
+                call = functools.partial(handle, session, func, args, kwargs, ordered=True)
+                return following(session, op.name, call, args, kwargs)
+            key = full_key(session, args, kwargs, tags)
+            if key is None:
+                return slow(session, func, args, kwargs)
         found = tuple(key)
         verdict = verdicts.get(found)
         if verdict is SPLIT:
@@ -82,7 +91,7 @@ def ordinary(op: Op) -> Handler:
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
         result = func(*args, **kwargs)
-        if result.__class__ is torch.Tensor and not is_view:
+        if result.__class__ is torch.Tensor and not is_view and not verdict.results:
             type, reuse = verdict.type, verdict.reuse
             if verdict.checked:
                 session.checked += 1
@@ -90,45 +99,11 @@ def ordinary(op: Op) -> Handler:
                 session.unchecked += 1
                 if type is UNTYPED:
                     return result
-            if reuse is None:
+            tag = None if reuse is None else tags[reuse]
+            if tag is None:
                 result._shardwise = Tag(type, origin_of_result(verdict.sources, tags))  # type: ignore[attr-defined]
-                return result
-            tag = tags[reuse]
-            if tag.cell is None and tag.type is type:  # type: ignore[union-attr]
-                result._shardwise = tag  # type: ignore[attr-defined]
             else:
-                result._shardwise = Tag(type, tag.origin)  # type: ignore[union-attr, attr-defined]
-            return result
-        if is_view and args and result.__class__ is torch.Tensor and verdict.hand_on_view(result, args[0], tags):
-            session.checked += 1
-        else:
-            verdict.hand_on(session, result, args, tags, is_view)
-        return result
-
-    def handle_globally(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
-        """The same with global types, whose answer also depends on shapes and on every plain argument."""
-        if kwargs and writes_by_name(kwargs):
-            return handle_write(session, func, args, kwargs)
-        tags: list[Tag | None] = []
-        key = full_key(session, args, kwargs, tags)
-        if key is None:
-            return slow(session, func, args, kwargs)
-        found = tuple(key)
-        verdict = verdicts.get(found)
-        if verdict is SPLIT:
-            found = (*found, *gradient_bits(args, kwargs))
-            verdict = verdicts.get(found)
-        if verdict is None or anywhere.blocks:
-            return slow(session, func, args, kwargs, found)
-        result = func(*args, **kwargs)
-        type, reuse = verdict.type, verdict.reuse
-        tag = tags[reuse] if reuse is not None else None
-        if result.__class__ is torch.Tensor and not is_view and tag is not None and not verdict.results:
-            if verdict.checked:
-                session.checked += 1
-            else:
-                session.unchecked += 1
-            result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
+                result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
         elif is_view and args and result.__class__ is torch.Tensor and verdict.hand_on_view(result, args[0], tags):
             session.checked += 1
         else:

@@ -15,22 +15,21 @@ def origin_of_result(sources: Sequence[int | None], tags: Sequence[Tag | None]) 
     """The provenance of the result: per axis, that of the tensor which gave the placement."""
     if not sources:
         return None
-    axis_origins = []
-    for at, source in enumerate(sources):
-        tag = tags[source] if source is not None else None
-        origin = None if tag is None else tag.origin
-        axis_origins.append((at, tag, origin))
-    first = axis_origins[0][2]
-    if not isinstance(first, tuple) and all(origin is first for _, _, origin in axis_origins):
-        return first
-    return tuple(
-        origin if not isinstance(origin, tuple) else _aligned(tag, origin, at, len(sources))
-        for at, tag, origin in axis_origins
-    )
+    givers = [None if source is None else tags[source] for source in sources]
+    first = None if givers[0] is None else givers[0].origin
+    if first.__class__ is not tuple:
+        for tag in givers:
+            if (None if tag is None else tag.origin) is not first:
+                break
+        else:
+            return first
+    return tuple([None if tag is None else _aligned(tag.origin, at, len(sources)) for at, tag in enumerate(givers)])
 
 
-def _aligned(tag: Tag | None, origin: tuple[Origin | None, ...], at: int, count: int) -> Origin | None:
+def _aligned(origin: Provenance, at: int, count: int) -> Origin | None:
     """An operand's origin for the result's axis number ``at``; the two have the same axes in nearly every call."""
+    if not isinstance(origin, tuple):
+        return origin
     return origin[at] if len(origin) == count else next((one for one in origin if one is not None), None)
 
 
