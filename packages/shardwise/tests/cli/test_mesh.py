@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import defaultdict
 
 import pytest
 from click.testing import CliRunner
@@ -52,8 +53,37 @@ def test_the_busiest_axis_gets_adjacent_ranks():
 
 
 @pytest.mark.parametrize(
+    ("mesh", "busiest"), [("tp=8,dp=4,pp=2", "tp,dp"), ("a=3,b=4,c=2", "b,a,c"), ("a=2,b=4", "b,a")]
+)
+def test_the_nodes_of_a_group_as_launched_are_those_of_its_ranks(mesh, busiest):
+    said = shown(mesh, "--busiest", busiest, "--nodes", "4", "--rank", "5")
+    sizes = said["mesh"]
+    places = list(itertools.product(*(range(size) for size in sizes.values())))
+    names = busiest.split(",") + [name for name in reversed(sizes) if name not in busiest.split(",")]
+    launched = sorted(places, key=lambda place: [place[list(sizes).index(name)] for name in reversed(names)])
+    ranks = {place: at for at, place in enumerate(launched)}
+    assert said["rank"]["launched_as"] == ranks[places[5]]
+    assert places[said["rank"]["launched_here"]] == launched[5]
+    for at, one in enumerate(said["axes"]):
+        groups = defaultdict(set)
+        for place in places:
+            groups[place[:at], place[at + 1 :]].add(ranks[place] // 4)
+        counts = set(map(len, groups.values()))
+        assert one["nodes_as_launched"] is None or counts == {one["nodes_as_launched"]}
+        assert one["nodes_as_launched"] is not None or len(counts) > 1
+
+
+def test_a_second_mesh_over_the_same_ranks_has_the_groups_of_its_own_sizes():
+    said = shown("pp=2,dp=4,cp=2,tp=4", "--folded", "pp=2,edp=4,ep=8", "--rank", "13")
+    assert said["rank"]["groups"]["ep"] == list(range(8, 16))
+    assert [one["layout"] for one in said["axes"]] == ["2:32", "4:8", "2:4", "4:1", "4:8", "8:1"]
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["dp=4", "--folded", "ep=3"], "both meshes have the same ranks"),
+        (["tp=8,dp=4", "--folded", "ep=8,tp=4"], "tp is 4:1 there and 8:4 in tp=8,dp=4"),
         (["dp=4", "--rank", "4"], "has the ranks 0 to 3"),
         (["dp=6", "--nodes", "4"], "do not fill nodes of 4"),
         (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp'"),

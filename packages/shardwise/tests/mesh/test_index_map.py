@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.given import mesh_of
 from shardwise.mesh.index_map import IndexMap, index_map_of
 
 
@@ -134,3 +137,17 @@ def test_the_inverse_of_column_major_is_a_column_major_count():
     megatron = IndexMap((4, 2), (1, 4))  # tp=4 fastest, then dp=2, written tp first
     assert math.prod(megatron.sizes) == 8
     assert megatron.inverse().compose(megatron).coalesce() == IndexMap((8,), (1,))
+
+
+def devices(ranks, shape):
+    """What JAX's Mesh has of its devices, without JAX."""
+    numbered = [SimpleNamespace(id=rank) for rank in ranks]
+    return SimpleNamespace(shape=shape, flat=numbered)
+
+
+def test_a_mesh_of_jax_is_read_with_its_names():
+    made = SimpleNamespace(axis_names=("data", "model"), devices=devices([0, 2, 4, 6, 1, 3, 5, 7], (2, 4)))
+    assert dict(mesh_of(made).names) == {"data": MeshAxis.of(2, 1), "model": MeshAxis.of(4, 2)}
+    crossed = SimpleNamespace(axis_names=("a", "b"), devices=devices([0, 2, 1, 3, 5, 4], (2, 3)))
+    with pytest.raises(SpmdValueError, match="follow no strides"):
+        mesh_of(crossed)

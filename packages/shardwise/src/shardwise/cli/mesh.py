@@ -21,6 +21,7 @@ EPILOG = """\b
 Examples:
   shardwise mesh pp=2,dp=4,tp=8 --nodes 8
   shardwise mesh pp=2,dp=4,cp=2,tp=4 --flatten dp_cp=dp,cp --nodes 8 --rank 13
+  shardwise mesh pp=2,dp=4,cp=2,tp=4 --folded pp=2,edp=4,ep=8 --nodes 8
   shardwise mesh tp=8,dp=4 --column-major --busiest tp,dp --format json
 """
 SHOWN_GROUPS, SHOWN_RANKS = 2, 8
@@ -30,6 +31,9 @@ SHOWN_GROUPS, SHOWN_RANKS = 2, 8
 @click.argument("mesh", type=MeshParam(), metavar="AXES")
 @click.option(
     "--flatten", "flattened", multiple=True, metavar="NAME=AXES", help="Several axes seen as one, e.g. dp_cp=dp,cp."
+)
+@click.option(
+    "--folded", type=MeshParam(), metavar="AXES", help="A second mesh over the same ranks, e.g. edp=4,ep=8 for experts."
 )
 @click.option("--nodes", "per_node", type=click.IntRange(min=1), metavar="N", help="N ranks share a node.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Where this rank stands, and whom it talks to.")
@@ -41,6 +45,7 @@ SHOWN_GROUPS, SHOWN_RANKS = 2, 8
 def mesh(
     mesh: MeshShape,
     flattened: tuple[str, ...],
+    folded: MeshShape | None,
     per_node: int | None,
     rank: int | None,
     busiest: str | None,
@@ -67,6 +72,8 @@ def mesh(
     wanted = _busiest(busiest, mesh)
     with set_current_mesh(axes):
         shown = {**axes, **dict(_flattened(one, axes) for one in flattened)}
+        if folded is not None:
+            shown |= _folded(folded, mesh, shown)
         found = {
             name: on_nodes(axis, mesh.ranks, min(per_node or mesh.ranks, mesh.ranks)) for name, axis in shown.items()
         }
@@ -93,6 +100,21 @@ def _flattened(text: str, axes: dict[str, MeshAxis]) -> tuple[str, MeshAxis]:
         raise click.UsageError(f"--flatten {text}: {error.args[0]}") from None
 
 
+def _folded(folded: MeshShape, mesh: MeshShape, shown: dict[str, MeshAxis]) -> dict[str, MeshAxis]:
+    """The axes of the second mesh; one that is called as another must be the same."""
+    from shardwise.mesh.placement_on_nodes import other_axes
+
+    if folded.ranks != mesh.ranks:
+        said = f"{folded.arithmetic} ranks, and the mesh {mesh} has {mesh.ranks}"
+        raise click.UsageError(f"--folded {folded}: {said}: both meshes have the same ranks")
+    found = other_axes(mesh.sizes, dict(folded.axes))
+    for name, axis in found.items():
+        if shown.get(name, axis) is not axis:
+            said = f"{name} is {axis.layout} there and {shown[name].layout} in {mesh}"
+            raise click.UsageError(f"--folded {folded}: {said}: give one of them another name")
+    return found
+
+
 def _busiest(text: str | None, mesh: MeshShape) -> list[str]:
     """All axes, those that send most first."""
     first = [] if text is None else [one.strip() for one in text.split(",")]
@@ -106,10 +128,12 @@ def _said(
     mesh: MeshShape, found: dict[str, AxisOnNodes], per_node: int | None, rank: int | None, busiest: list[str]
 ) -> dict[str, object]:
     from shardwise.mesh.index_map import IndexMap
-    from shardwise.mesh.placement_on_nodes import launch_order
+    from shardwise.mesh.placement_on_nodes import launch_order, nodes_of, nodes_of_job
 
     whole = IndexMap.compact(mesh.sizes)
     order = launch_order(dict(mesh.axes), busiest)
+    size = min(per_node or mesh.ranks, mesh.ranks)
+    nodes = nodes_of_job(mesh.ranks, size)
     said: dict[str, object] = {
         "schema": "shardwise.mesh/1",
         "mesh": dict(mesh.axes),
@@ -123,9 +147,11 @@ def _said(
                 "groups": one.groups.size,
                 "first_groups": [_ranks(one, at) for at in range(min(SHOWN_GROUPS, one.groups.size))],
                 "nodes_of_a_group": one.nodes if per_node else None,
+                "nodes_as_launched": nodes_of(order.compose(one.fiber).modes, size) if per_node else None,
             }
             for name, one in found.items()
         ],
+        "nodes": nodes.first.size if per_node else None,
         "launch_order": {
             "busiest_first": busiest,
             "layout": str(order),
@@ -137,9 +163,10 @@ def _said(
         said["rank"] = {
             "rank": rank,
             "coordinates": dict(zip(mesh.names, digits, strict=True)),
-            "node": None if per_node is None else rank // per_node,
+            "node": None if per_node is None else nodes.place(rank)[0],
             "groups": {name: _group_of(one, rank) for name, one in found.items()},
             "launched_as": order(rank),
+            "launched_here": order.inverse()(rank),
         }
     return said
 
@@ -157,31 +184,31 @@ def _group_of(one: AxisOnNodes, rank: int) -> list[int]:
 
 def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str:
     axes: list[dict[str, object]] = said["axes"]  # type: ignore[assignment]  # as written above
-    rows = [["axis", "layout", "groups", *(["nodes of a group"] if per_node else []), "ranks of the first groups"]]
+    order: dict[str, object] = said["launch_order"]  # type: ignore[assignment]
+    moved = bool(per_node) and not order["is_the_meshs_own"]
+    heads = ["nodes of a group"] * bool(per_node) + ["as launched below"] * moved
+    rows = [["axis", "layout", "groups", *heads, "ranks of the first groups"]]
     for one in axes:
         first: list[list[int]] = one["first_groups"]  # type: ignore[assignment]
         groups, size = int(str(one["groups"])), int(str(one["size"]))
         shown = "  ".join(" ".join(map(str, ranks)) + (" .." if size > len(ranks) else "") for ranks in first)
-        nodes = one["nodes_of_a_group"]
-        inside = "1, inside" if nodes == 1 else "differs" if nodes is None else str(nodes)
+        inside = [_inside(one["nodes_of_a_group"])] * bool(per_node) + [_inside(one["nodes_as_launched"])] * moved
         many = f"{groups} of {size}"
         rows.append(
             [
                 str(one["name"]),
                 str(one["layout"]),
                 many,
-                *([inside] if per_node else []),
+                *inside,
                 shown + ("  .." if groups > len(first) else ""),
             ]
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        f"{mesh}: {mesh.arithmetic} ranks"
-        + (f" on {max(1, mesh.ranks // per_node)} nodes of {per_node}" if per_node else ""),
+        f"{mesh}: {mesh.arithmetic} ranks" + (f" on {said['nodes']} nodes of {per_node}" if per_node else ""),
         "",
     ]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    order: dict[str, object] = said["launch_order"]  # type: ignore[assignment]
     names: list[str] = order["busiest_first"]  # type: ignore[assignment]
     lines += [
         "",
@@ -193,13 +220,20 @@ def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str
         ),
     ]
     if "rank" in said:
-        lines += ["", *_rank_lines(said["rank"])]  # type: ignore[arg-type]
+        lines += ["", *_rank_lines(said["rank"], not order["is_the_meshs_own"])]  # type: ignore[arg-type]
     return "\n".join(lines)
 
 
-def _rank_lines(rank: dict[str, object]) -> list[str]:
+def _inside(nodes: object) -> str:
+    return "1, inside" if nodes == 1 else "differs" if nodes is None else str(nodes)
+
+
+def _rank_lines(rank: dict[str, object], moved: bool) -> list[str]:
     places: dict[str, int] = rank["coordinates"]  # type: ignore[assignment]
     groups: dict[str, list[int]] = rank["groups"]  # type: ignore[assignment]
     node = "" if rank["node"] is None else f", node {rank['node']}"
     lines = [f"rank {rank['rank']}: {', '.join(f'{name}={at}' for name, at in places.items())}{node}"]
+    if moved:
+        lines.append(f"  as launched above this place has rank {rank['launched_as']}; rank {rank['rank']} has place")
+        lines[-1] += f" {rank['launched_here']}"
     return [*lines, *(f"  {name} with {' '.join(map(str, ranks))}" for name, ranks in groups.items())]

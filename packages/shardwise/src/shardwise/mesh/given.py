@@ -1,4 +1,4 @@
-"""What a program gives as a mesh, read: a DeviceMesh, a dict from names to axes, a set of axes, or process groups."""
+"""What a program gives as a mesh, read: a DeviceMesh, JAX's Mesh, a dict of axes, a set of axes, or process groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from shardwise.types.tensor_type import constant_type
 
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry
+from .index_map import index_map_of
+from .layout import Layout
 from .orthogonal import check_orthogonal
 
 
@@ -89,6 +91,9 @@ def _read(axes: object) -> _Parts:
             )
         for name in axes.mesh_dim_names:
             parts.add(axes.get_group(name), name)
+    elif hasattr(axes, "axis_names") and hasattr(axes, "devices"):
+        for name, axis in _axes_of_devices(axes).items():
+            parts.add(axis, name)
     elif isinstance(axes, Mapping):
         for name, given in axes.items():
             if not isinstance(name, str):
@@ -105,6 +110,18 @@ def _read(axes: object) -> _Parts:
     else:
         raise _no_mesh(f"{shown(axes)} of type {type(axes).__name__}")
     return parts
+
+
+def _axes_of_devices(mesh: Any) -> dict[str, MeshAxis]:
+    """Those of a ``jax.sharding.Mesh``: an array of devices with a name for each dim; a device's ``id`` is its rank."""
+    ids = [device.id for device in mesh.devices.flat]
+    found = index_map_of(ids, mesh.devices.shape)
+    if found is None:
+        raise SpmdValueError(
+            f"the devices {shown(ids)} of the mesh follow no strides, so its dims are no mesh axes", code="SW903"
+        )
+    layouts = [Layout(*mode) if mode[0] > 1 else Layout() for mode in found.modes]
+    return dict(zip(map(str, mesh.axis_names), map(MeshAxis, layouts), strict=True))
 
 
 def _axis_in_mesh(given: object) -> MeshAxis:

@@ -5,13 +5,12 @@ Decided on layouts, without listing ranks. Ranks of a node are numbered one afte
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .axis import MeshAxis
 from .index_map import IndexMap
-from .layout import Atom
+from .layout import Atom, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,6 @@ class AxisOnNodes:
     fiber: IndexMap
     groups: IndexMap
     nodes: int | None
-
-    @property
-    def is_inside(self) -> bool:
-        """Every group lies in one node."""
-        return self.nodes == 1
 
 
 def on_nodes(axis: MeshAxis, ranks: int, per_node: int) -> AxisOnNodes:
@@ -73,5 +67,44 @@ def launch_order(sizes: Mapping[str, int], busiest_first: Sequence[str]) -> Inde
         >>> print(launch_order({"tp": 4, "dp": 2}, ["tp", "dp"]))
         (4, 2):(1, 4)
     """
-    strides = {name: math.prod(sizes[one] for one in busiest_first[:at]) for at, name in enumerate(busiest_first)}
-    return IndexMap(tuple(sizes.values()), tuple(strides[name] for name in sizes))
+    order = IndexMap((), ())
+    for name in busiest_first:
+        order = order.repeated(IndexMap((sizes[name],), (1,)))
+    digits = dict(zip(reversed(busiest_first), order.modes, strict=True))
+    return IndexMap.of_modes([digits[name] for name in sizes])
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a job: ``first`` leads to the first rank of each, ``inside`` to its ranks counted from that one, and
+    ``numbers`` from a rank to where it comes node by node."""
+
+    first: IndexMap
+    inside: IndexMap
+    numbers: IndexMap
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """The node of a rank, and the rank's number on it."""
+        return divmod(self.numbers(rank), self.inside.size)
+
+
+def nodes_of_job(ranks: int, per_node: int) -> Nodes:
+    """``ranks`` ranks on nodes of ``per_node``.
+
+    Example:
+        >>> nodes_of_job(16, 8).place(13)
+        (1, 5)
+    """
+    whole, node = IndexMap.compact((ranks,)), IndexMap((per_node,), (1,))
+    return Nodes(*whole.divide(node), whole.divided(node).inverse())
+
+
+def other_axes(sizes: Sequence[int], others: Mapping[str, int]) -> dict[str, MeshAxis]:
+    """The axes of a second mesh over the same ranks, numbered row by row as the first.
+
+    Example:
+        >>> other_axes((2, 2, 2), {"edp": 2, "ep": 4})["ep"].layout == Layout(4, 1)
+        True
+    """
+    whole = IndexMap.compact(sizes).flatten(0, len(sizes)).unflatten(0, tuple(others.values()))
+    return {name: MeshAxis(Layout(*mode)) for name, mode in zip(others, whole.modes, strict=True)}
