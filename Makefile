@@ -47,7 +47,7 @@ nightly: $(READY) ## many more random programs, all operators of PyTorch's datab
 	$(PYTEST) --hypothesis-profile nightly
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS)
 	$(BIN)/shardwise-devtools crashes --tries 200 --jobs $(JOBS)
-	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --check
+	$(BIN)/shardwise-devtools mutants --jobs $(JOBS) --check
 	$(BIN)/shardwise-devtools advice --jobs $(JOBS)
 	$(MAKE) tracewise-fuzz
 
@@ -78,7 +78,7 @@ sweep: $(READY) ## hold every op rule against the numbers and renew docs/coverag
 	$(BIN)/shardwise-devtools sweep --jobs $(JOBS) --write
 
 mutants: $(READY) ## make mistakes in right programs, see what is noticed, and renew docs/mutants.md
-	$(BIN)/python examples/parallelisms/mutants.py --jobs $(JOBS) --write
+	$(BIN)/shardwise-devtools mutants --jobs $(JOBS) --write
 
 trace-demo: $(READY) ## trace a program that breaks, recompiles and fails, and write the report of it
 	@$(BIN)/python packages/tracewise/samples/demo.py

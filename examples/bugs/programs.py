@@ -32,15 +32,15 @@ class Program:
     @property
     def shown(self) -> str:
         """Its path, or that of its folder if it is alone there, as the docs have it."""
-        alone = self.script == "train.py"
-        return f"examples/{self.folder.name}" if alone else f"examples/{self.folder.name}/{self.script}"
+        folder = f"examples/{self.folder.relative_to(EXAMPLES).as_posix()}"
+        return folder if self.script == "train.py" else f"{folder}/{self.script}"
 
     def axis_options(self, sizes: dict[str, int | str] | None = None) -> list[str]:
         """The options that make its mesh; without sizes that of ``{axis}``, which ``shardwise verify`` fills in."""
         return [f"--{axis}={sizes[axis] if sizes else f'{{{axis}}}'}" for axis in self.axes]
 
 
-PARALLELISMS = EXAMPLES / "parallelisms"
+SUBJECTS = EXAMPLES / "bugs" / "subjects"
 PROGRAMS = {
     "gpt": Program(
         EXAMPLES / "gpt",
@@ -49,7 +49,7 @@ PROGRAMS = {
         (*GPT_SIZES, *GPT_BATCH, "--dtype=float64", "--steps=2"),
         ("--layers=1", "--steps=1"),
     ),
-    "training_step": Program(PARALLELISMS, "training_step.py", ("dp", "tp")),
-    "expert_parallel": Program(PARALLELISMS, "expert_parallel.py", ("dp", "ep")),
-    "sharded_parameters": Program(PARALLELISMS, "sharded_parameters.py", ("replica", "shard")),
+    "training_step": Program(SUBJECTS, "training_step.py", ("dp", "tp")),
+    "expert_parallel": Program(SUBJECTS, "expert_parallel.py", ("dp", "ep")),
+    "sharded_parameters": Program(SUBJECTS, "sharded_parameters.py", ("replica", "shard")),
 }

@@ -11,6 +11,7 @@ from .figures import figures
 from .fixes.command import fixes
 from .mutate.advice_command import advice
 from .mutate.command import mutate
+from .mutate.mutants_command import mutants
 from .rules.command import rules
 from .sweep.command import sweep
 from .sweep.crash_command import crashes
@@ -32,6 +33,7 @@ main.add_command(crashes)
 main.add_command(ecosystem)
 main.add_command(figures)
 main.add_command(fixes)
+main.add_command(mutants)
 main.add_command(mutate)
 main.add_command(rules)
 main.add_command(sweep)

@@ -11,15 +11,16 @@ import pytest
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.host.program import Program
+from shardwise.zoo.catalogue import names
 from shardwise_devtools.mutate.advice import After, outcome, told, try_all, with_fix
-from shardwise_devtools.mutate.corpus import RightProgram, axes_of, corpus
+from shardwise_devtools.mutate.corpus import RightProgram, corpus
 from shardwise_devtools.mutate.measure import Bench
 from shardwise_devtools.mutate.mutants import mutants_in
 
 SEED = 4
 SAMPLE = 3
 """Mutants that are looked at here; ``shardwise-devtools advice`` takes all of all programs."""
-PROGRAMS = ("programs/tensor_parallel.py", "parallelisms/tensor_parallel.py")
+PROGRAMS = ("tensor_parallel", "sequence_parallel")
 KINDS = ("bias", "late", "transition")
 """Kinds of mistakes that fixes are offered for, and that do not hang."""
 TRAIN = """\
@@ -42,19 +43,14 @@ with spmd.set_current_mesh(mesh):
 
 
 def program(name: str) -> RightProgram:
-    return next(one for one in corpus() if str(one) == name)
+    return next(one for one in corpus() if one.name == name)
 
 
-def test_the_corpus_holds_the_zoo_and_the_examples() -> None:
-    found = {str(one): one.mesh for one in corpus()}
-    assert found["programs/tensor_parallel_2d.py"] == {"row": 2, "column": 2}
-    assert found["parallelisms/ulysses.py"] == {"dp": 2, "sp": 2}
-    assert "parallelisms/mutants.py" not in found
-
-
-def test_axes_of_an_example() -> None:
-    assert axes_of('mesh = start("dp", "tp")') == ("dp", "tp")
-    assert axes_of("print(1)") == ()
+def test_the_corpus_holds_the_zoo_and_the_gpt() -> None:
+    found = {one.name: one.mesh for one in corpus()}
+    assert [name for name in found if not name.startswith("gpt")] == names()
+    assert found["tensor_parallel_2d"] == {"row": 2, "column": 2}
+    assert program("gpt_sequence_parallel").program.arguments[-1] == "--sequence-parallel"
 
 
 def test_a_fix_is_made_in_the_text_of_the_mutant(tmp_path: Path) -> None:

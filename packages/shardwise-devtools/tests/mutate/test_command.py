@@ -9,23 +9,26 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardwise.cli.main import main
+from shardwise.zoo.catalogue import entry
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("mutate")]
 
-PROGRAM = Path(__file__).parents[4] / "examples" / "parallelisms" / "tensor_parallel.py"
+PROGRAM = entry("tensor_parallel").path
 MESH = ("--mesh", "dp=2,tp=2")
 ARGUMENTS = ("--", "--dp", "{dp}", "--tp", "{tp}")
 
 
-WITH_A_LITERAL = ('(x.shape[0] * mesh["dp"].size())', "BATCH")
+TYPED_MEAN = 'return spmd.mean((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P)'
+WITH_A_LITERAL = 'loss = spmd.sum((y - x.targets).square().sum(-1), "dp", src=S(0), dst=P) / B\n    return loss'
 """A count of which nobody knows whether it is one: types cannot tell it from a wrong one."""
 
 
 @pytest.fixture
 def literal(tmp_path: Path) -> Path:
     """The program with a count of unknown origin."""
-    for file in PROGRAM.parent.glob("*.py"):
-        (tmp_path / file.name).write_text(file.read_text().replace(*WITH_A_LITERAL))
+    text = PROGRAM.read_text()
+    assert TYPED_MEAN in text
+    (tmp_path / PROGRAM.name).write_text(text.replace(TYPED_MEAN, WITH_A_LITERAL))
     return tmp_path / PROGRAM.name
 
 
@@ -38,8 +41,8 @@ def test_mutants_are_listed_without_a_run() -> None:
     assert result.exit_code == 0
     assert result.stdout == (
         "tensor_parallel.py:36: bias\n"
-        '  - x + spmd.all_reduce(y, "tp", src=P, dst=I)\n'
-        '  + spmd.all_reduce(x + y, "tp", src=P, dst=I)\n'
+        '  - x.tokens + spmd.all_reduce(y, "tp", src=P, dst=I)\n'
+        '  + spmd.all_reduce(x.tokens + y, "tp", src=P, dst=I)\n'
     )
 
 
@@ -47,8 +50,8 @@ def test_a_survivor_is_shown_until_it_is_explained(tmp_path: Path, literal: Path
     words = (str(literal), *MESH, "--operator", "denominator", "--operator", "bias")
     result = mutate(*words, *ARGUMENTS)
     assert result.exit_code == 1
-    assert result.stdout.startswith("survived: denominator at tensor_parallel.py:46\n")
-    assert "3 mutants: 1 survived, 0 false alarms, 1 killed" in result.stdout
+    assert result.stdout.startswith("survived: denominator at tensor_parallel.py:37\n")
+    assert "4 mutants: 1 survived, 0 false alarms, 1 killed" in result.stdout
     reasons = tmp_path / "explained.toml"
     reasons.write_text('[[explained]]\nafter = "*get_world_size*"\nreason = "a number"\n')
     result = mutate(*words, "--explained", str(reasons), "--format", "json", *ARGUMENTS)

@@ -20,7 +20,7 @@ from shardwise.diagnostics.result import ExitCode
 def advice(names: tuple[str, ...], sample: int | None, seed: int, jobs: int, everything: bool) -> ExitCode:
     """Make one mistake at a time in right programs, and one fix at a time that the checker then offers.
 
-    PROGRAM is a name like zoo's tensor_parallel or examples' parallelisms/ulysses.py; none means all. Each mutant is
+    PROGRAM is a name like tensor_parallel; none means all. Each mutant is
     checked with local and global types. After a fix it is checked again, and what is clean runs on the mesh and on one
     rank: if the numbers are wrong, the fix has hidden the mistake.
 
@@ -31,9 +31,9 @@ def advice(names: tuple[str, ...], sample: int | None, seed: int, jobs: int, eve
     from .measure import Bench, Unfit
 
     entries = list(corpus())
-    if unknown := [name for name in names if not any(name in str(one) for one in entries)]:
+    if unknown := [name for name in names if not any(name == one.name for one in entries)]:
         raise click.UsageError(f"there is no program {unknown[0]}; there are {', '.join(map(str, entries))}")
-    named = [one for one in entries if not names or any(name in str(one) for name in names)]
+    named = [one for one in entries if not names or one.name in names]
     wanted = [one for one in named if one.mutants]
     mutants = [(number, mutant) for number, entry in enumerate(wanted) for mutant in entry.mutants]
     if sample is not None and sample < len(mutants):

@@ -1,8 +1,7 @@
-"""Right programs that are mutated: those of the zoo, and those of ``examples/parallelisms``."""
+"""Right programs that are mutated: those of the zoo, and ``examples/gpt`` with and without sequence parallelism."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,25 +12,29 @@ from shardwise.zoo.catalogue import entry, names
 from .mutants import mutants_in
 from .operators import Mutant
 
-EXAMPLES = Path(__file__).resolve().parents[5] / "examples" / "parallelisms"
+ROOT = Path(__file__).resolve().parents[5]
+GPT = (
+    "--layers 1 --width 16 --heads 4 --kv-heads 2 --hidden 16 --vocab 64 --batch 4 --length 8 --steps 2 --dtype float64"
+)
 
 
 @dataclass(frozen=True)
 class RightProgram:
-    """A program with an option for the size of each axis of its mesh."""
+    """A script with an option for the size of each axis of its mesh, and what more it is given."""
 
+    name: str
     path: Path
     mesh: dict[str, int]
+    more: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path.parent.name}/{self.path.name}"
+        return self.name
 
     @property
     def program(self) -> Program:
         """What runs it, on a mesh of any size."""
-        return Program(
-            path=str(self.path), arguments=tuple(w for axis in self.mesh for w in (f"--{axis}", f"{{{axis}}}"))
-        )
+        axes = (word for axis in self.mesh for word in (f"--{axis}", f"{{{axis}}}"))
+        return Program(path=str(self.path), arguments=(*axes, *self.more.split()))
 
     @property
     def mutants(self) -> list[Mutant]:
@@ -43,15 +46,7 @@ def corpus() -> Iterator[RightProgram]:
     """The programs, those of the zoo first."""
     for name in names():
         found = entry(name)
-        yield RightProgram(found.path.resolve(), dict(found.program.mesh))
-    for path in sorted(EXAMPLES.glob("*.py")):
-        axes = axes_of(path.read_text())
-        if axes:
-            yield RightProgram(path, dict.fromkeys(axes, 2))
-
-
-def axes_of(text: str) -> tuple[str, ...]:
-    """The axes of an example: what it calls ``start`` of ``common.py`` with; empty if it is no program."""
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    starts = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "start"]
-    return tuple(ast.literal_eval(word) for call in starts[:1] for word in call.args)
+        yield RightProgram(name, found.path.resolve(), dict(found.program.mesh))
+    gpt = ROOT / "examples" / "gpt" / "train.py"
+    yield RightProgram("gpt", gpt, {"dp": 2, "tp": 2}, GPT)
+    yield RightProgram("gpt_sequence_parallel", gpt, {"dp": 2, "tp": 2}, f"{GPT} --sequence-parallel")

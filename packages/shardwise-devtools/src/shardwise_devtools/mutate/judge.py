@@ -87,7 +87,7 @@ class Judged:
     def _only_declares(self) -> bool:
         """The mistake is in words for the checker: src, dst, an axis of a pending sum, a coercion."""
         mutant = self.mutant
-        if mutant.operator in ("drop", "double"):
+        if mutant.operator in ("drop", "double", "order", "late"):
             return any(f"{name}(" in mutant.before for name in COERCIONS)
         return mutant.operator in ("axis", "dim", "transition", "kind")
 

@@ -82,6 +82,7 @@ class ZooProgram:
     ``step``      for programs whose point is when to go forward and when backward: both, and the loss.
     ``optimizer`` for programs whose point it is: made of the weights; its ``step`` replaces that of SGD and sums
                   gradients itself.
+    ``largest_norm``  what the gradients' norm is clipped to on one device; on the mesh ``optimizer`` does it.
     ``order``     for pipelines: what a rank does with which micro-batch, in order.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
     ``constants`` inputs that are the same in every step.
@@ -96,6 +97,7 @@ class ZooProgram:
     parallel: Step | None = None
     step: Step | None = None
     optimizer: Callable[[Tensors], Optimizer] | None = None
+    largest_norm: float | None = None
     order: Order | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Tensor] = field(default_factory=dict)
@@ -158,6 +160,8 @@ def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
         loss.backward()  # type: ignore[no-untyped-call]
         found.losses.append(loss.detach())
         found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
+        if program.largest_norm is not None:
+            torch.nn.utils.clip_grad_norm_(vars(w).values(), program.largest_norm)
         optimizer.step()
         optimizer.zero_grad()
     found.weights = {name: tensor.detach() for name, tensor in vars(w).items()}

@@ -1,0 +1,63 @@
+"""``shardwise-devtools mutants``: every mistake in every right program, and the page of the docs that counts them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from shardwise.cli.runs.progress import progress
+from shardwise.diagnostics.result import ExitCode
+
+EXPLAINED = Path(__file__).with_name("explained.toml")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[PROGRAM]...")
+@click.option("--write", is_flag=True, help="Renew docs/mutants.json and docs/mutants.md, for the programs that ran.")
+@click.option("--check", is_flag=True, help="Fail if docs/mutants.json says something else of the programs that ran.")
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, metavar="N", help="Mutants at a time.")
+def mutants(names: tuple[str, ...], write: bool, check: bool, jobs: int) -> ExitCode:
+    """Make one mistake at a time in the programs of the zoo and in examples/gpt, and count who notices.
+
+    PROGRAM is a name like tensor_parallel; none means all. Each is judged as by shardwise mutate. With --write the
+    figures are kept after every program, so that a run can be cut off and go on with the programs that are left.
+
+    Exit codes: 0 no survivor and no false alarm that is not explained, 1 some are, or --check finds the docs out of
+    date, 2 wrong usage or a program that does not pass without a mistake.
+    """
+    from .corpus import corpus
+    from .explained import read_explained
+    from .figures import DATA, PAGE, Figures, figures_of, page, read_figures, unmeasured, written
+    from .judge import Judged, Tally
+    from .measure import Bench, Unfit, judge_all
+    from .report import summary, to_text
+
+    every = {one.name: one for one in corpus()}
+    if unknown := [name for name in names if name not in every]:
+        raise click.UsageError(f"there is no program {unknown[0]}; there are {', '.join(every)}")
+    explained = read_explained(EXPLAINED)
+    known = read_figures()
+    found: dict[str, Figures] = {}
+    for name in names or every:
+        subject = every[name]
+        todo = subject.mutants
+        judged: list[Judged] = []
+        with progress(lambda name=name, todo=todo, judged=judged: f"{name}: {len(judged)} of {len(todo)}", plain=True):
+            try:
+                judged += judge_all(Bench.of(subject.program, subject.mesh), todo, jobs, explained)
+            except Unfit as error:
+                raise click.ClickException(f"{name} does not pass without a mistake: {error}") from None
+        found[name] = figures_of(judged)
+        click.echo(f"{name}: {summary(Tally(judged))}")
+        if found[name].unexplained:
+            click.echo(to_text(judged))
+        if write:
+            known = {one: {**known, **found}[one] for one in every if one in {**known, **found}}
+            DATA.write_text(written(known))
+            PAGE.write_text(page(known, unmeasured(known, every.values())))
+    stale = [name for name in found if check and known.get(name) != found[name]]
+    if stale:
+        click.echo(f"docs/mutants.json says something else of {', '.join(stale)}: shardwise-devtools mutants --write")
+    return ExitCode.FINDINGS if stale or any(one.unexplained for one in found.values()) else ExitCode.CLEAN
