@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import shardwise as spmd
 from shardwise import S
 from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
-from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward
+from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 
 B, T, D, LAYERS, MICRO = 4, 3, 8, 2, 2
 HEADS, A, LATENT = 2, 4, 4
@@ -142,6 +142,7 @@ PROGRAM = ZooProgram(
     constants={"number": torch.arange(EXPERTS)},
     single=single,
     step=step,
+    order=partial(order, micros=MICRO),
     folded=folded,
 )
 

@@ -29,7 +29,7 @@ import shardwise as spmd
 from shardwise import P, R, S
 from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
 from shardwise.zoo.programs.context_parallel import attention, balanced
-from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward
+from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 
 B, T, D, H, LAYERS, MICRO, CP = 4, 8, 8, 16, 2, 2, 2
 GROUPS, QUERIES, A = 2, 2, 4
@@ -119,6 +119,7 @@ PROGRAM = ZooProgram(
     constants={"position": balanced(T, CP)},
     single=single,
     step=step,
+    order=partial(order, micros=MICRO),
 )
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from shardwise import P, R, S, V
 from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
 from shardwise.zoo.programs.context_parallel import attention, balanced
 from shardwise.zoo.programs.deepseek_v3 import dispatched, experts, shares
-from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward
+from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 from shardwise.zoo.programs.ring_attention import ring
 
 B, T, D, LAYERS, MICRO, CP = 4, 8, 8, 2, 2, 2
@@ -110,6 +110,7 @@ PROGRAM = ZooProgram(
     constants={"position": balanced(T, CP), "number": torch.arange(EXPERTS)},
     single=single,
     step=step,
+    order=partial(order, micros=MICRO),
     folded=folded,
 )
 
