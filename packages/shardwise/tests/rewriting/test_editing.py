@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.fix import Argument, Insert, Leave, Remove, Replace, Rewrite, Under, Wrap
+from shardwise.diagnostics.fix import Argument, Insert, Leave, Remove, Replace, Rewrite, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.rewriting.editing import edited
 
@@ -153,19 +153,6 @@ def test_a_statement_stands_after_another():
     source = HEAD + "if go:\n    h = f(\n        x)\nz = 1\n"
     done = edited(source, [Insert(at(source, "f(\n        x)"), ("h.wait()",), after=True)])
     assert done == source.replace("x)\n", "x)\n    h.wait()\n")
-
-
-def test_a_statement_stands_under_a_with():
-    source = HEAD + "if go:\n    y = f(\n        x)  # now\n"
-    done = edited(source, [Under(at(source, "f(\n        x)"), 'with spmd.synchronised_rng("tp"):')])
-    head = '    with spmd.synchronised_rng("tp"):\n'
-    assert done == HEAD + f"if go:\n{head}        y = f(\n            x)  # now\n"
-
-
-@pytest.mark.parametrize("line", ["return f(x)\n", 'y = f(x), """a\nb"""\n'])
-def test_what_returns_or_has_lines_in_a_string_is_not_indented(line):
-    source = "def g():\n    " + line
-    assert edited(source, [Under(at(source, "f(x)"), "with a:")]) is None
 
 
 LOOP = "for b in bs:\n    loss(b).backward()\n    for p in ps:\n        td.all_reduce(p.grad)\nopt.step()\n"

@@ -79,14 +79,6 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Under:
-    """The statement that a call is in stands under ``line``, a ``with`` that says ``spmd`` and ``dist`` likewise."""
-
-    location: SourceLocation
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
 class Remove:
     """A statement that is nothing but a call, or divides what is on its left, is left out.
 
@@ -107,7 +99,7 @@ class Leave:
     loop: SourceLocation
 
 
-Edit = Wrap | Replace | Rewrite | Argument | Insert | Under | Remove | Leave
+Edit = Wrap | Replace | Rewrite | Argument | Insert | Remove | Leave
 
 
 @dataclass(frozen=True, slots=True)

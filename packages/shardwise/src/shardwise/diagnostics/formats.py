@@ -16,7 +16,7 @@ from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
-from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Under, Wrap
+from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Wrap
 from .printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
@@ -131,7 +131,6 @@ _EDITS: dict[str, type[Edit]] = {
     "rewrites": Rewrite,
     "arguments": Argument,
     "inserts": Insert,
-    "unders": Under,
     "removes": Remove,
     "leaves": Leave,
 }

@@ -38,7 +38,7 @@ class _File:
     by_end: dict[tuple[int, int], list[ast.AST]]
     by_line: dict[int, list[ast.AST]]
     assigned: dict[ast.AST, ast.stmt]
-    loops: list[tuple[int, int]]
+    loops: list[ast.For | ast.While]
 
 
 _files: dict[str, _File] = {}
@@ -138,7 +138,7 @@ def _parsed(filename: str, module_globals: dict[str, object] | None) -> _File | 
             file.by_end.setdefault((end_line, end_column), []).append(node)
             file.by_line.setdefault(line, []).append(node)
         if isinstance(node, (ast.For, ast.While)):
-            file.loops.append((node.body[0].lineno, node.body[-1].end_lineno or node.lineno))
+            file.loops.append(node)
         if isinstance(node, ast.Assign):
             file.assigned.update((target, node) for target in node.targets)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
@@ -162,7 +162,33 @@ def nodes_in(filename: str) -> list[ast.AST]:
     return [] if file is None else [node for nodes in file.by_end.values() for node in nodes]
 
 
-def loops_around(one: SourceLocation, other: SourceLocation) -> bool:
-    """Is there a loop around both, which are in one file?"""
-    file = _parsed(one.file, None)
-    return file is not None and any(all(low <= at.line <= high for at in (one, other)) for low, high in file.loops)
+def in_loop_of(one: SourceLocation, other: SourceLocation) -> bool:
+    """Is ``other`` in the innermost loop around ``one``, in the same file?"""
+    around = [body for body, _ in _loops(one)]
+    return bool(around) and around[-1][0] <= other.line <= around[-1][1]
+
+
+def loop_over(location: SourceLocation, target: str) -> ast.expr | None:
+    """What the innermost loop around a location goes through, if it calls each ``target``."""
+    loops = [node for _, node in _loops(location)]
+    node = loops[-1] if loops else None
+    is_it = isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == target
+    return node.iter if is_it and isinstance(node, ast.For) else None
+
+
+def _loops(location: SourceLocation) -> list[tuple[tuple[int, int], ast.For | ast.While]]:
+    """The loops around a location, outermost first, each with the lines of its body."""
+    file = _parsed(location.file, None)
+    bodies = [((one.body[0].lineno, one.body[-1].end_lineno or one.lineno), one) for one in file.loops] if file else []
+    return sorted((one for one in bodies if one[0][0] <= location.line <= one[0][1]), key=lambda one: one[0][0])
+
+
+def last_assigned(location: SourceLocation, name: str) -> ast.expr | None:
+    """What the nearest line above a location assigns to a variable alone; None if none does."""
+    file = _parsed(location.file, None)
+    values = [
+        (target.lineno, statement.value)
+        for target, statement in (file.assigned.items() if file else ())
+        if isinstance(target, ast.Name) and target.id == name and isinstance(statement, ast.Assign)
+    ]
+    return max((one for one in values if one[0] < location.line), key=lambda one: one[0], default=(0, None))[1]

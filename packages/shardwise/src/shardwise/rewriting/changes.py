@@ -10,7 +10,7 @@ from typing import Any
 
 import libcst as cst
 
-from shardwise.diagnostics.fix import Argument, Edit, Insert, Leave, Remove, Replace, Rewrite, Under, Wrap
+from shardwise.diagnostics.fix import Argument, Edit, Insert, Leave, Remove, Replace, Rewrite, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 
 from .spelling import Spelling, module_name
@@ -22,7 +22,6 @@ _OURS = re.compile(r"(?<![\w.])spmd\.(\w+)")
 _ASSIGNS = re.compile(r"[\w.\[\]]+ = ")
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 _CLOSING, _STATEMENT, _OPENING = range(3)
-_INDENT = "    "
 _TRANSITIONS = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "convert", "reinterpret", "redistribute")
     + ("shard", "unshard", "invariant_to_replicate")
@@ -75,7 +74,7 @@ def names_of(edit: Edit) -> tuple[str, ...]:
     """The names of ours that the edit may say."""
     if isinstance(edit, Wrap | Replace):
         return (edit.op, edit.src[:1], edit.dst[:1]) if edit.op else ()
-    texts = [text for name in ("text", "value", "line") if (text := getattr(edit, name, ""))]
+    texts = [text for name in ("text", "value") if (text := getattr(edit, name, ""))]
     return tuple(_OURS.findall(" ".join([*texts, *getattr(edit, "lines", ())])))
 
 
@@ -154,18 +153,6 @@ def _inserted(context: Context, edit: Insert, number: int) -> Iterator[Change]:
     yield Change(line, (_STATEMENT, 0, number), line, lines)
 
 
-def _put_under(context: Context, edit: Under, number: int) -> Iterator[Change]:
-    found = context.file.plain_lines(context.span(edit.location))
-    if found is None:
-        raise NoProgramError
-    (first, last), indent = found
-    header = f"{indent}{context.said(edit.line)}{context.file.newline}"
-    yield Change(first, (_STATEMENT, 0, number), first, header + _INDENT)
-    for line in context.file.starts:
-        if first < line < last:
-            yield Change(line, (_STATEMENT, 0, number), line, _INDENT)
-
-
 def _removed(context: Context, edit: Remove, number: int) -> Iterator[Change]:
     span = context.span(edit.location)
     divided = context.file.divided(span)
@@ -242,7 +229,6 @@ _TABLE: dict[type[Edit], Callable[[Context, Any, int], Iterator[Change]]] = {
     Rewrite: _rewritten,
     Argument: _argument_changed,
     Insert: _inserted,
-    Under: _put_under,
     Remove: _removed,
     Leave: _moved_behind,
 }

@@ -5,7 +5,6 @@ spmd.all_gather(y, "tp", src=S(1), dst=R)  Replace    spmd.all_gather(y, "tp", s
 largest(x)                              Rewrite    largest(x.detach())
 dist.all_reduce(x, async_op=True)       Argument   dist.all_reduce(x)
 optimizer.step()                        Insert     a line before it: dist.all_reduce(weight.grad, group=dp)
-y = F.dropout(x)                        Under      with spmd.synchronised_rng("tp"): y = F.dropout(x)
 dist.all_reduce(y)                      Remove     no such line
 dist.all_reduce(w.grad)                 Leave      the same line behind the loop
 

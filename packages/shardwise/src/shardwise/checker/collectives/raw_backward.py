@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from shardwise.interop.calls.located_call import LocatedCall, report
-from shardwise.interop.fixes.collective_calls import typed_in_place
+from shardwise.interop.fixes.collective_calls import detached_maximum, typed_in_place
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
@@ -58,6 +58,8 @@ class Passage:
             if addends and not self.src.is_equal and self.name == "all_reduce":
                 fixes = typed_in_place(self.call.location, self.label, self.axis, repr(self.src), said.help[:2])
                 said = replace(said, fixes=fixes)
+            elif self.reducer is not None and self.reducer.name == "max":
+                said = replace(said, fixes=detached_maximum(self.call.location, self.label, said.help[-1]))
             report(session, self.call, said, self.axis, operands=(self.operand,))
 
 

@@ -21,7 +21,7 @@ from shardwise.interop.calls.located_call import (
     placement_text,
     report,
 )
-from shardwise.interop.fixes.gradient_sums import once_after_loop, other_group
+from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop, other_group
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.memory_pieces import Piece, region_of
 from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
@@ -295,6 +295,9 @@ def gradient_sum_not_owed(
     if owed:
         help_lines.append(f"{op} over {' and '.join(map(axis_text, owed))}, along which the sum is pending")
         fixes = (*other_group(located.location, owed, help_lines[-1]), *fixes)
+    once = each_once(tensor, located.name(0), located.location, axis)
+    help_lines += [fix.help for fix in once]
+    fixes = (*once, *fixes)
     try:
         report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines), fixes), axis)
     finally:

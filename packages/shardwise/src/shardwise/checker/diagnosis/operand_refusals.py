@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.fix import Fix, Under
+from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
+from shardwise.interop.fixes.expressions import call_at, keyword_of, location_in, text_of
 from shardwise.interop.fixes.losses import invariant_instead
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import TensorType
 
+from .collective_findings import mean_by_own_counts
 from .refused_call import RefusedCall
 from .scale_texts import scale_repair
 
@@ -76,6 +78,9 @@ def missing_axis(refused: RefusedCall) -> Diagnosis:
 
 def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
     other = refused.name(refused.others[0])
+    counted = _own_count(refused)
+    if counted is not None:
+        return counted
     extremum = _extremum(refused)
     if extremum is not None:
         return Diagnosis(
@@ -90,6 +95,18 @@ def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
         f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
         (f"the sum over {refused.axis} is still pending, and a term that differs per rank does not commute with it",),
     )
+
+
+def _own_count(refused: RefusedCall) -> Diagnosis | None:
+    """A sum divided by what a function of ours was given as the global ``count``, and differs per rank."""
+    location = refused.located.location
+    call = call_at(location)
+    given = None if call is None else keyword_of(call, "count")
+    if refused.op != "div" or location is None or given is None:
+        return None
+    said = mean_by_own_counts(text_of(location, given), refused.at.axis)
+    wrap = Wrap(location_in(location, given), "all_reduce", refused.argument, "V", "R")
+    return replace(said, fixes=(Fix(said.help[0], (wrap,)),))
 
 
 def product_of_partials(refused: RefusedCall) -> Diagnosis:
@@ -159,14 +176,11 @@ def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
         f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
         f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
     )
-    location = None if refused.repairs else refused.located.location
-    under = () if location is None else (Under(location, f"with spmd.synchronised_rng({refused.argument}):"),)
     return Diagnosis(
         "SW121",
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
         "which must be equal there",
         help=() if refused.repairs else ways,
-        fixes=(Fix(ways[1], under),) if under else (),
     )
 
 

@@ -121,6 +121,19 @@ class RefusedCall:
         too_large = isinstance(type, TensorType) and type.exponent(self.at.axis) == 1
         return ', op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
 
+    def around(self, position: int, dim: int) -> tuple[Fix, ...]:
+        """The edits that gather an operand before the call, and keep this rank's piece of what the call gives."""
+        location, whole = self.located.names[position][1], self.located.location
+        if location is None or whole is None or location == whole or self.op.endswith("_"):
+            return ()
+        name, cut = self.name(position), f"S({dim})"
+        help = (
+            f"all_gather({name}, {self.argument}, src={cut}, dst=R) before {self.op}, and "
+            f"convert(..., {self.argument}, src=R, dst={cut}) of its result, for this rank's piece"
+        )
+        gather = Wrap(location, "all_gather", self.argument, cut, "R")
+        return (Fix(help, (gather, Wrap(whole, "convert", self.argument, "R", cut))),)
+
     @functools.cached_property
     def repairs(self) -> list[Repair[Any]]:
         """What mends the call along the axis by the local rule alone, by steps of tensors: numbers take none."""

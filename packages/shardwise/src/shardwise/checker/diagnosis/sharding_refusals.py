@@ -23,6 +23,8 @@ from shardwise.types.tensor_type import Ground, TensorType
 from .refused_call import RefusedCall
 
 _MOST_REPAIRS = 2
+_SHAPES_KEPT = ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod", "logcumsumexp", "flip", "roll")
+"""Operators that need every element along a dim, and give as many."""
 
 
 def shardings_disagree(refused: RefusedCall) -> Diagnosis:
@@ -78,7 +80,19 @@ def dim_needed_whole(refused: RefusedCall) -> Diagnosis:
         way = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
         fixes = clipped_by_ours(refused.located.location, way)
         return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,), fixes)
-    return _with_moves(refused, Diagnosis("SW405", _cannot(refused), (refused.reason,)))
+    said = _with_moves(refused, Diagnosis("SW405", _cannot(refused), (refused.reason,)))
+    return _piece_of_whole(refused, said) if refused.op in _SHAPES_KEPT else said
+
+
+def _piece_of_whole(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
+    """``said`` with one repair more: where the program goes on with pieces, that of the result for all elements."""
+    position = refused.culprits[0]
+    operand, axis = refused.operands[position], refused.at.axis
+    dim = sharded_dim(operand.type, axis)
+    if dim is None or (isinstance(operand.type, TensorType) and axis in operand.type.uneven):
+        return said
+    fixes = refused.around(position, dim)
+    return replace(said, help=(*said.help, *(fix.help for fix in fixes)), fixes=(*fixes, *said.fixes))
 
 
 def position_over_shard(refused: RefusedCall) -> Diagnosis:

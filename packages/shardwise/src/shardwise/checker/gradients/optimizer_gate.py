@@ -29,7 +29,7 @@ from shardwise.interop.autograd.gradients import (
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.fixes.gradient_scales import scaled
-from shardwise.interop.fixes.gradient_sums import sum_before_step
+from shardwise.interop.fixes.gradient_sums import sum_before_step, synchronised
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -106,13 +106,9 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     unseen = [p for p in taken.values() if type_of(p).axes and is_unseen(p)] if session.strict else []
     try:
         for axis, parameters in kept_back(held.values()).items():
-            report(
-                session,
-                LocatedCall("step", []),
-                gradient_kept_back(step, _names(parameters, names), axis),
-                axis,
-                operands=(),
-            )
+            located, said = LocatedCall("step", []), gradient_kept_back(step, _names(parameters, names), axis)
+            said = replace(said, fixes=synchronised(located.location, said.help[0]))
+            report(session, located, said, axis, operands=())
         if unseen:
             report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
@@ -176,7 +172,8 @@ def _refuse(
     if pending and not owed and not facts:
         every = taken == set(map(id, parameters))
         fixes = sum_before_step(located.location, optimizer, parameters, axis, said.help[0], every=every)
-        said = replace(said, fixes=fixes)
+        told = tuple(fix.help for fix in fixes if fix.help not in said.help)
+        said = replace(said, help=(*told, *said.help), fixes=fixes)
     operands = gradients_as_operands(parameters, names, axis)
     report(session, located, said, axis, operands=operands)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from shardwise.diagnostics.fix import Argument, Fix, Insert, Rewrite, Wrap
 from shardwise.diagnostics.source_location import Hop, SourceLocation
+from shardwise.diagnostics.syntax import last_assigned
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import TensorType
 
-from ..calls.located_call import group_text
-from .expressions import call_at, is_path, keyword_of
+from .expressions import call_at, group_argument, is_path, keyword_of, location_in, text_of
 
 
 def meant_axis(type: TensorType, axis: MeshAxis, admits: Callable[[Placement], bool]) -> MeshAxis | None:
@@ -23,12 +23,11 @@ def meant_axis(type: TensorType, axis: MeshAxis, admits: Callable[[Placement], b
 
 def over_axis(location: SourceLocation | None, axis: MeshAxis, help: str, *, raw: bool = False) -> tuple[Fix, ...]:
     """The call over another axis."""
-    if location is None or "<" in group_text(axis):
+    group = group_argument(axis) if raw else axis_argument(axis)
+    if location is None or not group:
         return ()
-    edit = (
-        Argument(location, "group", group_text(axis), 2) if raw else Argument(location, "axis", axis_argument(axis), 1)
-    )
-    return (Fix(help, (edit,)),)
+    said = ("group", group.removeprefix(", group="), 2) if raw else ("axis", group, 1)
+    return (Fix(help, (Argument(location, *said),)),)
 
 
 def over_axis_where_made(origin: tuple[Hop, ...], axis: MeshAxis, help: str) -> tuple[Fix, ...]:
@@ -53,6 +52,17 @@ def typed_in_place(
         Fix(help, (Rewrite(location, f"{name} = {typed_sum(name, axis, src, dst)}"),))
         for help, dst in zip(helps, ("R", "I"), strict=True)
     )
+
+
+def detached_maximum(location: SourceLocation | None, name: str, help: str) -> tuple[Fix, ...]:
+    """What is reduced cut off from autograd, where it was made as the largest element: a softmax does not depend on it.
+
+    Source: the derivative of a softmax by what is subtracted from all of its arguments is 0.
+    """
+    made = None if location is None or not is_path(name) else last_assigned(location, name)
+    if location is None or made is None or not text_of(location, made).rpartition("(")[0].endswith(("amax", "max")):
+        return ()
+    return (Fix(help, (Rewrite(location_in(location, made), "{}.detach()"),)),)
 
 
 def sum_first(

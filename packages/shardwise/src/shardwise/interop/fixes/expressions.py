@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.diagnostics.source import user_frame
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import node_at, source_of
+from shardwise.mesh.axis import MeshAxis
 
+from ..calls.located_call import group_text
 from ..torch_compat import no_torch_function
 
+_COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[\w+\])*")
 
 
@@ -47,6 +52,27 @@ def parameter_expressions(parameters: Sequence[torch.Tensor]) -> list[str] | Non
     return None if None in found else [text for text in found if text is not None]
 
 
+def group_argument(axis: MeshAxis) -> str | None:
+    """``, group=mesh.get_group("dp")`` for a call over ``axis`` where the program knows its group by that; empty for
+    the group of all ranks, None where no name of it is in sight.
+    """
+    text = group_text(axis)
+    root = re.match(r"\w*", text)
+    if root is not None and any(name == root[0] for name, _ in _in_sight()):
+        return f", group={text}"
+    return "" if axis.size() == dist.get_world_size() else None
+
+
+def wrapper_of(parameters: Sequence[torch.Tensor]) -> tuple[str, str] | None:
+    """The variable that is DistributedDataParallel of these parameters, and how the program calls what it wraps."""
+    wanted, known = {id(parameter) for parameter in parameters}, list(_in_sight())
+    for text, value in known:
+        if isinstance(value, DistributedDataParallel) and wanted <= {id(one) for one in value.parameters()}:
+            inner = next((name for name, one in known if one is value.module), f"{text}.module")
+            return text, inner
+    return None
+
+
 def call_at(location: SourceLocation | None) -> ast.Call | None:
     """The call at a location; None if the source does not show it."""
     node = None if location is None else node_at(location)
@@ -78,6 +104,8 @@ def _attributes(path: str) -> str:
 def _in_sight() -> Iterator[tuple[str, object]]:
     """The variables of the program's running function, then the attributes of its first argument, then globals."""
     frame = user_frame(2)
+    while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+        frame = frame.f_back
     if frame is None:
         return
     scope = {name: value for name, value in frame.f_locals.items() if name.isidentifier()}

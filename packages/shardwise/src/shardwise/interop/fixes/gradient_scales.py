@@ -14,9 +14,9 @@ from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
 
 from ..autograd.gradient_origin import gradient_origin
-from ..calls.located_call import group_text, provenance
+from ..calls.located_call import provenance
 from ..tensors.tagging import tag_of
-from .expressions import call_at, keyword_of, location_in, text_of
+from .expressions import call_at, group_argument, keyword_of, location_in, text_of
 
 _MOST_OFFERED = 4
 _SIZES = re.compile(
@@ -62,11 +62,12 @@ def _summed(sums: Sequence[SourceLocation]) -> Iterator[Edit]:
 
 def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
     """The loss that backward starts from, divided by the number of ranks."""
-    call, group = call_at(backward), group_text(axis)
-    if backward is None or call is None or not isinstance(call.func, ast.Attribute) or "<" in group:
+    call, group = call_at(backward), group_argument(axis)
+    if backward is None or call is None or not isinstance(call.func, ast.Attribute) or group is None:
         return
     if call.func.attr == "backward":
-        yield Rewrite(location_in(backward, call.func.value), f"({{}} / dist.get_world_size({group}))")
+        ranks = f"dist.get_world_size({group.removeprefix(', ')})"
+        yield Rewrite(location_in(backward, call.func.value), f"({{}} / {ranks})")
 
 
 def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None) -> Iterator[Edit]:

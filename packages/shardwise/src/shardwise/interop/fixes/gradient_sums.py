@@ -7,14 +7,23 @@ from collections.abc import Sequence
 
 import torch
 
-from shardwise.diagnostics.fix import Argument, Fix, Insert, Leave
+from shardwise.diagnostics.fix import Argument, Fix, Insert, Leave, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import loops_around, nodes_in
+from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
 
-from ..calls.located_call import group_text, provenance
+from ..calls.located_call import provenance
 from ..tensors.dtensors import is_dtensor
-from .expressions import call_at, expression_of, is_path, location_in, parameter_expressions, text_of
+from .expressions import (
+    call_at,
+    expression_of,
+    group_argument,
+    is_path,
+    location_in,
+    parameter_expressions,
+    text_of,
+    wrapper_of,
+)
 
 _MOST_NAMED = 8
 
@@ -29,17 +38,46 @@ def sum_before_step(
     every: bool,
 ) -> tuple[Fix, ...]:
     """The sum of these gradients before the step of the optimizer; ``every``: it has no others."""
-    name = expression_of(optimizer)
-    if location is None or (every and name is None):
+    name, group = expression_of(optimizer), group_argument(axis)
+    if location is None or group is None or (every and name is None):
         return ()
+    wrapper = wrapper_of(parameters)
+    if wrapper is not None:
+        return _through_wrapper(location, *wrapper)
     if not every or any(map(is_dtensor, parameters)):
         return sum_before(location, parameters, axis, help)
     lines = (
         f'for parameter in (one for group in {name}.param_groups for one in group["params"]):',
         "    if parameter.grad is not None:",
-        f"        dist.all_reduce(parameter.grad, group={group_text(axis)})",
+        f"        dist.all_reduce(parameter.grad{group})",
     )
-    return _inserted(location, lines, help)
+    return (Fix(help, (Insert(location, lines),)),)
+
+
+def synchronised(location: SourceLocation | None, help: str) -> tuple[Fix, ...]:
+    """``set_requires_gradient_sync(True)`` where the program says False before the step."""
+    if location is None:
+        return ()
+    for node in nodes_in(location.file):
+        if isinstance(node, ast.Call) and text_of(location, node.func).endswith(".set_requires_gradient_sync"):
+            said = node.args[0] if node.args else None
+            if isinstance(said, ast.Constant) and said.value is False:
+                return (Fix(help, (Rewrite(location_in(location, said), "True"),)),)
+    return ()
+
+
+def _through_wrapper(location: SourceLocation, wrapper: str, module: str) -> tuple[Fix, ...]:
+    """The last call of the module before the step goes through what wraps it, which sums and averages."""
+    calls = [
+        node
+        for node in nodes_in(location.file)
+        if isinstance(node, ast.Call) and text_of(location, node.func) == module and node.lineno < location.line
+    ]
+    last = max(calls, key=lambda node: node.lineno, default=None)
+    if last is None:
+        return ()
+    edit = Rewrite(location_in(location, last.func), wrapper)
+    return (Fix(f"{wrapper}(...) in place of {module}(...), so that the gradients are averaged", (edit,)),)
 
 
 def sum_before(
@@ -50,14 +88,15 @@ def sum_before(
     if location is None or not texts:
         return ()
     # A collective takes the local part of a DTensor, and writes into it.
-    group, kinds = group_text(axis), {is_dtensor(parameter) for parameter in parameters}
+    group, kinds = group_argument(axis), {is_dtensor(parameter) for parameter in parameters}
     gradient = "grad.to_local()" if kinds == {True} else "grad"
+    if group is None or len(kinds) != 1 or len(texts) > _MOST_NAMED:
+        return ()
+    loop = f"for parameter in ({', '.join(texts)}):"
+    lines: tuple[str, ...] = (loop, f"    dist.all_reduce(parameter.{gradient}{group})")
     if len(texts) == 1:
-        return _inserted(location, (f"dist.all_reduce({texts[0]}.{gradient}, group={group})",), help)
-    if len(texts) <= _MOST_NAMED and len(kinds) == 1:
-        lines = (f"for parameter in ({', '.join(texts)}):", f"    dist.all_reduce(parameter.{gradient}, group={group})")
-        return _inserted(location, lines, help)
-    return ()
+        lines = (f"dist.all_reduce({texts[0]}.{gradient}{group})",)
+    return (Fix(help, (Insert(location, lines),)),)
 
 
 def sum_of_operand(
@@ -67,22 +106,53 @@ def sum_of_operand(
 
     In a comprehension it stands before it: for the one parameter, or for all that it goes through.
     """
-    if location is None or not is_path(gradient):
+    group = group_argument(axis)
+    if location is None or group is None:
+        return ()
+    clipped = _clipped(location)
+    if clipped is not None:
+        lines: tuple[str, ...] = (
+            f"for parameter in {clipped}:",
+            "    if parameter.grad is not None:",
+            f"        dist.all_reduce(parameter.grad{group})",
+        )
+        return (Fix(help, (Insert(location, lines),)),)
+    if not is_path(gradient):
         return ()
     through = _comprehension(location, gradient.partition(".")[0])
     if through is None:
-        return _inserted(location, (f"dist.all_reduce({gradient}, group={group_text(axis)})",), help)
+        return (Fix(help, (Insert(location, (f"dist.all_reduce({gradient}{group})",)),)),)
     one = () if parameter is None else sum_before(location, [parameter], axis, help)
     target, iterated = through
-    lines = (f"for {target} in {iterated}:", f"    dist.all_reduce({gradient}, group={group_text(axis)})")
-    return (*one, *_inserted(location, lines, help))
+    lines = (f"for {target} in {iterated}:", f"    dist.all_reduce({gradient}{group})")
+    return (*one, Fix(help, (Insert(location, lines),)))
+
+
+def _clipped(location: SourceLocation) -> str | None:
+    """What torch's clipping is given, if that is the call; it takes the gradients itself."""
+    call = call_at(location)
+    name = "" if call is None else text_of(location, call.func).rpartition(".")[2]
+    if call is None or not call.args or name not in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm"):
+        return None
+    return text_of(location, call.args[0]) if name != "get_total_norm" else None
 
 
 def other_group(location: SourceLocation | None, axes: Sequence[MeshAxis], help: str) -> tuple[Fix, ...]:
     """The sum over the one axis along which it is pending."""
-    if location is None or len(axes) != 1 or "<" in group_text(axes[0]):
+    group = group_argument(axes[0]) if len(axes) == 1 else None
+    if location is None or not group:
         return ()
-    return (Fix(help, (Argument(location, "group", group_text(axes[0]), 2),)),)
+    return (Fix(help, (Argument(location, "group", group.removeprefix(", group="), 2),)),)
+
+
+def each_once(gradient: torch.Tensor, name: str, location: SourceLocation | None, axis: MeshAxis) -> tuple[Fix, ...]:
+    """The loop in which one call sums what it has summed already goes through every parameter once."""
+    loop = None if location is None else loop_over(location, name.partition(".")[0])
+    if location is None or loop is None or location not in [hop.location for hop in provenance(gradient, axis)]:
+        return ()
+    where = location_in(location, loop)
+    help = f"dict.fromkeys({text_of(location, loop)}), which has every parameter once"
+    return (Fix(help, (Rewrite(where, "dict.fromkeys({})"),)),)
 
 
 def once_after_loop(
@@ -93,7 +163,7 @@ def once_after_loop(
     if made is None or location is None:
         return ()
     for place in (made, *_callers(made, location)):
-        if place.file == location.file and loops_around(place, location):
+        if place.file == location.file and in_loop_of(location, place):
             return (Fix(help, (Leave(place, location),)),)
     return ()
 
@@ -119,7 +189,3 @@ def _is_around(node: ast.expr, location: SourceLocation) -> bool:
     first = (node.lineno, node.col_offset) <= (location.line, location.column or 0)
     end = (location.end_line or location.line, location.end_column or 0)
     return first and end <= (node.end_lineno or node.lineno, node.end_col_offset or 0)
-
-
-def _inserted(location: SourceLocation, lines: tuple[str, ...], help: str) -> tuple[Fix, ...]:
-    return () if "<" in "".join(lines) else (Fix(help, (Insert(location, lines),)),)
