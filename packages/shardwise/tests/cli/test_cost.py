@@ -71,6 +71,27 @@ def test_a_program_is_needed_and_axes_must_be_the_meshs():
     assert "the mesh has no axis 'tp'" in result.output
 
 
+LATE = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+work = dist.all_reduce(torch.ones(1000), group=mesh.get_group("dp"), async_op=True)
+dist.all_reduce(torch.ones(4000), group=mesh.get_group("{between}"))
+work.wait()
+"""
+
+
+@pytest.mark.parametrize("between", ["tp", "dp"])
+def test_what_is_not_waited_for_overlaps_over_another_axis_and_not_over_the_same(tmp_path, between):
+    (tmp_path / "late.py").write_text(LATE.format(between=between))
+    words = ["cost", str(tmp_path / "late.py"), "--mesh", "dp=2,tp=4"]
+    said = json.loads(CliRunner().invoke(main, [*words, "--format", "json"]).stdout)
+    alone = [one["time_s"] for one in said["collectives"]]
+    assert said["time_as_issued_s"] == pytest.approx(max(alone) if between == "tp" else sum(alone))
+    text = CliRunner().invoke(main, words).stdout
+    assert ("overlap: waited for at once" in text) == (between == "tp")
+
+
 def test_plan_cost_and_report_ask_one_model_of_the_links(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[tool.shardwise]\nbandwidth = "tp=400,dp=network"\nlatency = "tp=2"\n')
     (tmp_path / "step.py").write_text(PROGRAM)

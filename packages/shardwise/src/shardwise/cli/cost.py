@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,9 @@ from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
+    from shardwise.planner.cost import Cost
     from shardwise.planner.links import Links
-    from shardwise.uniformity.calls import TracedCall
+    from shardwise.uniformity.calls import Trace, TracedCall
 
 EPILOG = """\b
 Examples:
@@ -88,7 +89,7 @@ def cost(
     if module is None and not words:
         raise click.UsageError("say what to run: shardwise cost SCRIPT --mesh dp=2,tp=2")
     from shardwise.mesh.current import set_current_mesh
-    from shardwise.uniformity.calls import TracedCall
+    from shardwise.uniformity.overlap import seconds_as_issued
 
     from .runs.run import CheckOptions
     from .runs.schedule import check_recorded
@@ -103,30 +104,41 @@ def cost(
         where = "" if at is None else f" at {at.file}:{at.line}"
         said = result.stopped.text or result.stopped.reason.value
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
-    calls = [one for trace in traces for one in trace.events if isinstance(one, TracedCall) and one.kind != "new_group"]
     with set_current_mesh(axes):
-        lines = _lines(calls, links)
-        click.echo(_json(lines) if form == "json" else _text(lines))
+        lines = _lines(_calls(traces), links)
+        issued = max((seconds_as_issued(trace, lambda call: _paid(call, links)[1]) for trace in traces), default=0.0)
+        click.echo(_json(lines, issued) if form == "json" else _text(lines, issued))
     return ExitCode.CLEAN
+
+
+def _calls(traces: Iterable[Trace]) -> Iterator[TracedCall]:
+    from shardwise.uniformity.calls import TracedCall
+
+    for trace in traces:
+        yield from (one for one in trace.events if isinstance(one, TracedCall) and one.kind != "new_group")
+
+
+def _paid(call: TracedCall, links: Links) -> tuple[Cost, float]:
+    """What one call costs, and the seconds that it takes."""
+    from shardwise.planner.cost import cost_of
+
+    size = len(call.group.ranks) if not call.is_message else 2
+    dtype = (call.dtypes or ("float32",))[0]
+    paid = cost_of(call.kind, sum(math.prod(one) for one in call.shapes) if size > 1 else 0, size, dtype)
+    return paid, paid.seconds(links.over(call.group.ranks))
 
 
 def _lines(calls: Iterable[TracedCall], links: Links) -> list[CollectiveLine]:
     """The calls by place, the dearest first."""
-    from shardwise.mesh.axis import MeshAxis
-    from shardwise.mesh.layout import layout_of_ranks
-    from shardwise.planner.cost import cost_of
+    from shardwise.uniformity.overlap import links_used
 
     found: dict[tuple[object, ...], CollectiveLine] = {}
     for call in calls:
-        size = len(call.group.ranks) if not call.is_message else 2
-        if size < 2:
+        if len(call.group.ranks) < 2 and not call.is_message:
             continue
-        layout = layout_of_ranks(call.group.ranks)
-        axis = None if layout is None else MeshAxis(layout)
+        axis = links_used(call)
         shape, dtype = (call.shapes or ((),))[0], (call.dtypes or ("float32",))[0]
-        elements = sum(math.prod(one) for one in call.shapes)
-        paid = cost_of(call.kind, elements, size, dtype)
-        seconds = paid.seconds(links.over(call.group.ranks))
+        paid, seconds = _paid(call, links)
         where = "" if call.location is None else f"{shown_path(call.location.file, os.getcwd())}:{call.location.line}"
         over = repr(axis) if axis is not None else call.group.name or str(call.group)
         key = (call.kind, over, shape, dtype, where, call.transition)
@@ -137,6 +149,17 @@ def _lines(calls: Iterable[TracedCall], links: Links) -> list[CollectiveLine]:
             so_far[0] + 1, so_far[1] + paid.bytes, so_far[2] + seconds, so_far[3] + call.blocking,
         )  # fmt: skip
     return sorted(found.values(), key=lambda one: -one.seconds)
+
+
+def _hidden(line: CollectiveLine, lines: Sequence[CollectiveLine]) -> str:
+    """How much of it other links could carry meanwhile; empty if it is not waited for, or nothing else runs."""
+    others = [one for one in lines if line.axis and one.axis and line.axis.isorthogonal(one.axis)]
+    apart = sum(one.seconds for one in others)
+    if not line.waits or not apart:
+        return ""
+    names = ", ".join(dict.fromkeys(one.over for one in others))
+    most = duration(min(line.seconds, apart))
+    return f"waited for at once; started early (async_op=True), {most} of it could pass while {names} is busy"
 
 
 def _cheaper(line: CollectiveLine) -> str:
@@ -180,7 +203,7 @@ def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float,
     return found
 
 
-def _text(lines: Sequence[CollectiveLine]) -> str:
+def _text(lines: Sequence[CollectiveLine], issued: float) -> str:
     if not lines:
         return "no collective over more than one rank"
     totals = _totals(lines)
@@ -189,7 +212,7 @@ def _text(lines: Sequence[CollectiveLine]) -> str:
              for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
     seconds = [one[2] for one in totals.values()]
     shown = _table(rows)
-    shown += ["", f"one after another {duration(sum(seconds))}"]
+    shown += ["", f"one after another {duration(sum(seconds))}, as the program waits for them {duration(issued)}"]
     if len(seconds) > 1:
         shown[-1] += f"; if collectives over different axes overlapped entirely, {duration(max(seconds))}"
     shown += ["", "dearest"]
@@ -202,10 +225,13 @@ def _text(lines: Sequence[CollectiveLine]) -> str:
         cheaper = _cheaper(line)
         if cheaper:
             shown.append(f"    cheaper: {cheaper}")
+        hidden = _hidden(line, lines)
+        if hidden:
+            shown.append(f"    overlap: {hidden}")
     return "\n".join(shown)
 
 
-def _json(lines: Sequence[CollectiveLine]) -> str:
+def _json(lines: Sequence[CollectiveLine], issued: float) -> str:
     totals = _totals(lines)
     return json.dumps(
         {
@@ -215,9 +241,14 @@ def _json(lines: Sequence[CollectiveLine]) -> str:
                 for over, (calls, received, time, waits) in totals.items()
             },
             "time_s": sum(one[2] for one in totals.values()),
+            "time_as_issued_s": issued,
             "time_overlapped_s": max((one[2] for one in totals.values()), default=0.0),
             "collectives": [
-                {**line.as_dict(), "cheaper": (_cheaper(line) or None) if at < DEAREST else None}
+                {
+                    **line.as_dict(),
+                    "cheaper": (_cheaper(line) or None) if at < DEAREST else None,
+                    "overlap": (_hidden(line, lines) or None) if at < DEAREST else None,
+                }
                 for at, line in enumerate(lines)
             ],
         },
