@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,6 +105,8 @@ def infer(
             click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
         if edits is not None and write:
             edits.write()
+            if edits.files and form == "text":
+                click.echo(f"next: {_next_command(module, words, shown, types)}")
         if failure is not None or not types:
             return ExitCode.BROKEN
         return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
@@ -129,6 +132,14 @@ def infer(
     with progress(lambda: doing[0], plain=form == "text"):
         runs, failure = run_both(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
     return report(runs, failure, dict(mesh.axes))
+
+
+def _next_command(module: str | None, words: Sequence[str], mesh: str, types: Sequence[InferredType]) -> str:
+    """The check of what is annotated now; pending sums over sharded dims are only seen with global types."""
+    script, arguments = (["-m", module], words) if module else ([words[0]], words[1:])
+    sharded = any(str(place).startswith("S(") for one in types for place in (one.axes or {}).values())
+    options = ["--mesh", mesh, *(["--global"] if sharded else [])]
+    return shlex.join(["shardwise", "check", *script, *options, *(["--", *arguments] if arguments else [])])
 
 
 def _lines(inference: Inference) -> Iterator[str]:

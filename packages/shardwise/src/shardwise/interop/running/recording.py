@@ -63,7 +63,7 @@ class Key:
         return Key(self.kind, self.name, self.location)
 
     def __str__(self) -> str:
-        return KIND_OF[self.kind].format(name=self.name)
+        return KIND_OF[self.kind].format(name=self.name).replace("parameter parameter ", "parameter ")
 
 
 @dataclass(slots=True)
