@@ -141,3 +141,16 @@ def test_a_command_that_is_ended_leaves_no_process_and_no_file(project, tmp_path
         time.sleep(0.1)
     assert processes_of(project.folder) - {os.getpid()} == set()
     assert list(scratch.iterdir()) == []
+
+
+def test_output_that_nobody_reads_is_no_finding(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardwise", "explain", "SW112"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    complaints = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), complaints) == (2, "")

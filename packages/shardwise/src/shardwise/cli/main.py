@@ -16,6 +16,7 @@ import traceback
 from typing import Any
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from shardwise import __version__
 from shardwise.diagnostics.errors import SpmdValueError
@@ -97,6 +98,9 @@ class FrontDoor(click.Group):
         except (click.Abort, KeyboardInterrupt):
             click.echo("shardwise: interrupted before anything was checked", err=True)
             code = ExitCode.BROKEN
+        except SystemExit as ended:
+            # click ends with 1, which is for findings, when nobody reads its output any more.
+            code = ExitCode.BROKEN if isinstance(sys.stdout, PacifyFlushWrapper) else ended.code
         except Exception:
             traceback.print_exc()
             click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
