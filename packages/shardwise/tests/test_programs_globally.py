@@ -53,7 +53,6 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "mixed_precision_master": [GRADIENT, OWN_FLAGS],
     "moe_all_to_all": [OWN_ROWS, BALANCE],
     "rank_slices": [NUMBER],
-    "raw_collectives": [OPEN],
     "regions": [OPEN],
     "saving_and_loading": [STATISTICS, OPEN],
     "sequence_parallel": [FUSED],

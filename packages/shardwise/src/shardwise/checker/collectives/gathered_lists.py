@@ -11,15 +11,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
-from shardwise.interop.tensors.tagging import Tag, set_tag
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.spec import entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 from ..operators.ordinary import Handler
+from ..operators.own_parts import is_whole_cut
 from ..state.session import CheckSession
 
 
@@ -54,9 +55,14 @@ def joining_pieces(usual: Handler) -> Handler:
     """The handler of a concatenation, which looks at where its pieces come from. Errors: SW223."""
 
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
-        result = usual(session, func, args, kwargs)
         given: Any = dict(zip(("tensors", "dim"), args, strict=False)) | dict(kwargs)
         tensors, dim = given.get("tensors"), given.get("dim", 0)
+        packed = None if session.local else _packed(func, tensors, dim)
+        if packed is not None:
+            made: Any = func(*args, **kwargs)
+            set_tag(made, Tag(packed, None if (tag := tag_of(tensors[0])) is None else tag.origin))
+            return made
+        result = usual(session, func, args, kwargs)
         if session.local or not isinstance(tensors, (list, tuple)) or not isinstance(result, torch.Tensor):
             return result
         with no_torch_function():
@@ -76,6 +82,20 @@ def joining_pieces(usual: Handler) -> Handler:
         return result
 
     return handle
+
+
+def _packed(func: object, tensors: object, dim: Any) -> TensorType | None:
+    """The type of what a rank has packed for an exchange: all pieces of a shard, behind one another along the dim that
+    is sharded. It varies, and nobody but the exchange takes it. None for anything else."""
+    if not isinstance(tensors, (list, tuple)) or len(tensors) < 2 or dim.__class__ is not int:
+        return None
+    if not is_whole_cut(tensors):
+        return None
+    type = type_of(tensors[0])
+    entry = () if type.spec is None else entry_axes(type.spec[_dim_of(func, dim, len(type.spec))])
+    if not entry or any(type_of(tensor) is not type for tensor in tensors) or type.spec is None:
+        return None
+    return type.with_spec(type.spec.without(set(entry)))
 
 
 def _dim_of(func: object, dim: int, ndim: int) -> int:

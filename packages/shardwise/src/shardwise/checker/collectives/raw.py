@@ -37,7 +37,8 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import cut_along, put_together
 from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Placement
+from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.collective_findings import (
@@ -357,6 +358,8 @@ def _arrived(
     sent_unknown = base is not None and base.ground is Ground.UNKNOWN
     if base is None or sent_unknown:
         base, sent_ndim = type_of(tensor), tensor.ndim
+    if not base.axes and base.ground is Ground.ABSENT and type_of(tensor).ground.is_constant:
+        return base  # what nobody has typed has been written over the zeros
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
     if base.axes and not base.local:
@@ -383,16 +386,28 @@ def _arrived(
     else:
         spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
         scale = _scale_after(exchange, base, axes)
+        unsaid = [one for one in axes if _is_moved(exchange, placements[one], one, spec)]
+        if unsaid:
+            session.lose(f"which part of the whole {exchange.name} leaves on each rank", user_location())
+            placements |= dict.fromkeys(unsaid, UNKNOWN)
         arrived = TensorType.of(placements, spec, uneven=uneven_after(exchange, base), scale=scale)
     return arrived if mesh is None else put_together(arrived, mesh.ordered_axes)
+
+
+def _is_moved(exchange: Exchange, place: Placement, axis: MeshAxis, spec: PartitionSpec | None) -> bool:
+    """True if an exchange leaves pieces that only whoever puts them together knows the place of."""
+    mesh = current_entry()
+    if "all_to_all" not in (exchange.row.name, exchange.row.pieces) or (mesh is not None and axis in mesh.local_axes):
+        return False
+    return place.is_varying and partition_spec_get_shard(spec, axis) is None
 
 
 def _scale_after(exchange: Exchange, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
     """The scale of the result: a sum counts equal values once per rank, an average divides."""
     if not exchange.row.sent:
         return dict.fromkeys(before.axes)
-    if before.ground is Ground.CONSTANT:
-        return dict.fromkeys(axes)  # what constants have been written into may hold anything
+    if before.ground in (Ground.CONSTANT, Ground.EMPTY):
+        return dict.fromkeys(axes)  # what has been written into constants or new memory may be anything
     reducer, scale = exchange.reducer, dict(before.scale_under(dict.fromkeys(axes, UNKNOWN)))
     if reducer is None:
         # What is exchanged piece by piece is a list of whatever the pieces are.

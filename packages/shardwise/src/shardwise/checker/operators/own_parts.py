@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -110,13 +111,14 @@ def _varying(values: Iterable[Any]) -> dict[MeshAxis, None]:
             found |= _varying(value)
         elif isinstance(value, slice):
             found |= _varying((value.start, value.stop, value.step))
-        elif value.__class__ in TYPED_NUMBERS and value.by_rank is not None:
+        elif _by_rank(value) is not None:
             found |= dict.fromkeys(type_here(value).varying_axes)
     return found
 
 
-def _by_rank(number: Any) -> ByRank | None:
-    return number.by_rank if number.__class__ in TYPED_NUMBERS else None
+def _by_rank(number: Any) -> Any:
+    """The number on every rank, if that is known."""
+    return getattr(number, "by_rank", None) if number.__class__ in TYPED_NUMBERS else None
 
 
 class RankPieces(tuple[torch.Tensor, ...]):
@@ -157,6 +159,8 @@ def parting(op: str, handler: Handler) -> Handler:
         result: Any = handler(session, func, args, kwargs)
         if result.__class__ is not tuple:
             return result
+        if not session.local:
+            _note_cut(result)
         x: Any = args[0] if args else kwargs.get("input", kwargs.get("self", kwargs.get("tensor")))
         position = 1 if op == "unbind" else 2
         dim = _DIMS.get(op, kwargs.get("dim", args[position] if len(args) > position else 0))
@@ -167,6 +171,27 @@ def parting(op: str, handler: Handler) -> Handler:
         return made
 
     return handle
+
+
+_cuts: Any = WeakIdKeyDictionary()
+"""For a piece of a cut: all pieces of it have one mark, and their numbers."""
+
+
+def _note_cut(pieces: Sequence[torch.Tensor]) -> None:
+    mark = object()
+    with no_torch_function():
+        for number, piece in enumerate(pieces):
+            _cuts[piece] = mark, number, len(pieces)
+
+
+def is_whole_cut(tensors: Sequence[object]) -> bool:
+    """True if these are all the pieces of one tensor, in their order."""
+    with no_torch_function():
+        found = [_cuts.get(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    if not found or found[0] is None:
+        return False
+    mark, _, count = found[0]
+    return found == [(mark, number, count) for number in range(len(tensors))] and len(found) == count
 
 
 def _may_be_shared_out(x: torch.Tensor, count: int) -> bool:

@@ -241,8 +241,10 @@ def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: b
         tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
         told = Tag(type, origin)
         tag.cell.origins.update({axis: told.origin_of(axis) for axis in changed})
-    if type.scale != before.scale:
-        rescaled = {axis: type.exponent(axis) for axis in type.axes if type.exponent(axis) != before.exponent(axis)}
+    # Of an axis that was unknown the views have no scale yet, whatever it is.
+    new = {axis for axis in changed if axis not in before or before.get(axis).is_unknown}
+    rescaled = {axis: e for axis in type.axes if (e := type.exponent(axis)) != before.exponent(axis) or axis in new}
+    if rescaled:
         tag.cell.rescaled = {**(tag.cell.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
     if _is_more(type.ground, before.ground):
         tag.cell.ground = type.ground

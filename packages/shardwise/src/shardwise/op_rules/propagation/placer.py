@@ -24,6 +24,8 @@ from .local import Refusal, Weak
 from .operand import Bound, givens_along, sharded_dim
 from .sharded import Sharded, not_pending, sharded_rule
 
+_COPIES = ("contiguous", "clone", "detach")
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -78,6 +80,8 @@ class Placer:
         unspecified = [
             at for at, one in zip(self.tensors, sharded, strict=True) if one.placement is V and one.dim is None
         ]
+        if unspecified and len(self.tensors) == 1 and self.rule.op in _COPIES:
+            return places  # whatever looks at it is refused
         if unspecified:
             return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
         if self.fit is not Fit.SHARD:

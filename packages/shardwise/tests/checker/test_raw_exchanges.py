@@ -1,0 +1,94 @@
+"""Raw exchanges of pieces, globally: what they leave is a shard where that is known, and else a type that is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import shardwise as spmd
+from shardwise.checker import checking, typecheck
+from shardwise.diagnostics.result import Collector
+
+from .helpers import refused
+from .on_ranks import RANKS, drawn, outcomes, shard
+
+FULL = drawn(8, 4, 6)
+
+
+def by_list() -> Any:
+    """Ulysses: from a piece of the sequence (dim 0) with all heads (dim 1) to all of it with some of them."""
+    sent = [piece.contiguous() for piece in shard(FULL).chunk(RANKS, 1)]
+    received = [torch.empty_like(piece) for piece in sent]
+    dist.all_to_all(received, sent)
+    return torch.cat(received, 0)
+
+
+def by_packing() -> Any:
+    sent = torch.cat(shard(FULL).chunk(RANKS, 1), 0).contiguous()
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent)
+    return received
+
+
+def by_transposing() -> Any:
+    x = shard(FULL)
+    sent = x.view(x.shape[0], RANKS, 2, 6).transpose(0, 1).contiguous()
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent)
+    return received.reshape(8, 2, 6)
+
+
+@pytest.mark.parametrize("exchange", [by_list, by_packing, by_transposing])
+def test_sequence_parallel_attention_by_raw_exchanges_is_no_finding(exchange: Any) -> None:
+    def program() -> Any:
+        return exchange().softmax(0)
+
+    ranks = [found for found in outcomes(program, local=False) if not isinstance(found, str)]
+    assert len(ranks) == RANKS, outcomes(program, local=False)
+    torch.testing.assert_close(torch.cat([found[0].value for found in ranks], 1), FULL.softmax(0))
+    assert all(place.is_unknown for found in ranks for place in found[0].type.placements)
+
+
+def test_what_is_packed_for_an_exchange_is_used_for_nothing_else(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = spmd.assert_type(torch.randn(2, 8), {"tp": spmd.S(0)})
+        packed = torch.cat(x.chunk(4, 1), 0)
+        with refused("SW408", "packed"):
+            packed + 1
+        with refused("SW405", "cat"):
+            torch.cat(x.chunk(4, 1)[::-1], 0)
+
+
+def test_a_type_that_an_exchange_loses_is_listed(tp_mesh: Any) -> None:
+    collector = Collector()
+    with checking(local=False, collect=collector):
+        x = spmd.assert_type(torch.randn(2, 8), {"tp": spmd.S(0)})
+        received = [torch.empty(2, 2) for _ in range(4)]
+        dist.all_to_all(received, list(x.chunk(4, 1)))
+    assert [noted.what for noted in collector.result().lost] == [
+        "which part of the whole all_to_all leaves on each rank"
+    ]
+
+
+def test_zeros_that_an_untyped_collective_has_written_are_zeros_no_more(tp_mesh: Any) -> None:
+    with checking(strict=False):
+        received = torch.zeros(4)
+        dist.reduce_scatter_tensor(received, torch.randn(16))
+        pending = spmd.assert_type(torch.randn(4), {"tp": spmd.P})
+        assert spmd.typeof(pending + received).type.local == {}
+
+
+def test_a_gradient_that_nobody_has_typed_has_no_scale_after_it_was_gathered(tp_mesh: Any) -> None:
+    with checking(strict=False):
+        w = torch.nn.Parameter(torch.ones(4, 2, dtype=torch.bfloat16))
+        (torch.ones(3, 4, dtype=torch.bfloat16) @ w).sum().backward()
+        assert w.grad is not None
+        own = torch.empty(w.numel() // 4, dtype=w.dtype)
+        dist.reduce_scatter_tensor(own, w.grad.view(-1))
+        dist.all_gather_into_tensor(w.grad.view(-1), own)
+        w.grad /= dist.get_world_size()
+        assert spmd.typeof(w.grad).type.exponent(spmd.normalize_axis("tp")) is None
+        torch.optim.SGD([w], lr=0.1).step()
