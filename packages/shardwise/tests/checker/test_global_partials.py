@@ -128,7 +128,7 @@ COUNTS = [
     (R, None, ()),
     ("I", None, ()),
     (V, "SW110", ("divides a pending sum over tp by n", 'all_reduce(n, "tp", src=V, dst=R)')),
-    (P, "SW114", ("n is a partial sum over tp", 'all_reduce(n, "tp", src=P, dst=R)')),
+    (P, "SW114", ("n is still a partial sum over tp", 'all_reduce(n, "tp", src=P, dst=R)')),
 ]
 
 
