@@ -49,7 +49,7 @@ def _install(patches: Patches) -> None:
 @functools.cache
 def _rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_rank(group: Any = None) -> object:
+    def get_rank(group: dist.ProcessGroup | None = None) -> object:
         return _told(plain(group), lambda: group if group is not None else dist.group.WORLD)
 
     return get_rank
@@ -58,7 +58,7 @@ def _rank(plain: Callable[..., int]) -> Callable[..., object]:
 @functools.cache
 def _group_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_group_rank(group: Any, global_rank: int) -> object:
+    def get_group_rank(group: dist.ProcessGroup, global_rank: int) -> object:
         result = plain(group, global_rank)
         own = not questions.running and global_rank == dist.get_rank()
         return _told(result, lambda: group) if own else result
@@ -69,7 +69,7 @@ def _group_rank(plain: Callable[..., int]) -> Callable[..., object]:
 @functools.cache
 def _node_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_node_local_rank(*args: Any, **kwargs: Any) -> object:
+    def get_node_local_rank(*args: object, **kwargs: object) -> object:
         return _told(plain(*args, **kwargs), lambda: dist.group.WORLD, exactly=False)
 
     return get_node_local_rank
@@ -77,7 +77,7 @@ def _node_rank(plain: Callable[..., int]) -> Callable[..., object]:
 
 def _mesh_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_rank(self: Any) -> object:
+    def get_rank(self: DeviceMesh) -> object:
         return _told(plain(self), lambda: dist.group.WORLD)
 
     return get_rank
@@ -85,15 +85,15 @@ def _mesh_rank(plain: Callable[..., int]) -> Callable[..., object]:
 
 def _local_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_local_rank(self: Any, mesh_dim: Any = None) -> object:
+    def get_local_rank(self: DeviceMesh, mesh_dim: int | str | None = None) -> object:
         return _told(plain(self, mesh_dim), lambda: self.get_group(mesh_dim))
 
     return get_local_rank
 
 
-def _coordinate(plain: Callable[..., Any]) -> Callable[..., object]:
+def _coordinate(plain: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def get_coordinate(self: Any) -> object:
+    def get_coordinate(self: DeviceMesh) -> object:
         found = plain(self)
         if not isinstance(found, (list, tuple)):
             return found
@@ -104,7 +104,7 @@ def _coordinate(plain: Callable[..., Any]) -> Callable[..., object]:
 
 def _own_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
-    def rank(self: Any) -> object:
+    def rank(self: dist.ProcessGroup) -> object:
         return _told(plain(self), lambda: self)
 
     return rank
