@@ -86,10 +86,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command on two ranks, each a process that torchrun starts."""
+def launched(folder: Path, *words: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    """The command on ranks that are each a process that torchrun starts."""
     paths = os.pathsep.join(path for path in sys.path if path)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     return subprocess.run(
         [*torchrun, "-m", "shardwise", *words],
         cwd=folder,
@@ -130,6 +130,14 @@ def test_a_rank_that_raises_ends_the_job_with_one_report(project):
     first = ended.stdout.splitlines()[0]
     assert first.startswith("the run on the mesh did not come to its end: rank 1 of 2 raised RuntimeError: the second")
     assert ended.stdout.count("did not come to its end") == 1
+
+
+@pytest.mark.nightly
+def test_groups_made_by_hand_are_the_axes_of_a_mesh(project):
+    program = Path(__file__).parents[1] / "programs" / "unannotated" / "right" / "raw_groups_3d.py"
+    ended = launched(project, "verify", str(program), ranks=4)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "numbers: clean" in ended.stdout
 
 
 @pytest.mark.nightly

@@ -46,9 +46,10 @@ class Framework:
 
 def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "", commands: tuple[str, ...] = ALL) -> Case:
     model = name.partition(",")[0]
+    experts = model == "deepseek_v3" or "moe" in flavor
     return Case(
         name,
-        "-m torchtitan.train",
+        "torchtitan_experts.py" if experts else "-m torchtitan.train",
         mesh,
         f"--model.name {model} --model.flavor {flavor} --model.hf_assets_path assets/tokenizer "
         "--training.dataset c4_test --training.dataset_path assets/c4_test "
@@ -90,6 +91,13 @@ FRAMEWORKS = (
             "0.3.0: its default back end (`spmd_types`) gives plain tensors to `fully_shard(dp_mesh_dims=...)`, which "
             "torch 2.13.0 refuses; with `partial_dtensor` and `full_dtensor` one step runs, then it calls "
             "`torch.distributed.set_timeout`, which torch 2.13.0 does not have",
+        ),
+        (
+            "under TP without EP, where scores multiply what the experts give (`score_before_experts=False`: "
+            "deepseek_v3, qwen3), the gradient of `moe.router.gate` is not summed over tp: `NoParallel` gives a local "
+            "tensor whose gradients count as equal (`to_local()` without `grad_placements`), and each rank's comes of "
+            "its part of the experts' weights. `programs/torchtitan_router.py after` shows it: the first element is "
+            "-2.9169 on one rank, -1.2374 and -1.6795 on two, and the replicas part; with `before` all have the same",
         ),
     ),
     Framework(
@@ -147,8 +155,11 @@ FRAMEWORKS = (
     ),
     Framework(
         "torchtune",
-        ("torchtune==0.6.1",),
-        cannot=("0.6.1, the last release, imports `torchao.dtypes.nf4tensor`, which torchao 0.18.0 has not",),
+        ("torchtune==0.6.1", "torchao==0.15.0"),
+        (
+            Case("llama3, FSDP2", "torchtune_llama.py", {"dp": 2}),
+            Case("llama3, LoRA, FSDP2", "torchtune_llama.py", {"dp": 2}, "--lora"),
+        ),
     ),
     Framework(
         "ai2-olmo-core",

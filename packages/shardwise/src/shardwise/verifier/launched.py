@@ -24,6 +24,8 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.quantities import byte_count
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank, without_launcher
+from shardwise.interop.torch_compat import groups_watched
+from shardwise.mesh.made_groups import axes_of_groups
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.aliases import Axis
 from shardwise.worlds.launched.job import LaunchedJob
@@ -191,7 +193,7 @@ class Launched:
         return LaunchedRuns(sizes, [*made.runs, reference.run], None, travelled)
 
     def _run_here(self, recorder: TracingRecorder, sizes: Mapping[str, int]) -> tuple[RankRun, dict[str, int] | None]:
-        """What this rank records, and the axes of the first mesh of all ranks that the program makes."""
+        """What this rank records, and the axes of the first mesh of all ranks that the program makes, or of groups."""
         warm_up()
         filled = {**sizes, **({} if self.mesh else {"world_size": self.me.size})}
         program = self.subject.prepare(filled)
@@ -200,8 +202,11 @@ class Launched:
         world = launched_world(self.me, given, meshes.append, joined=self.subject.joined)
         place = self.me.rank, self.me.size
         shown = shown_mesh(sizes) if self.mesh else ""
-        came = record_run(program, world, self.options, recorder, place=place, name=str(self.subject), mesh=shown)
-        return came, next((mesh for mesh in meshes if math.prod(mesh.values()) == self.me.size), None)
+        groups: list[tuple[int, ...]] = []
+        with groups_watched(groups.append):
+            came = record_run(program, world, self.options, recorder, place=place, name=str(self.subject), mesh=shown)
+        made = next((mesh for mesh in meshes if math.prod(mesh.values()) == self.me.size), None)
+        return came, made or axes_of_groups(groups, self.me.size) or None
 
     def _recorded(self, job: LaunchedJob, folder: str) -> str:
         """The file of references of this node, made by its first rank. Errors: _NoReferences."""
