@@ -69,6 +69,7 @@ UNASKED = {
         "SW407",
     ),
     "vocabulary_softmax": "SW404",
+    "raw_collectives": "SW404 SW407",
     "gradient_buckets": "SW407 SW616",  # of what a refused sum leaves, no scale is known in all of its buckets
     **dict.fromkeys(["ddp_comm_hooks", "fsdp", "fsdp_wrapper", "hooks_on_nodes", "optimizers"], "SW403"),
     **dict.fromkeys(
