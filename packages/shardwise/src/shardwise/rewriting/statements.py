@@ -118,7 +118,7 @@ class Source:
         elif not isinstance(statement, _PLAIN):
             return None
         for node in ast.walk(statement):
-            if isinstance(node, _ELSEWHERE) and _holds(self.span_of(node), span):
+            if isinstance(node, _ELSEWHERE) and _holds(self.span_of(node), span) and not self._is_eager(node, span):
                 return None
         return statement
 
@@ -171,6 +171,10 @@ class Source:
                 if first <= low and high <= last and (found is None or first >= self.span_of(found[0])[0]):
                     found = statement, body
         return found
+
+    def _is_eager(self, node: ast.expr, span: Span) -> bool:
+        """Is ``span`` all of a comprehension, which runs with its statement?"""
+        return self.span_of(node) == span and not isinstance(node, ast.Lambda | ast.IfExp | ast.BoolOp)
 
     def _bodies(self) -> Iterator[list[ast.stmt]]:
         for node in ast.walk(self.tree):

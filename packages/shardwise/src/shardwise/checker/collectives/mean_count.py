@@ -8,15 +8,12 @@ too small, and no fewer, or it comes out too large.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.tensor_type import TensorType
@@ -38,10 +35,7 @@ def check_given(session: CheckSession, type: TensorType, count: object) -> dict[
             continue
         wrong[axis] = UNKNOWN
         located = LocatedCall("mean", [("count", count)])
-        said = mean_by_own_counts(located.name(0), axis)
-        span = located.names[0][1]
-        wraps = () if span is None else (Wrap(span, "all_reduce", axis_argument(axis), "V", "R"),)
-        report(session, located, replace(said, fixes=(Fix(said.help[0], wraps),) if wraps else ()), axis)
+        report(session, located, mean_by_own_counts(located.name(0), axis), axis)
     return wrong
 
 

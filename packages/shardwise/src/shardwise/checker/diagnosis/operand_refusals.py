@@ -7,17 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
-from shardwise.interop.fixes.expressions import call_at, keyword_of, location_in, text_of
 from shardwise.interop.fixes.losses import invariant_instead
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import P, R
 from shardwise.types.tensor_type import TensorType
 
-from .collective_findings import mean_by_own_counts
 from .refused_call import RefusedCall
 from .scale_texts import scale_repair
 
@@ -78,9 +75,6 @@ def missing_axis(refused: RefusedCall) -> Diagnosis:
 
 def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
     other = refused.name(refused.others[0])
-    counted = _own_count(refused)
-    if counted is not None:
-        return counted
     extremum = _extremum(refused)
     if extremum is not None:
         return Diagnosis(
@@ -95,18 +89,6 @@ def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
         f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
         (f"the sum over {refused.axis} is still pending, and a term that differs per rank does not commute with it",),
     )
-
-
-def _own_count(refused: RefusedCall) -> Diagnosis | None:
-    """A sum divided by what a function of ours was given as the global ``count``, and differs per rank."""
-    location = refused.located.location
-    call = call_at(location)
-    given = None if call is None else keyword_of(call, "count")
-    if refused.op != "div" or location is None or given is None:
-        return None
-    said = mean_by_own_counts(text_of(location, given), refused.at.axis)
-    wrap = Wrap(location_in(location, given), "all_reduce", refused.argument, "V", "R")
-    return replace(said, fixes=(Fix(said.help[0], (wrap,)),))
 
 
 def product_of_partials(refused: RefusedCall) -> Diagnosis:

@@ -122,10 +122,10 @@ def sum_of_operand(
     through = _comprehension(location, gradient.partition(".")[0])
     if through is None:
         return (Fix(help, (Insert(location, (f"dist.all_reduce({gradient}{group})",)),)),)
-    one = () if parameter is None else sum_before(location, [parameter], axis, help)
-    target, iterated = through
-    lines = (f"for {target} in {iterated}:", f"    dist.all_reduce({gradient}{group})")
-    return (*one, Fix(help, (Insert(location, lines),)))
+    whole, iterated = through
+    one = () if parameter is None else sum_before(whole, [parameter], axis, help)
+    lines = (f"for {gradient.partition('.')[0]} in {iterated}:", f"    dist.all_reduce({gradient}{group})")
+    return (*one, Fix(help, (Insert(whole, lines),)))
 
 
 def _clipped(location: SourceLocation) -> str | None:
@@ -175,13 +175,13 @@ def _callers(made: SourceLocation, location: SourceLocation) -> list[SourceLocat
     return [location_in(location, call) for call in calls if text_of(location, call.func).rpartition(".")[2] == name]
 
 
-def _comprehension(location: SourceLocation, name: str) -> tuple[str, str] | None:
-    """The target, if that is ``name``, and what is gone through, of the comprehension around ``location``."""
+def _comprehension(location: SourceLocation, name: str) -> tuple[SourceLocation, str] | None:
+    """The comprehension around ``location`` whose target is ``name``, and what it goes through."""
     for node in nodes_in(location.file):
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp) and _is_around(node, location):
             for one in node.generators:
                 if text_of(location, one.target) == name and not one.ifs:
-                    return name, text_of(location, one.iter)
+                    return location_in(location, node), text_of(location, one.iter)
     return None
 
 
