@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sized
+from functools import partial
 from pathlib import Path
 
 import click
@@ -44,7 +46,7 @@ def mutants(names: tuple[str, ...], write: bool, check: bool, jobs: int) -> Exit
         subject = every[name]
         todo = subject.mutants
         judged: list[Judged] = []
-        with progress(lambda name=name, todo=todo, judged=judged: f"{name}: {len(judged)} of {len(todo)}", plain=True):
+        with progress(partial(_progress, name, judged, len(todo)), plain=True):
             try:
                 judged += judge_all(Bench.of(subject.program, subject.mesh), todo, jobs, explained)
             except Unfit as error:
@@ -61,3 +63,7 @@ def mutants(names: tuple[str, ...], write: bool, check: bool, jobs: int) -> Exit
     if stale:
         click.echo(f"docs/mutants.json says something else of {', '.join(stale)}: shardwise-devtools mutants --write")
     return ExitCode.FINDINGS if stale or any(one.unexplained for one in found.values()) else ExitCode.CLEAN
+
+
+def _progress(name: str, judged: Sized, count: int) -> str:
+    return f"{name}: {len(judged)} of {count} mutants judged"

@@ -11,6 +11,8 @@ Traffic: tp = MICRO * 2 * all_reduce(B / dp * D)
          dp = all_reduce(WORDS * D + D + 2 * H * D / tp)
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -64,7 +66,8 @@ class ClippedSGD:
     """Gradients are summed once, and scaled so that the norm of all of them is at most LARGEST_NORM."""
 
     def __init__(self, w: Tensors) -> None:
-        self.whole, self.split = [w.table, w.scale], [w.up, w.down]
+        self.whole: list[Any] = [w.table, w.scale]
+        self.split: list[Any] = [w.up, w.down]
         self.inner = torch.optim.SGD([*self.whole, *self.split], lr=LEARNING_RATE, momentum=MOMENTUM)
 
     @torch.no_grad()
