@@ -75,6 +75,21 @@ def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins)
             compare(shape, axes, types, src, links, joins)
 
 
+def test_many_axes_on_many_dims_have_a_plan_without_looking_at_every_arrangement():
+    axes = axes_of((2,) * 6)
+    letters = dict.fromkeys(axes, V)
+    src, dst = TensorType.of(letters, PartitionSpec(*axes)), TensorType.of(letters, PartitionSpec(*reversed(axes)))
+    assert [step.op for step in plan((8,) * 6, "float32", src, dst).steps] == ["all_to_all"]
+    pending = TensorType.of(
+        {axis: P if at > 3 else V for at, axis in enumerate(axes)}, PartitionSpec(tuple(axes[:4]), None)
+    )
+    a, b, c, d, e, f = axes
+    goal = TensorType.of(letters, PartitionSpec((f, a), (c, b, d, e)))
+    steps = plan((64, 64), "float32", pending, goal).steps
+    assert [step.op for step in steps] == ["reduce_scatter", "all_to_all"]
+    assert steps[-1].dst == goal
+
+
 def test_a_limit_on_memory_is_kept_on_the_way_or_refused():
     dp, tp = axes_of((4, 4))
     src = TensorType.of({dp: V, tp: V}, PartitionSpec((dp, tp), None))

@@ -212,9 +212,10 @@ def _text(lines: Sequence[CollectiveLine], issued: float) -> str:
              for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
     seconds = [one[2] for one in totals.values()]
     shown = _table(rows)
-    shown += ["", f"one after another {duration(sum(seconds))}, as the program waits for them {duration(issued)}"]
+    times = [["one after another", duration(sum(seconds))], ["as the program waits for them", duration(issued)]]
     if len(seconds) > 1:
-        shown[-1] += f"; if collectives over different axes overlapped entirely, {duration(max(seconds))}"
+        times.append(["if those over different axes overlapped entirely", duration(max(seconds))])
+    shown += ["", *_table(times)]
     shown += ["", "dearest"]
     for line in lines[:DEAREST]:
         many = f"{line.calls} x " if line.calls > 1 else ""

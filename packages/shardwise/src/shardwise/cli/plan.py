@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,6 +87,8 @@ def plan(
         links = links_of(bandwidth, latency, axes, Path.cwd())
         try:
             src, dst = _read(before, axes), _read(after, axes)
+            if math.prod(src.shape) >= 1 << 63:
+                raise click.UsageError(f"{before!r} has {math.prod(src.shape)} elements, more than PyTorch can count")
             if (src.dtype, src.shape) != (dst.dtype, dst.shape):
                 raise click.UsageError(
                     f"a move keeps the dtype and the global shape, and {before!r} and {after!r} have others"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -30,6 +30,12 @@ Found = tuple[int, str, tuple[int, ...], State, int, int]
 DIGITS = 12
 """Bits for the collectives of a plan, and for its local steps."""
 ONE = 1 << DIGITS
+MOST_WAYS = 3000
+"""So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
+straight to the goal, and then a cheaper plan may exist."""
+
+
+Arrangements = tuple[tuple[tuple[int, ...], tuple[tuple[Entries, Entries | None], ...]], ...]
 
 
 class Move(NamedTuple):
@@ -88,9 +94,13 @@ class Problem:
 
     counts: dict[Entries, int] = field(default_factory=dict, compare=False)
     even: bool = field(init=False, compare=False)
+    wide: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = math.prod(self.sizes)
+        moved = sum(1 for axis in range(len(self.sizes)) if not self.fixed >> axis & 1)
+        ways = math.prod(len(self.dims) + at for at in range(moved))
+        object.__setattr__(self, "wide", ways > MOST_WAYS)
         object.__setattr__(self, "even", all(length % whole == 0 for length in self.shape))
 
     def length(self, dim: int, entry: tuple[int, ...]) -> int:
@@ -174,6 +184,8 @@ def _local(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Fo
             yield 1, "convert", (axis,), (pending | bit, whole), 0, 0
         if not cut & bit:
             for dim in dims:
+                if problem.wide and entries[dim] + (axis,) != problem.goal[1][dim][: len(entries[dim]) + 1]:
+                    continue
                 yield 1, "convert", (axis,), (pending, _with(entries, dim, (*entries[dim], axis))), 0, 0
 
 
@@ -198,7 +210,8 @@ def _reductions(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterat
         count, left = problem.ranks(chosen), pending & ~_bits(chosen)
         cost = cost_of("all_reduce", problem.elements(entries), count)
         yield problem.weigh("all_reduce", chosen, (left, entries), cost.elements, cost.messages)
-        for dim, order in itertools.product(dims, itertools.permutations(chosen)):
+        orders: Iterable[tuple[int, ...]] = [chosen] if problem.wide else itertools.permutations(chosen)
+        for dim, order in itertools.product(dims, orders):
             after = _with(entries, dim, entries[dim] + order)
             cost = cost_of("all_gather", problem.elements(after), count)  # as many, the other way round
             yield problem.weigh("reduce_scatter", order, (left, after), cost.elements, cost.messages)
@@ -208,7 +221,8 @@ def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterato
     """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
     pending, entries = state
     count, known = problem.elements, problem.counts.get
-    for axes, arrangements in _arrangements(entries, dims):
+    found = _straight(entries, problem.goal[1]) if problem.wide else _arrangements(entries, dims)
+    for axes, arrangements in found:
         if not problem.can_join(axes):
             continue
         messages, rates = problem.ranks(axes) - 1, problem.rate(axes)
@@ -225,9 +239,7 @@ def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterato
 
 
 @lru_cache(maxsize=4096)
-def _arrangements(
-    entries: Entries, dims: tuple[int, ...]
-) -> tuple[tuple[tuple[int, ...], tuple[tuple[Entries, Entries | None], ...]], ...]:
+def _arrangements(entries: Entries, dims: tuple[int, ...]) -> Arrangements:
     """By the axes that an exchange runs over: what ``entries`` can become, and the cuts of what every rank has of its
     new block; None where some rank has nothing of it. No number of ranks and no length plays a part in it.
 
@@ -249,6 +261,27 @@ def _arrangements(
             longer = tuple([max(one, other, key=len) for one, other in zip(entries, after, strict=True)])
             arrangements.append((after, None if pairs else longer))
         found.append((axes, tuple(arrangements)))
+    return tuple(found)
+
+
+def _straight(entries: Entries, goal: Entries) -> Arrangements:
+    """One exchange for each set of axes to take off: what the goal has on a dim goes there, the rest where it was."""
+    found = []
+    home = {axis: dim for dim, entry in enumerate(goal) for axis in entry}
+    order = {axis: at for entry in goal for at, axis in enumerate(entry)}
+    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
+        taken = [entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)]
+        placed: list[list[int]] = [[] for _ in entries]
+        for dim, entry in enumerate(taken):
+            for axis in entry:
+                placed[home.get(axis, dim)].append(axis)
+        kept = [entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)]
+        after = tuple(
+            one + tuple(sorted(other, key=lambda axis: order.get(axis, len(order))))
+            for one, other in zip(kept, placed, strict=True)
+        )
+        if after != entries:
+            found.append((tuple(sorted(itertools.chain.from_iterable(taken))), ((after, None),)))
     return tuple(found)
 
 
