@@ -16,7 +16,6 @@ import traceback
 from typing import Any
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from shardwise import __version__
 from shardwise.diagnostics.errors import SpmdValueError
@@ -100,7 +99,7 @@ class FrontDoor(click.Group):
             code = ExitCode.BROKEN
         except SystemExit as ended:
             # click ends with 1, which is for findings, when nobody reads its output any more.
-            code = ExitCode.BROKEN if isinstance(sys.stdout, PacifyFlushWrapper) else ended.code
+            code = ExitCode.BROKEN if isinstance(ended.__context__, BrokenPipeError) else ended.code
         except Exception:
             traceback.print_exc()
             click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)

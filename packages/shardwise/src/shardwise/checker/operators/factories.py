@@ -109,7 +109,7 @@ def factory(op: Op) -> Handler:
                 type = type.of_unknown_scale()  # positions up to a size are no sizes
             elif told is not UNTYPED:
                 type = _of_numbers(type, told)
-                axes = part_axes(*args) if op.rule.op == "arange" and len(args) in (2, 3) else ()
+                axes = part_axes(*args[:3]) if op.rule.op == "arange" and len(args) >= 2 else ()
                 if axes and not session.local:
                     type = type.with_spec(PartitionSpec(make_entry(axes)))
             elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in((*args, *kwargs.values())))):

@@ -51,12 +51,12 @@ def own_parts(op: Op, args: Arguments, kwargs: Keywords) -> dict[MeshAxis, int |
         cuts = []
     found: dict[MeshAxis, int | None] = dict.fromkeys(_varying(given.values()))
     for dim, bounds, size in cuts:
-        axes = part_axes(*bounds, size)
+        axes = part_axes(*bounds, size=size)
         found |= dict.fromkeys(axes, dim if all(found.get(axis, dim) is None for axis in axes) else None)
     return found
 
 
-def part_axes(start: object, stop: object, step: Any = 1, size: int | None = None) -> tuple[MeshAxis, ...]:
+def part_axes(start: object, stop: object, step: Any = 1, *, size: int | None = None) -> tuple[MeshAxis, ...]:
     """The axes of which ``range(start, stop, step)`` is this rank's part: of all ``size`` positions, if that is given.
 
     Where there are several, the outermost is the major one. Empty: it is no part.
