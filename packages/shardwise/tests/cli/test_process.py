@@ -154,3 +154,12 @@ def test_output_that_nobody_reads_is_no_finding(tmp_path):
     complaints = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), complaints) == (2, "")
+
+
+def test_a_reader_that_has_gone_is_not_taken_for_a_finding():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as closed:
+        command = [sys.executable, "-m", "shardwise", "explain", "SW113"]
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "")

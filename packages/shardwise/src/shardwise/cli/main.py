@@ -83,6 +83,7 @@ class FrontDoor(click.Group):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""
         started = OWN_PROCESS if not args and "args" not in options else None
+        out = sys.stdout
         try:
             code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
         except click.ClickException as error:
@@ -98,8 +99,8 @@ class FrontDoor(click.Group):
             click.echo("shardwise: interrupted before anything was checked", err=True)
             code = ExitCode.BROKEN
         except SystemExit as ended:
-            # click ends with 1, which is for findings, when nobody reads its output any more.
-            code = ExitCode.BROKEN if isinstance(ended.__context__, BrokenPipeError) else ended.code
+            # When nobody reads any more, click puts another stream there and ends with 1, which is for findings.
+            code = ended.code if sys.stdout is out else ExitCode.BROKEN
         except Exception:
             traceback.print_exc()
             click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
