@@ -46,6 +46,7 @@ def test_mutants_are_listed_without_a_run() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_survivor_is_shown_until_it_is_explained(tmp_path: Path, literal: Path) -> None:
     words = (str(literal), *MESH, "--operator", "denominator", "--operator", "bias")
     result = mutate(*words, *ARGUMENTS)

@@ -36,7 +36,7 @@ def mutant(operator: str = "drop", before: str = "all_reduce(x)", after: str = "
         (UNCHANGED, REJECTED, "axis", "all_reduce(x)", Fate.MISDECLARED),
         (UNCHANGED, REJECTED, "drop", "reinterpret(x, src=V, dst=P)", Fate.MISDECLARED),
         (UNCHANGED, REJECTED, "drop", "all_reduce(x)", Fate.FALSE_ALARM),
-        (UNCHANGED, REJECTED, "late", "reinterpret(x)", Fate.FALSE_ALARM),
+        (UNCHANGED, REJECTED, "late", "reinterpret(x)", Fate.MISDECLARED),
         (EQUAL, REJECTED, "axis", "all_reduce(x)", Fate.FALSE_ALARM),
     ],
 )

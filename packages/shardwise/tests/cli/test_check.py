@@ -78,7 +78,7 @@ with set_current_mesh(mesh):
 def test_48_layers_with_one_mistake_are_one_finding_with_their_modules(project):
     result = project.check_source(LAYERS)
     assert len([line for line in result.stdout.splitlines() if line.startswith("SW")]) == 1
-    said = "in layers.0.norm, layers.1.norm, layers.2.norm and 45 more modules, 48 times at this place"
+    said = "in modules layers.0.norm, layers.1.norm, layers.2.norm and 45 more, 48 times at this place"
     assert f"= note: {said}" in result.stdout
     (finding,) = json.loads(project.check("train.py", "--format", "json").stdout)["findings"]
     assert (finding["count"], finding["modules"][47]) == (48, "layers.47.norm")

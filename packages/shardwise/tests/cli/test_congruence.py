@@ -10,7 +10,10 @@ from .test_ranks import START as COMMON
 
 pytestmark = pytest.mark.processes
 
-START = COMMON + "seed, at = 1234, mesh.get_local_rank('tp')\nw = spmd.assert_type(torch.ones(4), {'dp': R, 'tp': R})\n"
+START = (
+    COMMON
+    + "seed, at = 1234, int(mesh.get_local_rank('tp'))\nw = spmd.assert_type(torch.ones(4), {'dp': R, 'tp': R})\n"
+)
 
 
 @pytest.fixture

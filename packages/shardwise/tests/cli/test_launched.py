@@ -110,7 +110,7 @@ def test_a_right_program_is_clean_and_its_tensors_need_not_travel(project):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == CLEAN
     assert ended.stdout.count("numbers:") == 1, "one rank prints"
-    assert "0.0 KiB of 0 tensors asked for" in ended.stderr
+    assert "0 B of 0 tensors asked for" in ended.stderr
     assert ended.stderr.count("is done") == 1, "of what the program prints, what rank 0 does is shown"
 
 

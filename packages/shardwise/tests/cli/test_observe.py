@@ -88,10 +88,15 @@ def test_strict_asks_for_types_in_the_source(project):
     assert reported(project, DDP, "--strict", "--observe")["coverage"]["typed_parameters"] == 2
 
 
-def test_a_model_that_fully_shard_has_split_is_clean(project):
+def test_a_model_that_fully_shard_has_split_is_judged_where_its_input_has_a_type(project):
     report = reported(project, FSDP2)
-    assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
     assert report["coverage"]["typed_parameters"] == 2
+    said = 'import shardwise as spmd\nx = spmd.assert_type(torch.randn(2, 6), {"replicate": spmd.V, "shard": spmd.V})\n'
+    report = reported(
+        project, FSDP2.replace("model(torch", f"{said}model(torch").replace("(torch.randn(2, 6)).mean", "(x).mean")
+    )
+    assert (report["verdict"], report["findings"]) == ("clean", [])
 
 
 def test_a_sampler_of_which_several_axes_may_be_meant_says_nothing(project):

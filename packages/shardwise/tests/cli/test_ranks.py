@@ -378,6 +378,7 @@ def test_ctrl_c_reports_what_was_found_and_leaves_no_process(project):
     assert "Traceback" not in err
 
 
+@pytest.mark.nightly
 def test_all_ranks_are_run_where_one_needs_the_shapes_that_another_sends(tmp_path):
     script = tmp_path / "stages.py"
     script.write_text(

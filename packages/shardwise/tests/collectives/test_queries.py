@@ -146,7 +146,7 @@ def test_revealing_under_a_check_that_collects_is_a_finding_with_the_history(cap
         hidden = annotated()
         assert reveal_type(hidden * 2) is not hidden
     (found,) = collector.result().findings
-    assert found.headline == "SW922 revealed-type: hidden * 2 is f32[8, 16@tp] {dp: R}"
+    assert found.headline == "SW922 revealed-type: hidden * 2 is f32[8, 16] {dp: R, tp: V}"
     assert found.severity is Severity.NOTE
     assert [hop.text for hop in found.operands[0].origin] == ["asserted here"]
     assert capsys.readouterr().out == ""

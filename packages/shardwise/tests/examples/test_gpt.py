@@ -66,6 +66,7 @@ def losses_printed_by(*command: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"^step +\d+  loss (\S+)$", done.stdout, re.MULTILINE)]
 
 
+@pytest.mark.nightly
 def test_torchrun_prints_the_falling_losses_of_a_single_process():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     four = losses_printed_by(*torchrun, str(TRAIN), "--dp", "2", "--tp", "2", "--sequence-parallel")
@@ -75,6 +76,7 @@ def test_torchrun_prints_the_falling_losses_of_a_single_process():
     assert one[-1] < one[0] - 1.5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mesh", [{"dp": 1, "tp": 1}, {"dp": 4, "tp": 1}], ids=["dp=1,tp=1", "dp=4,tp=1"])
 def test_the_checker_finds_nothing_with_any_types_when_an_axis_has_one_rank(mesh):
     asked = [(Job(TRAIN, options), mode) for options in ((), SEQUENCE) for mode in MODES]

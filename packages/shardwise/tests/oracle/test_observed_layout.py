@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, layout_said, observed_layouts
-from shardwise.oracle.reassemble import Grid
+from shardwise.oracle.reassemble import Grid, Unreadable
 from shardwise.types.placement import P, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import TensorType
@@ -70,6 +70,12 @@ def test_query_key_and_value_of_unequal_sizes_are_found_in_a_merged_weight():
     pieces = [torch.cat([part.chunk(2, 1)[tp] for part in (query, key, value)], 1) for _, tp in GRID.coordinates]
     (layout,) = observed_layouts(dict(enumerate(pieces)), (DP, TP), WHOLE, 0.0)
     assert layout.steps[1] == Along(TP, Way.MERGED, 1, (4, 1, 1))
+
+
+def test_a_layout_in_halves_says_so_of_a_tensor_that_has_none():
+    layout = ObservedLayout((Along(GRID_TP, Way.FOLDED, 0),))
+    with pytest.raises(Unreadable, match="no two halves"):
+        layout.combined({0: torch.ones(1), 1: torch.ones(1)})
 
 
 def test_a_padded_vocabulary_is_seen_through():

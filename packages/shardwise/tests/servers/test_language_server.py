@@ -71,7 +71,7 @@ def test_a_session_of_an_editor(editor):
     actions = client.ask(
         "textDocument/codeAction", textDocument=document, range=found["range"], context={"diagnostics": []}
     )
-    assert actions[0]["title"].startswith('SW112: all_reduce(h, "tp", src=P, dst=R)')
+    assert actions[0]["title"].startswith('SW112 (choice 1 of 2): all_reduce(h, "tp", src=P, dst=R)')
     ((uri, edits),) = actions[0]["edit"]["changes"].items()
     assert uri == document["uri"]
     assert any('torch.relu(all_reduce(h, "tp", src=P, dst=R))' in edit["newText"] for edit in edits)

@@ -359,7 +359,7 @@ def test_the_default_dtype_can_be_double():
         return assert_type(torch.ones(2), {"dp": R})
 
     assert verify(dtype, DP, double=True).numbers.equal == 2
-    claims = {double: verify(lambda: dtype() * dist.get_rank(), DP, double=double) for double in (False, True)}
+    claims = {double: verify(lambda: dtype() * int(dist.get_rank()), DP, double=double) for double in (False, True)}
     assert "f32[2]" in str(claims[False])
     assert "f64[2]" in str(claims[True])
 

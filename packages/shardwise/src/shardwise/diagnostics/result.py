@@ -114,7 +114,12 @@ class Coverage:
     @property
     def is_empty(self) -> bool:
         """There are parameters and inputs, and none has a type."""
-        return self.parameters + self.inputs > 0 and not self.typed_parameters + self.typed_inputs
+        return self.has_modules and not self.typed_parameters + self.typed_inputs
+
+    @property
+    def has_modules(self) -> bool:
+        """Modules have been called."""
+        return self.parameters + self.inputs > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ class RunResult:
             said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
             text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
             return Finding(code, f"{text} after {_operations(self.checked_ops)}", location=self.stopped.location)
-        if self.checked_ops == 0 and not (self.errors or self.held_back or self.coverage.is_empty):
+        if self.checked_ops == 0 and not (self.errors or self.held_back or self.coverage.has_modules):
             return Finding(
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",
@@ -201,8 +206,8 @@ class RunResult:
     @property
     def inconclusive(self) -> bool:
         """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
-        judged = self.errors or self.held_back or self.collectives or not self.coverage.is_empty
-        return self.ending is None and not judged
+        covered = not self.coverage.is_empty and (self.checked_ops > 0 or not self.coverage.has_modules)
+        return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
 
     @property
     def interrupted(self) -> bool:

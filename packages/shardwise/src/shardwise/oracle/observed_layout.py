@@ -326,5 +326,7 @@ def _combine(step: Along, along: Mapping[int, torch.Tensor]) -> torch.Tensor:
             split = [torch.split(part, list(step.parts), step.dim) for part in parts]
             return torch.cat([piece for pieces in zip(*split, strict=True) for piece in pieces], step.dim)
         case Way.FOLDED:
+            if any(part.shape[step.dim] % 2 for part in parts):
+                raise Unreadable(f"dim {step.dim} of a rank's tensor has no two halves over {step.axis!r}")
             halves = [part.chunk(2, step.dim) for part in parts]
             return torch.cat([*(half[0] for half in halves), *(half[1] for half in reversed(halves))], step.dim)

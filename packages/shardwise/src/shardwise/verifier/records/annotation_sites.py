@@ -224,6 +224,12 @@ def is_untyped(x: torch.Tensor) -> bool:
     return not known.axes or known.ground is not Ground.ABSENT
 
 
+def is_told_by_no_one(x: torch.Tensor) -> bool:
+    """Has nobody said how the ranks' ``x`` lie? What is made with a rank's number varies, which is no word on it."""
+    known = type_of(x)
+    return is_untyped(x) or (known.spec is None and all(place.is_varying for place in known.placements))
+
+
 def _place_of(frame: FrameType) -> Place:
     code = frame.f_code
     if code.co_name == "<module>":

@@ -19,7 +19,7 @@ from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
-from ..records.annotation_sites import SiteRecorder, is_untyped
+from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.naming import Names
 from .perturbation import Perturbation
 
@@ -78,7 +78,7 @@ class OptimizerSteps:
         elif (name.endswith("_loss") or "cross_entropy" in name) and len(args) > 1:
             target = args[1]
             plain = isinstance(target, torch.Tensor) and not is_dtensor(target)
-            if plain and not target.requires_grad and is_untyped(target):
+            if plain and not target.requires_grad and is_told_by_no_one(target):
                 self.given(f"1 of {name}", target)
 
     def remember(self, module: torch.nn.Module) -> None:

@@ -32,7 +32,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground
 
 from ..comparison.difference import scale_of
-from ..records.annotation_sites import SiteRecorder, is_untyped
+from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names
 from .feeding import Feeding
@@ -98,7 +98,7 @@ def _inputs(names: Names, steps: OptimizerSteps, module: torch.nn.Module, args: 
     for at, given in _leaves(args):
         if is_dtensor(given) or given.requires_grad:
             continue  # what has a gradient comes from another stage, and is no data
-        if is_untyped(given):
+        if is_told_by_no_one(given):
             steps.given(f"{at} of {_called(module)}", given)
 
 
