@@ -34,7 +34,8 @@ def to_junit(result: RunResult, *, root: str | None = None) -> str:
     if ending is not None:
         _said(run, "error", ending, base)
     elif result.inconclusive:
-        ET.SubElement(run, "error", message="no parameter and no input has a type", type="inconclusive")
+        said = "nothing was judged that depends on a parameter or an input"
+        ET.SubElement(run, "error", message=said, type="inconclusive")
     counts = {
         "tests": len(suite),
         "failures": len(suite.findall("testcase/failure")),
