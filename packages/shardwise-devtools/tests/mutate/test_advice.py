@@ -64,6 +64,7 @@ def test_a_fix_is_made_in_the_text_of_the_mutant(tmp_path: Path) -> None:
     assert with_fix({path: "y = b\n"}, Fix("convert b", (elsewhere,))) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 @pytest.mark.xdist_group("mutate")
 def test_no_fix_of_the_sample_hides_a_mistake() -> None:

@@ -78,6 +78,7 @@ def test_a_softmax_is_the_same_whatever_is_taken_from_all_scores() -> None:
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 @pytest.mark.xdist_group("mutate")
 def test_a_fresh_run_of_a_program_agrees_with_its_figures() -> None:
