@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
-from shardwise.diagnostics.quantities import duration
+from shardwise.diagnostics.printing.quantities import duration
 
 PROGRAM = textwrap.dedent(
     """

@@ -9,7 +9,7 @@ import pytest
 from shardwise.diagnostics.causes import by_cause
 from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.fix import Fix, Wrap
-from shardwise.diagnostics.limits import EVERYTHING
+from shardwise.diagnostics.printing.limits import EVERYTHING
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 SOURCE = """\

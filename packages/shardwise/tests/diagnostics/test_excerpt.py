@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.diagnostics.excerpt import Mark, character_column, end_character_column, excerpt
-from shardwise.diagnostics.paint import plain
-from shardwise.diagnostics.printable import cells, clean, window
+from shardwise.diagnostics.printing.paint import plain
+from shardwise.diagnostics.printing.printable import cells, clean, window
 from shardwise.diagnostics.source_location import SourceLocation
 
 FILE = "<excerpt>"

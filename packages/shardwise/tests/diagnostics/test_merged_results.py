@@ -7,7 +7,7 @@ import pytest
 from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import SourceLocation
 

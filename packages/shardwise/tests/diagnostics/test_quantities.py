@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.quantities import byte_count, duration
+from shardwise.diagnostics.printing.quantities import byte_count, duration
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1 << 30, "1 GiB")])

@@ -5,10 +5,10 @@ import linecache
 
 import pytest
 
-from shardwise.diagnostics.annotations import to_github
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
-from shardwise.diagnostics.sarif import to_sarif
+from shardwise.diagnostics.services.annotations import to_github
+from shardwise.diagnostics.services.sarif import to_sarif
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 FILE = "/project/my model.py"

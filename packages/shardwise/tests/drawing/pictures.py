@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from xml.etree import ElementTree
 
-from shardwise.diagnostics.printable import cells
+from shardwise.diagnostics.printing.printable import cells
 from shardwise.drawing.layout import PIXELS, TEXT, Box, Metrics, marks_of, size_of
 from shardwise.drawing.model import Frame, Matrix, Picture, Sequence, Sheets, Tile
 from shardwise.drawing.svg import svg_of

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 
 from shardwise.cli.main import main
 from shardwise.diagnostics import formats
-from shardwise.diagnostics.annotations import LONGEST, MOST_OF_A_KIND, to_github
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.explain import page_file
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.formats import from_json, to_json
-from shardwise.diagnostics.junit import to_junit
 from shardwise.diagnostics.result import HeldBack, HeldBackBy, IgnoreSeen, RunResult, Stop, StopReason
-from shardwise.diagnostics.sarif import FINGERPRINT, to_sarif
+from shardwise.diagnostics.services.annotations import LONGEST, MOST_OF_A_KIND, to_github
+from shardwise.diagnostics.services.junit import to_junit
+from shardwise.diagnostics.services.sarif import FINGERPRINT, to_sarif
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 from .pages import ATTACKS, hostile, large

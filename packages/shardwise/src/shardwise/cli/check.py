@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from shardwise.diagnostics.limits import DEFAULT, EVERYTHING, LISTS, Limits
+from shardwise.diagnostics.printing.limits import DEFAULT, EVERYTHING, LISTS, Limits
 from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopReason
 from shardwise.diagnostics.statistics import COUNTS
 from shardwise.host.launcher import launched_rank
@@ -355,17 +355,17 @@ def _report(result: RunResult, form: str, color: str, limits: Limits, docs: str)
         return to_json(result)
     if form == "sarif":
         from shardwise import __version__
-        from shardwise.diagnostics.sarif import to_sarif
+        from shardwise.diagnostics.services.sarif import to_sarif
 
         from .runs.sarif_fixes import sarif_edits
 
         return to_sarif(result, version=__version__, edits=sarif_edits, docs=docs)
     if form == "junit":
-        from shardwise.diagnostics.junit import to_junit
+        from shardwise.diagnostics.services.junit import to_junit
 
         return to_junit(result)
     if form == "github":
-        from shardwise.diagnostics.annotations import to_github
+        from shardwise.diagnostics.services.annotations import to_github
 
         return to_github(result)
     from shardwise.diagnostics.finding import WIDTH

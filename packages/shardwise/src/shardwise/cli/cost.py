@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.finding import shown_path
-from shardwise.diagnostics.quantities import byte_count, duration
+from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.diagnostics.quantities import byte_count, duration
+from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 

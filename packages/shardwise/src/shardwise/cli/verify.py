@@ -225,7 +225,7 @@ def _record(file: str, subject: Subject, mesh: MeshShape | None, options: Verify
 
 def _text(verdict: Verdict, color: str, everything: bool) -> str:
     from shardwise.diagnostics.finding import WIDTH
-    from shardwise.diagnostics.limits import DEFAULT, EVERYTHING
+    from shardwise.diagnostics.printing.limits import DEFAULT, EVERYTHING
     from shardwise.verifier.text import render_verdict
 
     terminal = sys.stdout.isatty()

@@ -17,7 +17,7 @@ from pathlib import Path
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.excerpt import source_line
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.printing.printable import safe_str
 
 SCHEMA = "shardwise.baseline/1"
 

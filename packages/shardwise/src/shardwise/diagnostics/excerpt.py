@@ -17,8 +17,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .paint import Line
-from .printable import cells, clean, window
+from .printing.paint import Line
+from .printing.printable import cells, clean, window
 from .source_location import SourceLocation
 
 _ELLIPSIS = "..."

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from .codes import CODES, Severity
 from .excerpt import Mark, character_column, excerpt, source_line
 from .fix import Fix
-from .limits import DEFAULT, Limits, rest
-from .paint import Line, paint
-from .printable import safe_str
-from .ranks import ranks_text
+from .printing.limits import DEFAULT, Limits, rest
+from .printing.paint import Line, paint
+from .printing.printable import safe_str
+from .printing.ranks import ranks_text
 from .source_location import Hop, Operand, SourceLocation
 
 WIDTH = 120

@@ -17,7 +17,7 @@ from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
 from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Wrap
-from .printable import safe_str
+from .printing.printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .finding import Finding
-from .ranks import ranks_text
+from .printing.ranks import ranks_text
 from .result import Coverage, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import joined
 from .source_location import SourceLocation

@@ -7,8 +7,8 @@ import json
 from collections import Counter
 
 from .codes import CODES
-from .limits import counted
-from .printable import safe_str
+from .printing.limits import counted
+from .printing.printable import safe_str
 from .result import RunResult
 
 SCHEMA = "shardwise.statistics/1"

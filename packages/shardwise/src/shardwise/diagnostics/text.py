@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .finding import WIDTH, absolute_root, finding_lines, location_text
-from .limits import DEFAULT, Limits, counted, rest
-from .paint import Line, paint
-from .printable import safe_str
-from .ranks import ranks_text
+from .printing.limits import DEFAULT, Limits, counted, rest
+from .printing.paint import Line, paint
+from .printing.printable import safe_str
+from .printing.ranks import ranks_text
 from .result import ExitCode, HeldBack, HeldBackBy, Noted, RunResult
 
 _VERDICTS = {

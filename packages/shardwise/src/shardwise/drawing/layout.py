@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwise.diagnostics.printable import cells as width_of
+from shardwise.diagnostics.printing.printable import cells as width_of
 
 from .model import Arrow, Block, Frame, Heading, Look, Matrix, Sequence, Sheets, Span, Tile
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
-from shardwise.diagnostics.printable import clean
+from shardwise.diagnostics.printing.printable import clean
 
 
 class Look(Enum):

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from shardwise.diagnostics.printable import cells
+from shardwise.diagnostics.printing.printable import cells
 
 from .model import Block, Heading, Look, Matrix, Span, Tile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardwise.diagnostics.quantities import byte_count, duration
+from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.mesh.names import NamedAxis
 from shardwise.planner.plans import Plan, PlanStep
 from shardwise.types.notation import TypedShape

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from shardwise.diagnostics.printable import cells
+from shardwise.diagnostics.printing.printable import cells
 
 from .fitting import fitted
 from .layout import PIXELS, Box, Label, Mark, Shaft, marks_of, size_of

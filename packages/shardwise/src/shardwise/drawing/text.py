@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from shardwise.diagnostics.paint import Line, paint
-from shardwise.diagnostics.printable import cells
+from shardwise.diagnostics.printing.paint import Line, paint
+from shardwise.diagnostics.printing.printable import cells
 
 from .fitting import fitted
 from .layout import TEXT, Box, Label, Mark, Shaft, marks_of

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardwise.diagnostics.finding import WIDTH, absolute_root, finding_lines
-from shardwise.diagnostics.limits import DEFAULT, counted
-from shardwise.diagnostics.paint import Line
-from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.printing.limits import DEFAULT, counted
+from shardwise.diagnostics.printing.paint import Line
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import RunResult
 
 _COLOURS = {"error": "#c62828", "warning": "#b26a00", "help": "#1565c0", "good": "#2e7d32", "gutter": "#6b7f99"}

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.excerpt import Mark, excerpt
 from shardwise.diagnostics.finding import WIDTH, Finding, absolute_root, shown_path
-from shardwise.diagnostics.paint import Line, paint
-from shardwise.diagnostics.printable import cells, clean, safe_str, window
+from shardwise.diagnostics.printing.paint import Line, paint
+from shardwise.diagnostics.printing.printable import cells, clean, safe_str, window
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text, render
-from shardwise.diagnostics.limits import EVERYTHING, counted
-from shardwise.diagnostics.printable import safe_str
-from shardwise.diagnostics.quantities import byte_count, duration
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.limits import EVERYTHING, counted
+from shardwise.diagnostics.printing.printable import safe_str
+from shardwise.diagnostics.printing.quantities import byte_count, duration
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, Noted, RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
 from shardwise.diagnostics.source_location import SourceLocation

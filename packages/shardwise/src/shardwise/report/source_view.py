@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.excerpt import character_column, end_character_column
 from shardwise.diagnostics.finding import Finding, shown_path
-from shardwise.diagnostics.printable import clean
+from shardwise.diagnostics.printing.printable import clean
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.diagnostics.quantities import duration
+from shardwise.diagnostics.printing.quantities import duration
 from shardwise.diagnostics.run_record import AssumedLink, CostedCall
 from shardwise.diagnostics.source_location import SourceLocation
 

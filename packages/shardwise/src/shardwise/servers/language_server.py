@@ -20,7 +20,7 @@ from pygls.lsp.server import LanguageServer
 
 from shardwise.configuration.reading import find_settings
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 
 from .last_run import keep, last_run

@@ -14,7 +14,7 @@ from lsprotocol import types
 
 from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.source_location import SourceLocation
 

@@ -21,8 +21,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
-from shardwise.diagnostics.limits import counted
 from shardwise.diagnostics.merged_results import merge
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.diagnostics.text import render_result
 from shardwise.host.blame import PACKAGE

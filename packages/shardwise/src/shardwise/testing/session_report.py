@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardwise.diagnostics.codes import CODES
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 
 SCHEMA = "shardwise.tests/1"
 

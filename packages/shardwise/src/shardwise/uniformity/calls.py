@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.source_location import SourceLocation
 
 

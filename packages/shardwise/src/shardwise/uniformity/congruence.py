@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardwise.diagnostics.finding import Diagnosis, Finding
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.source_location import Operand as ShownOperand
 from shardwise.diagnostics.source_location import SourceLocation
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardwise.diagnostics.finding import Diagnosis, Finding
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.source_location import Operand, SourceLocation
 
 from .calls import End, Ending, TracedCall

@@ -11,7 +11,7 @@ import math
 
 from shardwise.diagnostics.formats import location_dict
 from shardwise.diagnostics.formats import to_dict as run_to_dict
-from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.interop.running.recording import Key
 
 from .comparison.difference import Difference

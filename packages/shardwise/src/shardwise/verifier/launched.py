@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.diagnostics.quantities import byte_count
+from shardwise.diagnostics.printing.quantities import byte_count
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank, without_launcher
 from shardwise.interop.torch_compat import groups_watched

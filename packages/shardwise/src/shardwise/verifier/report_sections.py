@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shardwise.diagnostics.paint import plain
+from shardwise.diagnostics.printing.paint import plain
 from shardwise.diagnostics.result import Noted
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.report.page import NumbersSection

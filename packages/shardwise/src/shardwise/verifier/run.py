@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.program import NoProgram
 from shardwise.interop.running.recording import Draw, Record, Recorder

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from shardwise.diagnostics.excerpt import Mark, excerpt, source_line
 from shardwise.diagnostics.finding import WIDTH, location_text
 from shardwise.diagnostics.finding import render as render_finding
-from shardwise.diagnostics.limits import DEFAULT, Limits, counted, rest
-from shardwise.diagnostics.paint import Line, paint
-from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.printing.limits import DEFAULT, Limits, counted, rest
+from shardwise.diagnostics.printing.paint import Line, paint
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key

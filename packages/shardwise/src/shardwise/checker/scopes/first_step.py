@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.text import render_result
 from shardwise.interop.torch_compat import function_modes

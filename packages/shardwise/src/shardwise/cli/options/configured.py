@@ -21,7 +21,7 @@ from shardwise.configuration.reading import find_settings, read_settings
 from shardwise.configuration.selection import Selection, selection
 from shardwise.configuration.settings import Settings
 from shardwise.diagnostics.codes import Severity
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.launcher import launched_rank
 

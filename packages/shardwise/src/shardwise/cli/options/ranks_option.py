@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from shardwise.diagnostics.ranks import ranks_text
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.mesh.shape import corners
 
 MOST = 64

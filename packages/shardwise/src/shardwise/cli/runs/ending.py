@@ -12,7 +12,7 @@ import click
 
 from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, syntax_location
 from shardwise.diagnostics.errors import SpmdTypeError, attach
-from shardwise.diagnostics.printable import safe_repr
+from shardwise.diagnostics.printing.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.host.blame import is_ours
 from shardwise.host.program import NoProgram

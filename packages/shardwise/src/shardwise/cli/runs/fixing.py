@@ -21,8 +21,8 @@ import click
 
 from shardwise.diagnostics.finding import location_text
 from shardwise.diagnostics.formats import from_json
-from shardwise.diagnostics.limits import counted
-from shardwise.diagnostics.printable import safe_str
+from shardwise.diagnostics.printing.limits import counted
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import VARIABLE, texts_shown
 from shardwise.host.program import Program

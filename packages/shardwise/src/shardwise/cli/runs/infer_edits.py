@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 
 if TYPE_CHECKING:
     from shardwise.rewriting.file_edit import FileEdit

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from shardwise.checker.observation.coverage import counting
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import Collector, Coverage, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank

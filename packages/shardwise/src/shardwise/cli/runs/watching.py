@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import click
 
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import IN_EVALUATION, Draw, Key, Record
 from shardwise.oracle.observed_layout import ObservedLayout, layout_said, observed_layouts
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold

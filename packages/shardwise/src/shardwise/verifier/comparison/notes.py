@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from shardwise.diagnostics.limits import counted
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import Record
 from shardwise.mesh.axis import MeshAxis
 

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import quote
 
-from .codes import CODES, Severity
-from .excerpt import character_column, end_character_column, source_line
-from .explain import page
-from .finding import Finding, shown_path
-from .fix import Fix
-from .printable import safe_str
-from .result import HeldBack, HeldBackBy, RunResult
-from .source_location import Operand, SourceLocation
+from ..codes import CODES, Severity
+from ..excerpt import character_column, end_character_column, source_line
+from ..explain import page
+from ..finding import Finding, shown_path
+from ..fix import Fix
+from ..printing.printable import safe_str
+from ..result import HeldBack, HeldBackBy, RunResult
+from ..source_location import Operand, SourceLocation
 
 FINGERPRINT = "shardwiseFinding/v1"
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
-from .codes import Severity
-from .excerpt import character_column, end_character_column
-from .finding import Finding, location_text, shown_path
-from .limits import counted
-from .printable import safe_str
-from .result import RunResult
-from .text import held_back_text
+from ..codes import Severity
+from ..excerpt import character_column, end_character_column
+from ..finding import Finding, location_text, shown_path
+from ..printing.limits import counted
+from ..printing.printable import safe_str
+from ..result import RunResult
+from ..text import held_back_text
 
 MOST_OF_A_KIND = 10
 """Annotations of one kind that GitHub shows of one step; what is beyond is dropped without a word."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from .codes import Severity
-from .finding import Finding, absolute_root, render, shown_path
-from .limits import EVERYTHING
-from .printable import safe_str
-from .result import HeldBack, RunResult
+from ..codes import Severity
+from ..finding import Finding, absolute_root, render, shown_path
+from ..printing.limits import EVERYTHING
+from ..printing.printable import safe_str
+from ..result import HeldBack, RunResult
 
 
 def to_junit(result: RunResult, *, root: str | None = None) -> str:

@@ -1,0 +1,1 @@
+"""The forms that services read: GitHub, JUnit and SARIF."""
