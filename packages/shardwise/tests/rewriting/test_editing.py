@@ -149,13 +149,13 @@ def test_an_expression_becomes_another_one(line, place, text, after):
     assert done == (None if after is None else HEAD + after)
 
 
-def test_a_statement_stands_after_another():
-    source = HEAD + "if go:\n    h = f(\n        x)\nz = 1\n"
-    done = edited(source, [Insert(at(source, "f(\n        x)"), ("h.wait()",), after=True)])
-    assert done == source.replace("x)\n", "x)\n    h.wait()\n")
-
-
 LOOP = "for b in bs:\n    loss(b).backward()\n    for p in ps:\n        td.all_reduce(p.grad)\nopt.step()\n"
+
+
+def test_a_string_of_several_lines_stays_where_its_indentation_is():
+    source = HEAD + LOOP.replace("td.all_reduce(p.grad)", 'td.all_reduce(p.grad, """\n        of it""")')
+    edit = Leave(at(source, 'td.all_reduce(p.grad, """\n        of it""")'), at(source, "loss(b).backward()"))
+    assert edited(source, [edit]) is None
 
 
 def test_a_statement_moves_behind_the_loop_around_it():

@@ -67,7 +67,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Statements before the one that a call is in, or after it.
+    """Statements before the one that a call is in.
 
     ``location``  the span of the call.
     ``lines``     the statements, indented from the first column on; they say ``spmd`` and ``dist`` as ``Rewrite`` does.
@@ -75,7 +75,6 @@ class Insert:
 
     location: SourceLocation
     lines: tuple[str, ...]
-    after: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,14 +142,11 @@ def _argument_changed(context: Context, edit: Argument, number: int) -> Iterator
 
 def _inserted(context: Context, edit: Insert, number: int) -> Iterator[Change]:
     span = context.span(edit.location)
-    place = context.file.place_after(span) if edit.after else context.file.place_before(span)
+    place = context.file.place_before(span)
     if place is None:
         raise NoProgramError
     line, indent = place
-    newline = context.file.newline
-    lines = "".join(f"{indent}{context.said(text)}{newline}" for text in edit.lines)
-    if edit.after and line and context.file.text[line - 1 : line] not in (b"\n", b"\r"):
-        lines = newline + lines
+    lines = "".join(f"{indent}{context.said(text)}{context.file.newline}" for text in edit.lines)
     yield Change(line, (_STATEMENT, 0, number), line, lines)
 
 

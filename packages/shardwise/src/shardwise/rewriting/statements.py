@@ -62,28 +62,11 @@ class Source:
         indent = self.text[line : self.span_of(statement)[0]].decode()
         return None if indent.strip() else (line, indent)
 
-    def place_after(self, span: Span) -> tuple[int, str] | None:
-        """Where the line behind that statement begins; None if the statement does not end there."""
-        found = self.plain_lines(span)
-        return None if found is None else (found[0][1], found[1])
-
-    def plain_lines(self, span: Span) -> tuple[Span, str] | None:
-        """The lines of the statement that runs what is at ``span``, and its indentation.
-
-        None if it is not alone on them, holds others, returns, or has a string of several lines.
-        """
-        statement = self._running(span)
-        if statement is None or not isinstance(statement, _PLAIN) or isinstance(statement, ast.Return):
-            return None
-        lines = self._lines_of(statement)
-        if lines is None or any(_has_lines(node) for node in ast.walk(statement)):
-            return None
-        return lines, self.text[lines[0] : self.span_of(statement)[0]].decode()
-
     def in_loop(self, span: Span, other: Span) -> tuple[Span, int, int] | None:
         """What leaves the innermost loop around both spans: the lines of its statement with the first of them.
 
-        And where the line behind the loop begins, and by how much what stands in the loop is indented.
+        And where the line behind the loop begins, and by how much what stands in the loop is indented. None also where
+        a string of several lines would change with the indentation.
         """
         loops = [node for node in ast.walk(self.tree) if isinstance(node, ast.For | ast.While) and not node.orelse]
         around = [loop for loop in loops if all(_holds(self.span_of(loop), one) for one in (span, other))]
@@ -93,7 +76,7 @@ class Source:
         moved = next((one for one in loop.body if _holds(self.span_of(one), span)), None)
         if moved is None or _holds(self.span_of(moved), other) or len(loop.body) == 1:
             return None
-        lines = self._lines_of(moved)
+        lines = None if any(_has_lines(node) for node in ast.walk(moved)) else self._lines_of(moved)
         behind = self.starts[loop.end_lineno or loop.lineno]
         return None if lines is None else (lines, behind, moved.col_offset - loop.col_offset)
 
