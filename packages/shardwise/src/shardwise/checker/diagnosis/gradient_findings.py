@@ -21,7 +21,8 @@ from shardwise.interop.calls.located_call import (
     placement_text,
     report,
 )
-from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop, other_group
+from shardwise.interop.fixes.collective_calls import over_axis
+from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.memory_pieces import Piece, region_of
 from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
@@ -294,7 +295,8 @@ def gradient_sum_not_owed(
     fixes = located.removed(help_lines[0])
     if owed:
         help_lines.append(f"{op} over {' and '.join(map(axis_text, owed))}, along which the sum is pending")
-        fixes = (*other_group(located.location, owed, help_lines[-1]), *fixes)
+        if len(owed) == 1:
+            fixes = (*over_axis(located.location, owed[0], help_lines[-1], raw=True), *fixes)
     once = each_once(tensor, located.name(0), located.location, axis)
     help_lines += [fix.help for fix in once]
     fixes = (*once, *fixes)

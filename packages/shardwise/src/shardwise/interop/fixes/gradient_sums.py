@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from shardwise.diagnostics.fix import Argument, Fix, Insert, Leave, Rewrite
+from shardwise.diagnostics.fix import Fix, Insert, Leave, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
@@ -46,12 +46,17 @@ def sum_before_step(
         return _through_wrapper(location, *wrapper)
     if not every or any(map(is_dtensor, parameters)):
         return sum_before(location, parameters, axis, help)
-    lines = (
-        f'for parameter in (one for group in {name}.param_groups for one in group["params"]):',
+    every_one = f'(one for group in {name}.param_groups for one in group["params"])'
+    return (Fix(help, (Insert(location, _sum_of_each(every_one, group)),)),)
+
+
+def _sum_of_each(parameters: str, group: str) -> tuple[str, ...]:
+    """The statements that sum the gradients, where there are some, of what an expression goes through."""
+    return (
+        f"for parameter in {parameters}:",
         "    if parameter.grad is not None:",
         f"        dist.all_reduce(parameter.grad{group})",
     )
-    return (Fix(help, (Insert(location, lines),)),)
 
 
 def synchronised(location: SourceLocation | None, help: str) -> tuple[Fix, ...]:
@@ -111,12 +116,7 @@ def sum_of_operand(
         return ()
     clipped = _clipped(location)
     if clipped is not None:
-        lines: tuple[str, ...] = (
-            f"for parameter in {clipped}:",
-            "    if parameter.grad is not None:",
-            f"        dist.all_reduce(parameter.grad{group})",
-        )
-        return (Fix(help, (Insert(location, lines),)),)
+        return (Fix(help, (Insert(location, _sum_of_each(clipped, group)),)),)
     if not is_path(gradient):
         return ()
     through = _comprehension(location, gradient.partition(".")[0])
@@ -135,14 +135,6 @@ def _clipped(location: SourceLocation) -> str | None:
     if call is None or not call.args or name not in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm"):
         return None
     return text_of(location, call.args[0]) if name != "get_total_norm" else None
-
-
-def other_group(location: SourceLocation | None, axes: Sequence[MeshAxis], help: str) -> tuple[Fix, ...]:
-    """The sum over the one axis along which it is pending."""
-    group = group_argument(axes[0]) if len(axes) == 1 else None
-    if location is None or not group:
-        return ()
-    return (Fix(help, (Argument(location, "group", group.removeprefix(", group="), 2),)),)
 
 
 def each_once(gradient: torch.Tensor, name: str, location: SourceLocation | None, axis: MeshAxis) -> tuple[Fix, ...]:
