@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from shardwise.cli.runs.fix_search import Texts, search
 from shardwise.cli.runs.run import CheckOptions, check_program
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.host.overlay import VARIABLE
+from shardwise.host.overlay import overlay_of
 from shardwise.host.program import Program
 
 START = """\
@@ -76,13 +76,11 @@ CASES = {
 class Judge:
     """Checks in this process; the numbers are not asked for here."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.overlay = path, folder / "overlay.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def check(self, texts: Texts) -> RunResult:
-        self.overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(VARIABLE, str(self.overlay))
+        with overlay_of(texts) as variables, patch.dict(os.environ, variables):
             return check_program(Program(path=str(self.path)), CheckOptions(world_size=4, plain_progress=False))
 
     def verify(self, texts: Texts) -> int:
@@ -94,7 +92,7 @@ def test_a_mistake_has_a_fix_after_which_the_types_are_clean(case: str, tmp_path
     body, added = CASES[case]
     path = tmp_path / "program.py"
     path.write_text(START + body)
-    judge = Judge(path, tmp_path)
+    judge = Judge(path)
     result = judge.check({})
     assert result.errors, "the program is wrong"
     tried = list(search(result, judge, lambda _: None))

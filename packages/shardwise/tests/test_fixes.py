@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Insert, Remove, Replace, Wrap
-from shardwise.host.overlay import VARIABLE
+from shardwise.host.overlay import overlay_of
 from shardwise.rewriting.editing import edited
 
 from .test_programs import WRONG, run
@@ -30,7 +30,7 @@ def test_there_are_fixes() -> None:
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_after_a_fix_its_finding_is_gone(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_fix_its_finding_is_gone(path: Path) -> None:
     before = run(path)
 
     def key(finding: Finding) -> object:
@@ -42,10 +42,7 @@ def test_after_a_fix_its_finding_is_gone(path: Path, tmp_path: Path, monkeypatch
             if text is None:
                 continue
             added = len(text.splitlines()) - len(path.read_text().splitlines())
-            overlay = tmp_path / "overlay.json"
-            overlay.write_text(json.dumps({os.path.realpath(path): text}))
-            with monkeypatch.context() as patch:
-                patch.setenv(VARIABLE, str(overlay))
+            with overlay_of({str(path): text}) as variables, patch.dict(os.environ, variables):
                 after = run(path)
             found = {(code, axis, op, line - added) for code, axis, op, line in map(key, after.findings)}
             told = f"{path.name}: {finding.headline}\n{fix.help}\n" + "\n".join(map(str, after.findings))

@@ -57,7 +57,7 @@ class Subject:
 
 def bugs(folder: Path) -> Iterator[Subject]:
     """One for every bug of ``examples/bugs`` that types show, in a copy of its program under ``folder``."""
-    catalogue, programs = _module("catalogue"), _module("programs")
+    catalogue, programs = _module("catalogue", BUGS), _module("programs", BUGS)
     for bug in catalogue.load():
         if bug.caught_by not in ("types", "types (global)"):
             continue
@@ -80,10 +80,7 @@ def wrong_programs() -> Iterator[Subject]:
 
 def unannotated(folder: Path) -> Iterator[Subject]:
     """One for every bug in the programs that know nothing of types."""
-    sys.path.insert(0, str(TESTS / "unannotated"))
-    table: Any = importlib.import_module("bugs")
-    sys.path.pop(0)
-    for number, bug in enumerate(table.BUGS):
+    for number, bug in enumerate(_module("bugs", TESTS / "unannotated").BUGS):
         source = (TESTS / "unannotated" / "right" / f"{bug.program}.py").read_text()
         path = folder / f"{bug.program}_{number}.py"
         path.write_text(bug.applied(source))
@@ -93,9 +90,9 @@ def unannotated(folder: Path) -> Iterator[Subject]:
         yield Subject(name, Program(path=str(path)), mesh, strict=False)
 
 
-def _module(name: str) -> Any:
-    sys.path.insert(0, str(BUGS))
+def _module(name: str, folder: Path) -> Any:
+    sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(BUGS))
+        sys.path.remove(str(folder))

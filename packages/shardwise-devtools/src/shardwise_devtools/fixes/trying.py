@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import enum
-import json
 import os
 import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,7 +19,7 @@ from shardwise.cli.runs.fix_search import Texts, Trial, candidates, search
 from shardwise.cli.runs.run import check_program
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.host.overlay import VARIABLE, texts_shown
+from shardwise.host.overlay import overlay_of, texts_shown
 from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject
 
@@ -133,10 +132,9 @@ def _verify(subject: Subject) -> int | None:
 
 def _apart(texts: Texts, run: Callable[[Subject], Any], subject: Subject) -> object:
     """What ``run`` gives in a fork of this process with the texts laid over the files; None if it fails."""
-    with tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
-        overlay, answer = Path(folder) / "overlay.json", Path(folder) / "answer"
-        overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}), "utf-8")
-        process = get_context("fork").Process(target=_forked, args=(run, subject, overlay, answer))
+    with overlay_of(texts) as variables, tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
+        answer = Path(folder) / "answer"
+        process = get_context("fork").Process(target=_forked, args=(run, subject, variables, answer))
         process.start()
         process.join(TIMEOUT_S)
         if process.is_alive():
@@ -145,8 +143,8 @@ def _apart(texts: Texts, run: Callable[[Subject], Any], subject: Subject) -> obj
         return pickle.loads(answer.read_bytes()) if answer.is_file() else None
 
 
-def _forked(run: Callable[[Subject], Any], subject: Subject, overlay: Path, answer: Path) -> None:
-    os.environ[VARIABLE] = str(overlay)
+def _forked(run: Callable[[Subject], Any], subject: Subject, variables: Mapping[str, str], answer: Path) -> None:
+    os.environ.update(variables)
     torch.set_num_threads(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -12,6 +12,7 @@ import json
 import linecache
 import os
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -60,6 +61,15 @@ def imports_overlaid() -> Iterator[None]:
 
     with patched(SourceFileLoader, "get_code", get_code):
         yield
+
+
+@contextlib.contextmanager
+def overlay_of(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Variables of the environment in which programs have ``texts``, given by path, as long as the block runs."""
+    with tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
+        overlay = Path(folder) / "overlay.json"
+        overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}), "utf-8")
+        yield {VARIABLE: str(overlay)}
 
 
 @contextlib.contextmanager

@@ -8,14 +8,11 @@ nothing is changed.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
@@ -24,7 +21,7 @@ from shardwise.diagnostics.formats import from_json
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.host.overlay import VARIABLE, texts_shown
+from shardwise.host.overlay import overlay_of, texts_shown
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
@@ -52,12 +49,10 @@ class Rerun:
         return None if self.verifying is None else self._run("verify", self.verifying, texts)[0]
 
     def _run(self, command: str, options: Sequence[str], texts: Texts) -> tuple[int, str]:
-        with tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
-            overlay = Path(folder) / "overlay.json"
-            overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}), "utf-8")
+        with overlay_of(texts) as variables:
             done = subprocess.run(
                 [sys.executable, "-m", "shardwise", command, "--format", "json", *options],
-                env=os.environ | {VARIABLE: str(overlay)},
+                env=os.environ | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
