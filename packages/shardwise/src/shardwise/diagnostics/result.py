@@ -112,14 +112,14 @@ class Coverage:
         )
 
     @property
-    def is_empty(self) -> bool:
-        """There are parameters and inputs, and none has a type."""
-        return self.has_modules and not self.typed_parameters + self.typed_inputs
-
-    @property
     def has_modules(self) -> bool:
         """Modules have been called."""
         return self.parameters + self.inputs > 0
+
+    @property
+    def has_types(self) -> bool:
+        """Some parameter or input has one."""
+        return self.typed_parameters + self.typed_inputs > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class RunResult:
     @property
     def inconclusive(self) -> bool:
         """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
-        covered = not self.coverage.is_empty and (self.checked_ops > 0 or not self.coverage.has_modules)
+        covered = not self.coverage.has_modules or (self.coverage.has_types and self.checked_ops > 0)
         return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
 
     @property

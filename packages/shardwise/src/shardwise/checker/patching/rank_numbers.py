@@ -141,8 +141,13 @@ def _places(axis: MeshAxis, own: int) -> ByRank | None:
     count = dist.get_world_size()
     if count > LIMIT:
         return None
-    places = tuple(map(axis.layout.place, range(count)))
+    places = _all_places(axis, count)
     return places if places[dist.get_rank()] == own else None
+
+
+@functools.cache
+def _all_places(axis: MeshAxis, count: int) -> ByRank:
+    return tuple(map(axis.layout.place, range(count)))
 
 
 PLUGIN = Plugin("numbers of this rank", _install)

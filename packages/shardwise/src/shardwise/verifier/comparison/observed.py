@@ -17,9 +17,9 @@ from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import fits, observed_layouts
 from shardwise.oracle.reassemble import Grid
-from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import TensorType
 
+from ..records.annotation_sites import says_no_layout
 from .difference import difference, scale_of
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
@@ -72,7 +72,7 @@ class ObservedComparison:
         records = self._records(key)
         if key.kind not in KINDS or not records:
             return False
-        if all(_says_nothing(record.type) for record in records.values()):
+        if all(says_no_layout(record.type) for record in records.values()):
             return True
         return key.kind in OF_PARAMETERS and all(self._leaves_out(record.type) for record in records.values())
 
@@ -252,11 +252,6 @@ class ObservedComparison:
         coordinates = self._grid.coordinates
         at = {axis: index for index, axis in enumerate(self._grid.axes.values())}
         return [axis for axis in self._axes if len({coordinates[rank][at[axis]] for rank in pieces}) > 1]
-
-
-def _says_nothing(type: TensorType) -> bool:
-    """Does the type leave open how the ranks' tensors combine?"""
-    return type.spec is None and all(place.is_varying or place is UNKNOWN for place in type.placements)
 
 
 def _before_parameters(run: Entries) -> frozenset[Key]:

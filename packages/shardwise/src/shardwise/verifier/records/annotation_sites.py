@@ -30,7 +30,8 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
-from shardwise.types.tensor_type import Ground
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.tensor_type import Ground, TensorType
 
 FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
 """Folders with code of others, also inside of a project."""
@@ -227,7 +228,12 @@ def is_untyped(x: torch.Tensor) -> bool:
 def is_told_by_no_one(x: torch.Tensor) -> bool:
     """Has nobody said how the ranks' ``x`` lie? What is made with a rank's number varies, which is no word on it."""
     known = type_of(x)
-    return is_untyped(x) or (known.spec is None and all(place.is_varying for place in known.placements))
+    return says_no_layout(known) or known.ground is not Ground.ABSENT
+
+
+def says_no_layout(type: TensorType) -> bool:
+    """Does the type leave open how the ranks' tensors combine?"""
+    return type.spec is None and all(place.is_varying or place is UNKNOWN for place in type.placements)
 
 
 def _place_of(frame: FrameType) -> Place:
