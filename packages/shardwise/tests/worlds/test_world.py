@@ -151,6 +151,38 @@ def test_a_rank_that_cannot_answer_is_still_told_from_those_that_wait_for_it():
     assert "_holds_the_lock" in str(caught.value)
 
 
+def _waits_for_nobody() -> None:
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(3))
+    else:
+        dist.recv(torch.ones(3), (dist.get_rank() + 1) % 3)
+
+
+def test_ranks_of_which_none_can_move_are_not_waited_for():
+    with pytest.raises(RankTimeout, match=r"ranks 0, 1, 2 of 3 stood still for 0.5 s") as caught:
+        run_processes(_waits_for_nobody, 3, timeout_s=100, still_s=0.5)
+    assert [str(one.entered).partition(",")[0] for one in caught.value.standings[:2]] == [
+        "in all_reduce(f32[3])",
+        "in recv from rank 2; rank 2 never arrived",
+    ]
+
+
+_BUSY = "import time; end = time.process_time() + 2\nwhile time.process_time() < end: pass"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["a rank", "a child of a rank"])
+def test_ranks_that_wait_for_one_that_works_do_not_stand_still(elsewhere):
+    def works():
+        if dist.get_rank() == 0 and elsewhere:
+            subprocess.run([sys.executable, "-c", _BUSY], check=True)
+        elif dist.get_rank() == 0:
+            exec(_BUSY)
+        dist.barrier()
+        return dist.get_rank()
+
+    assert run_processes(works, 2, timeout_s=100, still_s=0.5) == [0, 1]
+
+
 def test_a_rank_that_waits_for_one_that_has_returned_is_told_so():
     with pytest.raises(RankFailure, match="rank 1 of 2 failed\n\nrank 0 had returned by then") as caught:
         run_processes(lambda: dist.barrier() if dist.get_rank() == 1 else None, 2)

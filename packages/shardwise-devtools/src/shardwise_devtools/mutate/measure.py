@@ -33,11 +33,11 @@ from .judge import Judged, Measured, Numbers, Said
 from .operators import Mutant
 from .substitute import Changed
 
-TIMEOUT_S = 20.0
-"""A mutant that takes longer hangs: programs under mutation are small."""
+STILL_S = 3.0
+"""A mutant hangs if none of its ranks has moved for so long, however busy the machine is."""
 MODES = {
-    "local": VerifyOptions(local=True, timeout_s=TIMEOUT_S),
-    "global": VerifyOptions(local=False, timeout_s=TIMEOUT_S),
+    "local": VerifyOptions(local=True, still_s=STILL_S),
+    "global": VerifyOptions(local=False, still_s=STILL_S),
 }
 
 

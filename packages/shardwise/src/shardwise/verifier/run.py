@@ -243,6 +243,7 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
             _free_port(),
             subject.joined,
             timeout_s=options.timeout_s,
+            still_s=options.still_s,
             ended_early=lambda came: came.crash is not None,
         )
     except RankFailure as error:

@@ -15,7 +15,7 @@ class RankFailure(RuntimeError):
 
 
 class RankTimeout(TimeoutError):
-    """Some ranks did not finish in time.
+    """Some ranks did not finish in time, or stood still, all of them, for ``still_s`` seconds.
 
     ``ranks``      their numbers.
     ``standings``  where every rank was: the collective it had entered, and who never came to it.
@@ -28,8 +28,11 @@ class RankTimeout(TimeoutError):
         timeout_s: float,
         stacks: str,
         standings: tuple[Standing, ...] = (),
+        *,
+        still_s: float | None = None,
     ) -> None:
-        parts = [f"{listed(ranks)} of {world_size} did not finish in {timeout_s:g} s", told(standings), stacks]
+        late = f"did not finish in {timeout_s:g} s" if still_s is None else f"stood still for {still_s:g} s"
+        parts = [f"{listed(ranks)} of {world_size} {late}", told(standings), stacks]
         super().__init__("\n\n".join(part for part in parts if part).rstrip())
         self.ranks = ranks
         self.standings = standings

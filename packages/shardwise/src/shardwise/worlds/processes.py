@@ -35,6 +35,7 @@ from shardwise.mesh.entry import set_current_entry
 from .failures import RankFailure, RankTimeout
 from .flight_recorder import Whereabouts, messages_noted, standings, whereabouts
 from .seeding import origin, seed_rank
+from .standstill import Standstill
 from .waiting import listed
 
 Result = TypeVar("Result")
@@ -47,6 +48,9 @@ _GRACE_S = 2.0
 
 _ANSWER_S = 3.0
 """How long a rank that is late may take to say where it is. One that holds the interpreter's lock never answers."""
+
+_LOOK_S = 0.5
+"""How often it is looked whether the ranks stand still."""
 
 _GLOO_MARGIN_S = 30.0
 """How much longer than we gloo waits: our report knows more than its own."""
@@ -74,17 +78,19 @@ def run_processes(
     world_size: int,
     *args: object,
     timeout_s: float = 60.0,
+    still_s: float | None = None,
     ended_early: Callable[[Result], bool] = lambda result: False,
 ) -> list[Result]:
     """What ``fn(*args)`` returns on each rank, in rank order.
 
+    ``still_s``      ranks of which for so long none has moved wait for what never comes, and are not waited for.
     ``ended_early``  of a result: its rank has left the others alone. They are given a moment to end too, and ranks
                      that do not are left out of what is returned.
 
     Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
     Results travel by pickle.
-    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds, SW903 for a
-    world without ranks.
+    Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds or stand still,
+    SW903 for a world without ranks.
     """
     TorchrunJob(world_size)
     if dist.is_available() and dist.is_initialized():
@@ -107,7 +113,7 @@ def run_processes(
                 theirs.close()
                 ranks.append(process)
                 connections.append(ours)
-            return _collect(ranks, connections, world_size, timeout_s, Path(folder), ended_early)
+            return _collect(ranks, connections, world_size, timeout_s, still_s, Path(folder), ended_early)
         finally:
             for process in ranks:
                 if process.is_alive():
@@ -200,18 +206,24 @@ def _collect(
     connections: list[Connection],
     world_size: int,
     timeout_s: float,
+    still_s: float | None,
     folder: Path,
     ended_early: Callable[[Any], bool],
 ) -> list[Any]:
     deadline = time.monotonic() + timeout_s
+    standstill = None if still_s is None else Standstill([process.pid or 0 for process in ranks], still_s)
+    still = False
     early = False
     results: dict[int, Any] = {}
     failures: list[tuple[int, bytes | None, str]] = []
     pending = dict(zip(connections, range(world_size), strict=True))
     while pending:
-        ready = wait(list(pending), max(0.0, deadline - time.monotonic()))
+        left_s = max(0.0, deadline - time.monotonic())
+        ready = wait(list(pending), left_s if standstill is None else min(left_s, _LOOK_S))
         if not ready:
-            break
+            still = standstill is not None and standstill.reached()
+            if still or time.monotonic() >= deadline:
+                break
         for connection in ready:
             assert isinstance(connection, Connection), "only connections are waited for"
             rank = pending.pop(connection)
@@ -239,7 +251,8 @@ def _collect(
         known = _ask(pending)
         silent = dict.fromkeys(set(missing) - set(known), "does not say where it is")
         standing = standings(known, dict.fromkeys(results, "has returned") | silent)
-        raise RankTimeout(missing, world_size, timeout_s, _stacks_of(missing, ranks, folder), standing)
+        stacks = _stacks_of(missing, ranks, folder)
+        raise RankTimeout(missing, world_size, timeout_s, stacks, standing, still_s=still_s if still else None)
     return [results[rank] for rank in sorted(results)]
 
 

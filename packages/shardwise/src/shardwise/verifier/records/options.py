@@ -27,6 +27,7 @@ class VerifyOptions:
     ``changed``    what is done to the run from outside.
     ``record``     rank 0 of the mesh records the types of each line and module.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
+    ``still_s``    ranks of which for so long none has moved hang; None: those that are late do.
     """
 
     strict: bool = True
@@ -44,3 +45,4 @@ class VerifyOptions:
     project: Path | None = None
     changed: Intervention | None = None
     record: bool = False
+    still_s: float | None = None

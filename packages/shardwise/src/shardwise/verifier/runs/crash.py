@@ -63,7 +63,7 @@ def crash_among(runs: Sequence[RankRun], where: str, world_size: int) -> Failure
 
 
 def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
-    """A process that died, or ranks that did not finish in time."""
+    """A process that died, or ranks that did not finish in time, or stood still."""
     head, _, details = str(error).partition("\n")
     if isinstance(error, RankTimeout) and error.standings:
         details = told(error.standings)
