@@ -261,6 +261,17 @@ def test_swapping_needs_replicate_or_invariant(before, code):
     assert raised.value.code == code
 
 
+def test_where_nothing_is_checked_a_tensor_without_a_type_is_left_alone():
+    """What operators make has no type then, and a program that says what it is there is right."""
+    x = tensor()
+    assert mutate_type(x, "tp", src=V, dst=P) is x
+    assert mutate_type(x, src={"dp": R, "tp": V}, dst=R) is x
+    assert reinterpret_no_grad(x, "tp", dst=R) is x
+    assert not has_local_type(x)
+    with pytest.raises(SpmdTypeError, match="not both"):
+        mutate_type(x, "tp", src={"tp": R}, dst=I)
+
+
 # erasure
 
 

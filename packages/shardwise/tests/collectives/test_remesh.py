@@ -75,12 +75,6 @@ def test_types_that_differ_within_a_group_are_refused_with_tensor_and_request_sh
     assert type_of(x) is of({DP: R, CP: V})
 
 
-def test_a_tensor_without_a_type_is_refused():
-    with pytest.raises(SpmdTypeError, match="needs a tensor with a type") as raised:
-        reinterpret_mesh(torch.zeros(2), {BOTH: R})
-    assert raised.value.code == "SW102"
-
-
 def test_a_shard_is_no_local_type():
     with pytest.raises(TypeError, match="must be R, I, V or P"):
         reinterpret_mesh(annotated({"dp": V, "cp": V}), {BOTH: S(0)})
@@ -102,6 +96,25 @@ def check():
     before = session.enter(check)
     yield check
     session.enter(before)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_where_nothing_is_checked_a_tensor_without_a_type_passes(inplace):
+    x = torch.ones(2, requires_grad=True) * 2
+    for destination in ({BOTH: R}, frozenset({BOTH})):
+        y = reinterpret_mesh(x, destination, inplace=inplace)
+        assert (y is x) is inplace
+        assert y.data_ptr() == x.data_ptr()
+        assert not has_local_type(y)
+        assert y.requires_grad
+    with pytest.raises(TypeError, match="must be R, I, V or P"):
+        reinterpret_mesh(x, {BOTH: S(0)})
+
+
+def test_in_a_check_a_tensor_without_a_type_is_refused(check):
+    reinterpret_mesh(torch.zeros(2), {BOTH: R})
+    assert [(one.code, one.op) for one in check.findings] == [("SW102", "reinterpret_mesh")]
+    assert "needs a tensor with a type" in check.findings[0].message
 
 
 def test_while_collecting_a_refusal_is_one_finding_and_the_result_unknown(check):

@@ -148,7 +148,8 @@ def mutate_type(x: T, axis: DeviceMeshAxis | None = None, *, src: TypeOrTypes, d
     """Overwrite local types of ``x`` after checking that they are ``src``. Returns ``x``.
 
     One type for ``axis``, or for every annotated axis if there is no ``axis``; or a dict on either side, which names
-    the axes; two dicts name the same ones. S(i) counts as V and a spec entry that is no longer true goes.
+    the axes; two dicts name the same ones. S(i) counts as V and a spec entry that is no longer true goes. Where nothing
+    is checked, a tensor without a type is left alone.
     Errors: SW130 if the current type is not ``src``, SW103 for an axis that ``x`` has no type on, SW132 for forms that
     do not fit together.
 
@@ -166,6 +167,7 @@ def mutate_type(x: T, axis: DeviceMeshAxis | None = None, *, src: TypeOrTypes, d
 def reinterpret_no_grad(x: T, axis: DeviceMeshAxis, *, dst: PerMeshAxisLocalSpmdType) -> T:
     """Read R as I or I as R on ``axis``, in place, on a tensor that takes part in no gradient. Returns ``x``.
 
+    Where nothing is checked, a tensor without a type is left alone.
     Errors: a ValueError if ``x`` requires grad or ``dst`` is neither R nor I; SW130 if ``x`` is V or P; SW103 if it has
     no type on ``axis``.
 

@@ -12,7 +12,7 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.annotations.asserting import ndim_of, settle
+from shardwise.interop.annotations.asserting import is_unspoken, ndim_of, settle
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.calls.tracing import is_tracing, log_call
 from shardwise.interop.running import session
@@ -41,10 +41,11 @@ def reinterpret_mesh(
     """``tensor`` with its type said on the axes of another mesh over the same ranks.
 
     ``type`` is the whole local type on the new axes, or just the new axes: a set of axes, a DeviceMesh or a sequence of
-    process groups. Returns an alias with the new type, or ``tensor`` itself if ``inplace``. Under torch.compile, and
-    when annotations are erased, it is ``tensor``.
+    process groups. Returns an alias with the new type, or ``tensor`` itself if ``inplace``. Where nothing is checked,
+    the alias of a tensor without a type has none. Under torch.compile, and when annotations are erased, it is
+    ``tensor``.
     Errors: SW133 if the two meshes do not cover the same ranks or a type cannot move over, SW102 for a tensor without
-    a type.
+    a type in a check.
 
     Example:
         >>> x = assert_type(torch.ones(4), {"dp": R, "tp": R})
@@ -57,6 +58,8 @@ def reinterpret_mesh(
     tag = tag_of(tensor)
     try:
         wanted, axes = _destination(type)
+        if is_unspoken(tensor):
+            return tensor if inplace else _alias(tensor)
         if tag is None:
             raise SpmdTypeError(
                 "reinterpret_mesh needs a tensor with a type, and this one has none",

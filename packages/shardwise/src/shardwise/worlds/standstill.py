@@ -1,9 +1,9 @@
-"""Have processes that wait for each other come to a standstill? None of their threads has run for a while, and each could.
+"""Have processes that wait for each other come to a standstill? No thread of theirs has run for a while, and all could.
 
-Linux counts how often a thread was given a processor (proc(5): the third number of ``schedstat``). gloo's own threads ask
-a hundred times a second whether anything has come; that they ran and nothing else did shows that nothing was under way.
-So a machine that is busy with other things delays the answer and does not change it. A program that sleeps for as long,
-or waits for something outside, looks the same.
+Linux counts how often a thread was given a processor (proc(5): the third number of ``schedstat``). gloo's own threads
+ask a hundred times a second whether anything has come; that they ran and nothing else did shows that nothing was under
+way. So a machine that is busy with other things delays the answer and does not change it. A program that sleeps for as
+long, or waits for something outside, looks the same.
 """
 
 from __future__ import annotations

@@ -165,6 +165,11 @@ def settle(error: SpmdTypeError, x: object, op: str) -> bool:
     return True
 
 
+def is_unspoken(x: object) -> bool:
+    """Nothing is checked or known of ``x``: an operator has made it, and no annotation of it can be right or wrong."""
+    return current() is None and tag_of(x) is None
+
+
 def ndim_of(x: Any) -> int:
     """How many dims ``x`` has. Errors: TypeError for a DTensor and for what has no dims."""
     if x.__class__ is not torch.Tensor and is_dtensor(x):

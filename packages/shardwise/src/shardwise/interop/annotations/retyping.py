@@ -28,7 +28,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..tensors.tagging import type_of
 from .annotating import asserted_type, overrule, refine
-from .asserting import commit, ndim_of, requires_grad, settle
+from .asserting import commit, is_unspoken, ndim_of, requires_grad, settle
 
 
 def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> None:
@@ -42,6 +42,8 @@ def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> 
             _check_is(before, one, old, ndim)
         after = _overwritten(before, {one: new for one, (_, new) in changes.items()}, ndim)
     except SpmdTypeError as error:
+        if error.code == "SW103" and is_unspoken(x):
+            return
         if not settle(error, x, "mutate_type"):
             raise
         after = overrule(before, TensorType.of({one: to_local_type(new) for one, (_, new) in changes.items()}))
@@ -53,6 +55,8 @@ def reread(x: object, axis: DeviceMeshAxis, dst: object) -> None:
     try:
         after = _reread(x, axis, dst)
     except SpmdTypeError as error:
+        if error.code == "SW103" and is_unspoken(x):
+            return
         if not settle(error, x, "reinterpret_no_grad"):
             raise
         return
