@@ -14,6 +14,16 @@ from shardwise_devtools.sweep.coverage_page import render
 
 COVERAGE = Path(__file__).parent / "coverage.json"
 README = Path(__file__).parents[1] / "README.md"
+_OUTPUT = re.compile(r'(?<=<span class="go">)[^<]+(?=</span>)')
+_PARTS = (
+    (re.compile(r"^(?:SW\d{3} [\w-]+|error)(?=: )"), "finding"),
+    (re.compile(r"(?<=\| ) *\^+.*"), "caret"),
+    (re.compile(r"(?<=\| ) *-{2,}$|(?<=\| ) *-{2,}(?= )"), "span"),
+    (re.compile(r"^ *\d* \|| +--&gt;"), "gutter"),
+    (re.compile(r"(?<=^   )= (?:help|more)(?=: )"), "help"),
+    (re.compile(r"(?<=^   )= note(?=: )"), "note"),
+)
+"""What stands in a line of printed output, and the class of the style sheet that has its colour."""
 HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.DOTALL)
 
 
@@ -58,3 +68,20 @@ def on_page_markdown(markdown: str, **context: object) -> str:
     found = HEADLINE.search(README.read_text("utf-8"))
     assert found is not None, "README.md has no headline"
     return markdown.replace("<!-- headline -->", found[1])
+
+
+def on_page_content(html: str, **context: object) -> str:
+    """Mark the parts of what commands print, which have colours on a terminal."""
+    return _OUTPUT.sub(lambda line: marked(line[0]), html)
+
+
+def marked(line: str) -> str:
+    """A line of output in HTML with a ``<span>`` around each part that has a colour.
+
+    Example:
+        >>> marked("   = note: it counts 4 times")
+        '   <span class="note">= note</span>: it counts 4 times'
+    """
+    for pattern, kind in _PARTS:
+        line = pattern.sub(lambda found, kind=kind: f'<span class="{kind}">{found[0]}</span>', line, count=1)
+    return line

@@ -1,4 +1,4 @@
-"""The figures of README and docs are what ``shardwise draw`` draws, each is used, and each has its text alternative."""
+"""The figures of README and docs are what the command draws, each is used, and each has its text alternative."""
 
 from __future__ import annotations
 

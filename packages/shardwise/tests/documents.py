@@ -8,7 +8,7 @@
 
 The blocks of a page share a folder and a namespace, and find the README's program in the folder.
 
-    python packages/shardwise/tests/documents.py --write     put real output into every page
+    python packages/shardwise/tests/documents.py --write [PAGE]...     put real output into these pages, or into all
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def rewritten(text: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--write"]:
+    if sys.argv[1:2] != ["--write"]:
         sys.exit(__doc__)
-    for path in pages():
+    for path in [Path(name).resolve() for name in sys.argv[2:]] or pages():
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             before = path.read_text()
             after = rewritten(before, Path(folder))

@@ -73,18 +73,40 @@ def test_a_block_that_fails_fails_the_page(tmp_path, monkeypatch):
         list(differences("```console\n$ shardwise check missing.py\n```\n", tmp_path))
 
 
-def test_language_models_find_every_page_of_the_navigation(tmp_path):
-    mkdocs = pytest.importorskip("mkdocs.config", reason="the site is built where the extra docs is installed")
+@pytest.fixture
+def hooks():
+    pytest.importorskip("mkdocs.config", reason="the site is built where the extra docs is installed")
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs/hooks.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_language_models_find_every_page_of_the_navigation(tmp_path, hooks):
+    from mkdocs.config import load_config
     from mkdocs.structure.files import get_files
 
-    config = mkdocs.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path))
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path))
     config.plugins._current_plugin = "hooks"  # as while a site is built
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs/hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
     files = hooks.on_files(get_files(config), config)
     text = files.get_file_from_path("llms.txt").content_string
     pages = re.findall(r"^- \[[^\]]+\]\(([^)]+)\.html\)", text, re.MULTILINE)
     listed = re.findall(r"- (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert pages == listed
     assert "`" * 3 not in text
+
+
+def test_the_site_colours_the_parts_of_a_finding_and_nothing_else(hooks):
+    console = (ROOT / "README.md").read_text().partition("```console\n")[2].partition("```")[0]
+    lines = console.replace("-->", "--&gt;").splitlines()[1:]
+    page = "\n".join(f'<span class="go">{line}</span>' for line in lines)
+    coloured = re.findall(r'<span class="(?!go)(\w+)">([^<]*)</span>', hooks.on_page_content(page))
+    assert re.sub(r"<[^>]+>", "", hooks.on_page_content(page)) == "\n".join(lines)
+    parts = {kind: [text.strip() for other, text in coloured if other == kind] for kind, _ in coloured}
+    assert parts["finding"] == ["SW113 term-added-per-rank"]
+    assert parts["caret"] == ["^^^^^^^^ added once per rank"]
+    assert set(map(frozenset, parts["span"])) == {frozenset("-")}
+    assert len(parts["span"]) == 2
+    assert parts["note"] == ["= note"]
+    assert parts["help"] == ["= help"] * 3 + ["= more"]
+    assert hooks.on_page_content("<p>SW113 a: b</p>") == "<p>SW113 a: b</p>"

@@ -1,4 +1,4 @@
-"""``shardwise-devtools figures``: the drawings of README and docs, each made by one call of ``shardwise draw``."""
+"""``shardwise-devtools figures``: the drawings of README and docs, each made by one call of the command."""
 
 from __future__ import annotations
 
@@ -14,37 +14,62 @@ from shardwise.diagnostics.result import ExitCode
 FOLDER = Path(__file__).resolve().parents[4] / "docs" / "figures"
 
 FIGURES: dict[str, tuple[str, ...]] = {
-    "five-types": ("types",),
-    "transitions": ("transitions",),
-    "mesh": ("--mesh", "pp=2,dp=2,tp=4", "--highlight", "dp", "--nodes", "4"),
-    "all-reduce": ("all_reduce P -> R",),
-    "all-gather": ("all_gather S(0) -> R",),
-    "reduce-scatter": ("reduce_scatter P -> S(0)",),
-    "all-to-all": ("all_to_all S(0) -> S(1)",),
-    "use-apart": ("convert I -> R",),
-    "sharded": ("f32[8@(dp,tp), 5]", "--mesh", "dp=2,tp=2"),
-    "other-order": ("f32[8@(tp,dp), 5]", "--mesh", "dp=2,tp=2"),
-    "four-dims": ("f32[2, 3, 4, 5@tp] {dp: R}", "--mesh", "dp=2,tp=2"),
-    "partial": ("f32[4@dp, 4] {tp: P}", "--mesh", "dp=2,tp=2"),
-    "layout": ("(2,4):(8,1)",),
+    "five-types": (
+        "draw",
+        "types",
+    ),
+    "transitions": (
+        "draw",
+        "transitions",
+    ),
+    "mesh": ("draw", "--mesh", "pp=2,dp=2,tp=4", "--highlight", "dp", "--nodes", "4"),
+    "all-reduce": (
+        "draw",
+        "all_reduce P -> R",
+    ),
+    "all-gather": (
+        "draw",
+        "all_gather S(0) -> R",
+    ),
+    "reduce-scatter": (
+        "draw",
+        "reduce_scatter P -> S(0)",
+    ),
+    "all-to-all": (
+        "draw",
+        "all_to_all S(0) -> S(1)",
+    ),
+    "use-apart": (
+        "draw",
+        "convert I -> R",
+    ),
+    "sharded": ("draw", "f32[8@(dp,tp), 5]", "--mesh", "dp=2,tp=2"),
+    "other-order": ("draw", "f32[8@(tp,dp), 5]", "--mesh", "dp=2,tp=2"),
+    "four-dims": ("draw", "f32[2, 3, 4, 5@tp] {dp: R}", "--mesh", "dp=2,tp=2"),
+    "partial": ("draw", "f32[4@dp, 4] {tp: P}", "--mesh", "dp=2,tp=2"),
+    "plan": ("plan", "f32[8, 4@(dp,tp)]", "f32[8@dp, 4]", "--mesh", "dp=2,tp=2"),
+    "layout": (
+        "draw",
+        "(2,4):(8,1)",
+    ),
 }
-"""File name to the arguments of ``shardwise draw``."""
+"""File name to the words of the command that draws it."""
 
 
 def figure(name: str) -> str:
     """The SVG of one figure."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figure.svg"
-        result = CliRunner().invoke(shardwise, ["draw", *FIGURES[name], "-o", str(file)])
+        result = CliRunner().invoke(shardwise, [*FIGURES[name], "-o", str(file)])
         if result.exit_code:
-            raise click.ClickException(f"shardwise draw {' '.join(FIGURES[name])}: {result.output}")
+            raise click.ClickException(f"shardwise {' '.join(FIGURES[name])}: {result.output}")
         return file.read_text("utf-8")
 
 
 @click.command()
 @click.option("--write", is_flag=True, help="Renew the files; without it, name those that are not what is drawn.")
 def figures(write: bool) -> ExitCode:
-    """Hold docs/figures against what ``shardwise draw`` draws.
+    """Hold docs/figures against what the command draws.
 
     Exit codes: 0 all are fresh, 1 some are not.
     """

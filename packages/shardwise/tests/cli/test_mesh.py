@@ -96,3 +96,13 @@ def test_wrong_usage_is_told(words, said):
     result = CliRunner().invoke(main, ["mesh", *words])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_a_mesh_is_written_as_a_drawing(tmp_path):
+    file = tmp_path / "mesh.svg"
+    result = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "--nodes", "2", "--busiest", "dp", "-o", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "fibers of dp" in file.read_text("utf-8")
+    assert "dp=2,tp=2: 2 x 2 = 4 ranks" in result.stdout
+    refused = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "-o", str(tmp_path / "mesh.png")])
+    assert (refused.exit_code, refused.stdout) == (2, "")

@@ -48,7 +48,7 @@ def test_every_mesh_keeps_what_holds_for_pictures(sizes, data):
 def test_the_fibers_of_an_axis_are_told_apart_in_words_too():
     picture = mesh_picture(row_major({"dp": 2, "tp": 2}), highlight="dp")
     assert [cell.lines for cell in tiles_of(picture.block)] == [("0", "#0"), ("1", "#1"), ("2", "#0"), ("3", "#1")]
-    assert "#0 = 0 2; #1 = 1 3" in picture.notes[0]
+    assert "#0={0,2} #1={1,3}" in picture.notes[0]
 
 
 def test_a_mesh_that_does_not_count_row_by_row():

@@ -7,7 +7,8 @@ import torch
 
 from shardwise.drawing.mesh import row_major
 from shardwise.drawing.plan_pictures import plan_picture
-from shardwise.drawing.shards import MeshPoint
+from shardwise.drawing.spread_tensor import MeshPoint
+from shardwise.drawing.subjects import draw
 from shardwise.drawing.symbols import held_after, held_under, senders
 from shardwise.drawing.transition_pictures import transition_picture
 from shardwise.drawing.type_pictures import TYPES, five_types, transition_table
@@ -60,6 +61,24 @@ def test_data_moves_exactly_where_ranks_meet(row):
 )
 def test_a_reinterpretation_is_drawn_with_the_bits_that_it_keeps(row):
     assert held_after(row, 3) == held_under(row.src, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "backward"),
+    [
+        ("all_to_all S(0) -> S(1)", ["a0", "a1", "a2"], "all_to_all S(1) -> S(0)"),
+        ("all_to_all S(1) -> S(0)", ["a0", "b0", "c0"], "all_to_all S(0) -> S(1)"),
+        ("all_to_all S(-1) -> S(0)", ["a0", "b0", "c0"], "all_to_all S(0) -> S(-1)"),
+        ("all_gather S(1) -> R", ["a"], "reduce_scatter P -> S(1)"),
+        ("reduce_scatter P -> S(2)", ["a₀", "b₀", "c₀"], "all_gather S(2) -> R"),
+    ],
+)
+def test_a_transition_is_drawn_with_the_dims_that_were_asked_for(text, first, backward):
+    picture = draw(text).picture()
+    hold(picture)
+    assert picture.title == text
+    assert f"backward: {backward}" in picture.notes
+    assert [tile.lines[0] for tile in tiles_of(picture.block)][: len(first)] == first
 
 
 def test_the_five_types_stand_with_their_duals():

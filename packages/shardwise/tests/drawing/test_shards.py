@@ -6,13 +6,15 @@ import itertools
 import math
 import re
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardwise
+from shardwise.drawing.layout import PIXELS, TEXT, Box, Label, marks_of
 from shardwise.drawing.mesh import rank_at, row_major
-from shardwise.drawing.shards import SpreadTensor, pieces_of
+from shardwise.drawing.spread_tensor import SpreadTensor, pieces_of
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
@@ -83,6 +85,62 @@ def test_a_tile_names_the_ranks_that_hold_its_element(case):
         for group in groups:
             same = [{n: at for n, at in held[rank][0].items() if n not in partial} for rank in group]
             assert all(one == same[0] for one in same)
+
+
+@settings(deadline=None)
+@given(sharded())
+def test_a_note_has_the_ranks_that_stand_in_the_picture(case):
+    sizes, shape, entries, rest, text = case
+    held = held_by_each_rank(sizes, shape, entries)
+    notes = draw(text, mesh=sizes).picture().notes
+    for name in set(sizes) - {axis for axes in entries for axis in axes}:
+        (note,) = [note for note in notes if re.search(rf"\b{name}\b", note)]
+        groups = re.findall(r"\d+(?: [=+] \d+)+", note)
+        assert bool(groups) == (sizes[name] > 1 and rest.get(name) != "V")
+        for group in groups:
+            ranks = [int(rank) for rank in re.split(r" [=+] ", group)]
+            assert {held[rank][0][name] for rank in ranks} == set(range(sizes[name]))
+            others = [{other: at for other, at in held[rank][0].items() if other != name} for rank in ranks]
+            assert all(one == others[0] for one in others)
+            assert math.prod(shape) == 0 or held[ranks[0]][1]
+            assert (" + " in group) == (rest.get(name) == "P")
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "note"),
+    [
+        (
+            "f32[2] {dp: R, tp: P(max)}",
+            "max(0, 1) = max(2, 3)",
+            "maximum of the sheets, still to be taken: max(0, 1)",
+        ),
+        (
+            "f32[2] {dp: P, tp: P(max)}",
+            "max(0, 1) + max(2, 3)",
+            "sum of the sheets, still to be taken: 0 + 2, 1 + 3",
+        ),
+        ("f32[2@dp] {tp: P(avg)}", "avg(0, 1)", "mean of the sheets, still to be taken: avg(0, 1), avg(2, 3)"),
+    ],
+)
+def test_only_a_sum_is_drawn_with_a_plus(text, tile, note):
+    picture = draw(text, mesh={"dp": 2, "tp": 2}).picture()
+    assert next(tiles_of(picture.block)).lines == (tile,)
+    assert any(note in one for one in picture.notes)
+
+
+def test_the_number_of_an_outer_index_stands_beside_the_middle_of_its_tiles():
+    picture = draw("f32[2, 3, 2@tp, 4]", mesh={"tp": 2}).picture()
+    for m in (TEXT, PIXELS):
+        marks = list(marks_of(picture.block, m))
+        tiles = [mark for mark in marks if isinstance(mark, Box) and mark.index is not None]
+        ticks = [mark for mark in marks if isinstance(mark, Label) and mark.text == "1"]
+        rows = [box for box in tiles if box.index[0] == 1]
+        middle = (min(box.y for box in rows) + max(box.y + box.height for box in rows)) / 2
+        assert any(abs(tick.y + m.line / 2 - middle) <= 1 for tick in ticks)
+        columns = [box for box in tiles if box.index[1] == 1]
+        across = (min(box.x for box in columns) + max(box.x + box.width for box in columns)) / 2
+        assert any(abs(tick.x + m.words("1") / 2 - across) <= 1 for tick in ticks)
+        assert len({mark.x for mark in marks if isinstance(mark, Box) and mark.lines == ("tp=0",)}) == 1
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
+from .draw import check_suffix, write
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ Examples:
   shardwise mesh pp=2,dp=4,tp=8 --nodes 8
   shardwise mesh pp=2,dp=4,cp=2,tp=4 --flatten dp_cp=dp,cp --nodes 8 --rank 13
   shardwise mesh pp=2,dp=4,cp=2,tp=4 --folded pp=2,edp=4,ep=8 --nodes 8
+  shardwise mesh pp=2,dp=4,tp=8 --nodes 8 --busiest tp -o mesh.svg
   shardwise mesh tp=8,dp=4 --column-major --busiest tp,dp --format json
 """
 SHOWN_GROUPS, SHOWN_RANKS = 2, 8
@@ -42,6 +45,12 @@ SHOWN_GROUPS, SHOWN_RANKS = 2, 8
     "--column-major", is_flag=True, help="AXES are written innermost first, as Megatron's order tp-cp-ep-dp-pp is."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw it too: .svg, .html or .txt. --busiest's first axis is told apart.",
+)
 def mesh(
     mesh: MeshShape,
     flattened: tuple[str, ...],
@@ -51,6 +60,7 @@ def mesh(
     busiest: str | None,
     column_major: bool,
     form: str,
+    output: Path | None,
 ) -> ExitCode:
     """Show the groups of a mesh with AXES and sizes, outermost first.
 
@@ -62,6 +72,7 @@ def mesh(
     from shardwise.mesh.current import set_current_mesh
     from shardwise.mesh.placement_on_nodes import on_nodes
 
+    check_suffix(output)
     if column_major:
         mesh = MeshShape(mesh.axes[::-1])
     if rank is not None and rank >= mesh.ranks:
@@ -79,6 +90,10 @@ def mesh(
         }
         said = _said(mesh, found, per_node, rank, wanted)
     click.echo(json.dumps(said, indent=2) if form == "json" else _text(mesh, said, per_node))
+    if output is not None:
+        from shardwise.drawing.subjects import draw
+
+        write(draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node), output)
     return ExitCode.CLEAN
 
 

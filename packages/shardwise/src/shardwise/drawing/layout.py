@@ -281,7 +281,8 @@ class _Table:
         tick = max((m.words(text) for text in self.down.ticks), default=0)
         self.tick_width = tick + (m.character if tick else 0)
         spans = sum(self.span_widths) - m.border * max(len(self.span_widths) - 1, 0)
-        self.left = self.tick_width + spans + (m.character if spans else 0)
+        self.spans_width = spans + (m.character if spans else 0)
+        self.left = self.tick_width + self.spans_width
         if self.down.title:
             self.left = max(self.left, m.words(self.down.title) + m.character)
         self.span_height = m.box(0, 1).height - m.border
@@ -305,6 +306,8 @@ class _Table:
             for left, width, lead_x, block in zip(lefts, self.widths, self.leads_x, row, strict=False):
                 own = _lead(block, m)
                 moved_x, moved_y = (lead_x - own.x, lead_y - own.y) if isinstance(block, Matrix) else (0, 0)
+                if isinstance(block, Frame):
+                    moved_x = m.half(width - _size(block, m).width)
                 yield from _place(block, m, left + moved_x, top + moved_y, Size(width, height))
         yield from self._regions(lefts, tops)
 
@@ -317,7 +320,7 @@ class _Table:
         return starts
 
     def _headings(self, x: float, y: float, lefts: list[float], tops: list[float]) -> Iterator[Mark]:
-        grid, m = self.grid, self.m
+        m = self.m
         if self.across.title:
             yield Label(x + self.left, y, self.across.title, Look.HEAD)
         if self.down.title:
@@ -330,19 +333,17 @@ class _Table:
                     lefts[span.first], top, wide, self.span_height + m.border, (span.text,), "", span.tone, Look.HEAD
                 )
             top += self.span_height
-        for left, width, tick in zip(lefts, self.widths, self.across.ticks, strict=False):
-            yield Label(left + m.half(width - m.words(tick)), y + self.ticks_y, tick, Look.HEAD)
-        left = x
+        for left, width, lead, tick in zip(lefts, self.widths, self.leads_x, self.across.ticks, strict=False):
+            yield Label(left + lead + m.half(width - lead - m.words(tick)), y + self.ticks_y, tick, Look.HEAD)
+        left = x + self.left - self.tick_width - self.spans_width
         for width, spans in zip(self.span_widths, self.down.spans, strict=True):
             for span in spans:
                 high = tops[span.last] + self.heights[span.last] - tops[span.first]
                 yield Box(left, tops[span.first], width, high, (span.text,), "", span.tone, Look.HEAD)
             left += width - m.border
         end = x + self.left - m.character
-        for at_y, height, tick in zip(tops, self.heights, self.down.ticks, strict=False):
-            is_cells = not any(isinstance(block, (Matrix, Frame, Sheets)) for block in grid.rows[tops.index(at_y)])
-            middle = m.half(height - m.line) if is_cells else 0
-            yield Label(end - m.words(tick), at_y + middle, tick, Look.HEAD)
+        for at_y, height, lead, tick in zip(tops, self.heights, self.leads_y, self.down.ticks, strict=False):
+            yield Label(end - m.words(tick), at_y + lead + m.half(height - lead - m.line), tick, Look.HEAD)
 
     def _regions(self, lefts: list[float], tops: list[float]) -> Iterator[Mark]:
         """Thick lines around what belongs together."""

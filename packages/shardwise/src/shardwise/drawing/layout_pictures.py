@@ -15,13 +15,14 @@ MOST_OFFSETS = 33
 def layout_picture(layout: Layout, *, name: str = "", limit: int = LIMIT) -> Picture:
     """Every atom ``size:stride`` as a dim with the offsets in its tiles, and below the ranks that are reached."""
     limit = fitting_limit(layout.sizes, limit)
+    least = len(str(layout.span()))
     dims = [Dim(f"{size}:{stride}", indices(size, limit)) for size, stride in layout.atoms]
 
     def tile(place: Place) -> Block:
         at = 0
         for size, part in zip(layout.sizes, place, strict=True):
             at = at * size + part.start
-        return Tile((str(offset_at(layout, at)),), index=tuple(part.start for part in place))
+        return Tile((str(offset_at(layout, at)),), least=least, index=tuple(part.start for part in place))
 
     blocks: list[Block] = [matrix_of_matrices(dims, tile)]
     if layout.span() < MOST_OFFSETS:

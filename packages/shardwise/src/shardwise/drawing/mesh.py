@@ -105,9 +105,9 @@ def _notes(axes: Axes, highlight: str | None, node_size: int | None) -> list[str
     if highlight is not None:
         shown = fibers(axes, highlight)
         count = math.prod(layout.numel() for name, layout in axes.items() if name != highlight)
-        told = [f"#{at} = {_listed(fiber)}" for at, fiber in enumerate(shown)]
+        told = [f"#{at}={{{_listed(fiber)}}}" for at, fiber in enumerate(shown)]
         more = f", and {count - len(shown)} more" if count > len(shown) else ""
-        notes.append(f"fibers of {highlight}, the ranks that talk when it communicates: {'; '.join(told)}{more}")
+        notes.append(f"fibers of {highlight}, the ranks that talk when it communicates: {' '.join(told)}{more}")
     if node_size is not None:
         inside = [name for name, layout in axes.items() if stays_inside(axes, name, node_size)]
         across = [name for name in axes if name not in inside]
@@ -126,5 +126,5 @@ def stays_inside(axes: Axes, name: str, node_size: int) -> bool:
 
 def _listed(ranks: Sequence[int]) -> str:
     if len(ranks) <= MOST_LISTED:
-        return " ".join(map(str, ranks))
-    return f"{' '.join(map(str, ranks[:3]))} … {ranks[-1]}"
+        return ",".join(map(str, ranks))
+    return f"{','.join(map(str, ranks[:3]))},…,{ranks[-1]}"

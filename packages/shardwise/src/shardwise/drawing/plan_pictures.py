@@ -14,7 +14,8 @@ from shardwise.types.tensor_type import TensorType
 from .model import Arrow, Block, Look, Matrix, Picture, Tile, Words
 from .model import Sequence as Blocks
 from .nesting import Dim, Place, indices, matrix_of_matrices
-from .shards import Coordinates, SpreadTensor, blocks_of
+from .shards import blocks_of
+from .spread_tensor import Coordinates, SpreadTensor
 
 LIMIT = 4
 """A plan has several tensors, so of each there is less: a dim of more indices is drawn by its shards."""
@@ -80,11 +81,13 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
         is_still = source is target or not count
         return Tile(("own" if source is target else str(count),), look=Look.FAINT if is_still else Look.PLAIN)
 
-    table = matrix_of_matrices([Dim("rank that holds", shown), Dim("needs, of its elements", shown)], tile)
+    table = matrix_of_matrices([Dim("holds", shown), Dim("needs", shown)], tile)
     names = tuple("…" if part.is_left_out else f"rank {before.rank(fiber[part.start])}" for part in shown)
     assert isinstance(table, Matrix), "two dims are one matrix"
     table = replace(table, across=replace(table.across, ticks=names), down=replace(table.down, ticks=names))
-    return Blocks((Words(("who needs what of whom, in one fiber",), Look.TITLE), table), across=False)
+    return Blocks(
+        (Words(("elements that one rank holds and another needs, in one fiber",), Look.TITLE), table), across=False
+    )
 
 
 def _fiber(axes: Sequence[object], before: SpreadTensor, after: SpreadTensor) -> list[Coordinates] | None:

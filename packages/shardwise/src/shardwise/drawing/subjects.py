@@ -25,7 +25,8 @@ from .mesh import mesh_picture, row_major
 from .model import Look, Picture, Words
 from .model import Sequence as Blocks
 from .plan_pictures import plan_picture
-from .shards import MeshPoint, sharded_picture
+from .shards import sharded_picture
+from .spread_tensor import MeshPoint
 from .tensors import LIMIT, element_grid
 from .transition_pictures import transition_picture
 
@@ -137,8 +138,8 @@ def _of_text(text: str, axes: Sequence[NamedAxis], names: Sequence[str] | None, 
     found = _TRANSITION.fullmatch(text)
     if found is not None:
         row = _transition(text, found)
-        ranks = axes[-1].size() if axes else None
-        return lambda limit: transition_picture(row) if ranks is None else transition_picture(row, ranks)
+        count = (axes[-1].size(),) if axes else ()
+        return lambda limit: transition_picture(row, *count, src=found["src"], dst=found["dst"])
     return _of_type(parse(text, {repr(axis): axis for axis in axes}), axes, names, local=local)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from shardwise.op_rules.transitions import Transition
 
 from .model import Arrow, Block, Frame, Look, Matrix, Picture, Tile, Transfer, Words
@@ -18,35 +21,46 @@ _MEANS = {
 }
 
 
-def transition_picture(row: Transition, ranks: int = RANKS) -> Picture:
-    """The local tensors along one fiber before and after, with an arrow where a rank needs what another one holds."""
+def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", dst: str = "") -> Picture:
+    """The local tensors along one fiber before and after, with an arrow where a rank needs what another one holds.
+
+    ``src``, ``dst``  the placements with the dims that the table leaves open, as ``S(1)``.
+    """
     ranks = min(ranks, MOST_RANKS)
+    src, dst = src or row.src, dst or row.dst
     exchanges = row.op == "all_to_all"
-    before, after = (_squares(ranks), _squares(ranks, turned=True)) if exchanges else _rows(row, ranks)
+    before, after = _squares(ranks, src, dst) if exchanges else _rows(row, ranks)
     pairs = [(s, t) for s in range(ranks) for t in range(ranks)] if exchanges else senders(row, ranks)
-    told = "" if row.backward is None else " {} {} -> {}".format(*row.backward)
     rows: tuple[tuple[Block, ...], ...] = (
-        (Words((row.src, *_MEANS.get(row.src[0], ())), Look.STRONG), *before),
+        (Words((src, *_MEANS.get(row.src[0], ())), Look.STRONG), *before),
         (Arrow((row.op,), across=False, tall=2), *[Words(())] * ranks),
-        (Words((row.dst, *_MEANS.get(row.dst[0], ())), Look.STRONG), *after),
+        (Words((dst, *_MEANS.get(row.dst[0], ())), Look.STRONG), *after),
     )
     block = Matrix(rows, gap=1)
     moved = [(source, target) for source, target in pairs if source != target]
     needs = {target: [source for source, other in moved if other == target] for target in range(ranks)}
     receives = "; ".join(f"rank {t} from {', '.join(map(str, s))}" for t, s in needs.items() if s)
-    notes = [f"backward:{told}" if told else "no gradient goes through", row.law]
+    notes = [_backward(row, src, dst), f"law: {row.law}"]
     if row.reads == "P" and not exchanges:
         notes.insert(0, f"{LETTERS[0]} = {' + '.join(Symbol(0, rank).text for rank in range(ranks))}, and so on")
     notes.append(f"data goes to {receives}" if receives else "no data moves between ranks")
     if row.expert:
         notes.append("rarely meant in forward code: needs expert_mode=True")
     return Picture(
-        f"{row.op} {row.src} -> {row.dst}",
-        f"What {ranks} ranks hold before and after {row.op} from {row.src} to {row.dst}.",
+        f"{row.op} {src} -> {dst}",
+        f"What {ranks} ranks hold before and after {row.op} from {src} to {dst}.",
         block,
         tuple(notes),
         tuple(Transfer(("before", s), ("after", t)) for s, t in pairs),
     )
+
+
+def _backward(row: Transition, src: str, dst: str) -> str:
+    if row.backward is None:
+        return "no gradient goes through"
+    op, start, end = row.backward
+    # The gradient comes in as what went out lies, and leaves as what came in did.
+    return f"backward: {op} {dst if start == row.dst else start} -> {src if end == row.src else end}"
 
 
 def _rows(row: Transition, ranks: int) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
@@ -56,12 +70,23 @@ def _rows(row: Transition, ranks: int) -> tuple[tuple[Block, ...], tuple[Block, 
     )
 
 
-def _squares(ranks: int, *, turned: bool = False) -> tuple[Block, ...]:
-    """Row ``r`` of a matrix on rank ``r``; turned, column ``r``."""
+def _squares(ranks: int, src: str, dst: str) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """Pieces of a matrix: rows where the dim that is sharded is the outer one, columns where it is the inner one."""
+    is_inner = _dim(src) > _dim(dst)
+    return _pieces(ranks, is_inner, "before"), _pieces(ranks, not is_inner, "after")
+
+
+def _dim(place: str) -> float:
+    found = re.search(r"-?\d+", place)
+    dim = int(found[0]) if found else 0
+    return dim if dim >= 0 else math.inf
+
+
+def _pieces(ranks: int, are_columns: bool, stage: str) -> tuple[Block, ...]:
     frames = []
     for rank in range(ranks):
-        names = [(rank, at) if not turned else (at, rank) for at in range(ranks)]
+        names = [(at, rank) if are_columns else (rank, at) for at in range(ranks)]
         own = [Tile((f"{LETTERS[row]}{column}",), row) for row, column in names]
-        rows = tuple((tile,) for tile in own) if turned else (tuple(own),)
-        frames.append(Frame(Matrix(rows), f"rank {rank}", key=("after" if turned else "before", rank)))
+        rows = tuple((tile,) for tile in own) if are_columns else (tuple(own),)
+        frames.append(Frame(Matrix(rows), f"rank {rank}", key=(stage, rank)))
     return tuple(frames)
