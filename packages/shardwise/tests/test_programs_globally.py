@@ -52,6 +52,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "metrics": [OWN_ROWS],
     "mixed_precision_master": [GRADIENT, OWN_FLAGS],
     "moe_all_to_all": [OWN_ROWS, BALANCE],
+    "rank_of_the_environment": [NUMBER, OWN_ROWS],
     "rank_slices": [NUMBER],
     "regions": [OPEN],
     "saving_and_loading": [STATISTICS, OPEN],

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.processes
 
 START = (
     COMMON
-    + "seed, at = 1234, int(mesh.get_local_rank('tp'))\nw = spmd.assert_type(torch.ones(4), {'dp': R, 'tp': R})\n"
+    + "seed, at = 1234, mesh.get_local_rank('tp').__index__()\n"
+    + "w = spmd.assert_type(torch.ones(4), {'dp': R, 'tp': R})\n"
 )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType
 
 from .attribute_patch import patched
+from .number_calls import carrying_numbers, has_number_calls
 from .reached_comments import active
 
 VARIABLE = "SHARDWISE_OVERLAY"
@@ -36,13 +37,17 @@ def read_bytes(file: str) -> bytes:
     return text.encode()
 
 
+def compiled(source: bytes, file: str) -> CodeType:
+    """The code of a file of the program, as this run needs it. Errors: SyntaxError."""
+    comments = active()
+    marked = None if comments is None else comments.compiled(source, file)
+    return marked or carrying_numbers(source, file) or compile(source, file, "exec", dont_inherit=True)
+
+
 @contextlib.contextmanager
 def imports_overlaid() -> Iterator[None]:
-    """Inside the block modules are imported with the texts that replace theirs, and their ignore comments are noted."""
-    texts, comments = _texts(), active()
-    if not texts and comments is None:
-        yield
-        return
+    """Inside the block the program's modules are imported with the texts that replace theirs, and ``compiled``."""
+    texts = _texts()
     original = SourceFileLoader.get_code
 
     @functools.wraps(original)
@@ -51,13 +56,13 @@ def imports_overlaid() -> Iterator[None]:
         text = texts.get(os.path.realpath(file))
         if text is not None:
             _show(file, text)
-        elif comments is None or file.startswith(_LIBRARIES):
+            return compiled(text.encode(), file)
+        if file.startswith(_LIBRARIES):
             return original(self, fullname)
-        source = text.encode() if text is not None else self.get_data(file)
-        marked = None if comments is None else comments.compiled(source, file)
-        if marked is None and text is None:
+        source = self.get_data(file)
+        if active() is None and not has_number_calls(source):
             return original(self, fullname)
-        return marked or compile(source, file, "exec", dont_inherit=True)
+        return compiled(source, file)
 
     with patched(SourceFileLoader, "get_code", get_code):
         yield

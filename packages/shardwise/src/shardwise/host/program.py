@@ -19,8 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from .attribute_patch import patched
-from .overlay import imports_overlaid, read_bytes
-from .reached_comments import active
+from .overlay import compiled, imports_overlaid, read_bytes
 
 
 class NoProgram(Exception):
@@ -75,9 +74,7 @@ class Program:
         # Read now, for excerpts: the program may write over its own file.
         linecache.checkcache(file)
         linecache.getlines(file)
-        comments = active()
-        marked = None if comments is None else comments.compiled(source, file)
-        return Loaded(marked or compile(source, file, "exec", dont_inherit=True), file)
+        return Loaded(compiled(source, file), file)
 
     def run(self, loaded: Loaded) -> None:
         """Run to the end, with the handlers that it registered for its end."""

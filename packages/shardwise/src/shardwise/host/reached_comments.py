@@ -17,6 +17,7 @@ from shardwise.configuration.ignore_comments import MARK, IgnoreComment, comment
 from shardwise.diagnostics.result import IgnoreSeen
 
 from .attribute_patch import patched
+from .number_calls import carry_numbers
 
 _NAME = "__shardwise_reached__"
 
@@ -57,6 +58,7 @@ class ReachedComments:
                 body = getattr(node, part, None)
                 if isinstance(body, list):
                     setattr(node, part, [one for statement in body for one in _marked(statement, body, numbers)])
+        carry_numbers(tree)
         return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
 
 

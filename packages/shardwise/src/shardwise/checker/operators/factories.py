@@ -29,6 +29,7 @@ from ..diagnosis.reporter import refuse
 from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, run, run_first
@@ -90,6 +91,8 @@ def factory(op: Op) -> Handler:
         if op.in_place or kwargs.get("out") is not None:
             outcome = Outcome(UNTYPED if ground is Ground.EMPTY else _constant(ground), checked=False)
             return run_first(session, writes, func, args, kwargs, [], outcome, key)
+        if session.numbers_left and key is None and has_foreign((*args, *kwargs.values())):
+            return run_of_foreign(session, func, args, kwargs, writes=False)
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED

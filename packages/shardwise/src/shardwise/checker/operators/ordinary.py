@@ -28,6 +28,7 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
 from . import buffer_filling as filling
+from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .parted_memory import parted, run_parted
@@ -129,6 +130,8 @@ def ordinary(op: Op) -> Handler:
     ) -> object:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
+        if session.numbers_left and key is None and has_foreign((*args, *kwargs.values())):
+            return run_of_foreign(session, func, args, kwargs, writes=op.in_place)
         operands, values = op.bind(args, kwargs)
         if any(is_pieced(value) for value in values) and (parts := parted(op, args, kwargs, values)) is not None:
             return run_parted(session, op, func, args, kwargs, parts)

@@ -30,7 +30,7 @@ from shardwise.interop.tensors.tagging import (
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, same_memory
 from shardwise.op_rules.registry import lookup
-from shardwise.types.tensor_type import UNKNOWN_TYPE
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -89,7 +89,7 @@ def set_memory(session: CheckSession, func: TorchFunction, args: Sequence[object
     if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None:
         session.checked += 1
         alias(target, source, type_of(source), tag.origin)
-    elif type_of(target).axes:
+    elif type_of(target) is not UNTYPED:
         session.lose("the type of a tensor that was given other memory by set_", user_location())
         set_tag(target, Tag(UNKNOWN_TYPE))
     return result

@@ -23,8 +23,9 @@ from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
-from ..state.numbers import typed
+from ..state.numbers import lost_by, typed
 from ..state.session import CheckSession
+from .foreign_numbers import HANDING_OVER, note_left
 from .ordinary import Handler
 
 _BRANCHING = {"__bool__", "is_nonzero", "__index__", "__contains__", "equal", "allclose"}
@@ -59,6 +60,8 @@ def value_read(op: Op) -> Handler:
         else:
             session.unchecked += 1
         result = func(*args, **kwargs)
+        if op.name in HANDING_OVER and tensors:
+            note_left(session, tensors[0])
         return _told(session, op, tensors[0], result) if len(tensors) == 1 else result
 
     return handle
@@ -67,20 +70,21 @@ def value_read(op: Op) -> Handler:
 def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -> object:
     """What was read, as numbers with the tensor's type; where Python keeps none, that is listed."""
     type = type_of(tensor)
-    if (
-        not type.axes
-        or type.partial_axes
-        or type.ground is Ground.UNKNOWN
-        or any(p.is_unknown for p in type.placements)
-    ):
+    if not has_number(type):
         return result
     if op.name in ("item", "tolist"):
         return _typed_numbers(result, number_of(type))
-    if op.name in ("__int__", "__float__") and (type.varying_axes or any(type.scale.values())):
+    if op.name in ("__int__", "__float__", "__complex__") and (type.varying_axes or any(type.scale.values())):
         location = user_location(2)
-        if location is not None and not is_library_calling(2):
-            session.trust(f"{op.name.strip('_')}() of what varies, or is off the scale: its type is lost", location)
+        if location is not None and not session.keeps_numbers and not is_library_calling(2):
+            session.trust(lost_by(op.name.strip("_")), location)
     return result
+
+
+def has_number(type: TensorType) -> bool:
+    """True if a number that is read of a tensor of this type has a type itself."""
+    unknown = type.ground is Ground.UNKNOWN or any(p.is_unknown for p in type.placements)
+    return bool(type.axes) and not type.partial_axes and not unknown
 
 
 def number_of(type: TensorType) -> TensorType:

@@ -23,10 +23,12 @@ from . import (
     group_sizes,
     masked,
     module_hooks,
+    number_calls,
     parameters,
     rank_numbers,
     scripted,
     storages,
+    threads,
     vmap,
 )
 from .patches import Patches, Plugin
@@ -47,6 +49,8 @@ PLUGINS: tuple[Plugin, ...] = (
     masked.PLUGIN,
     group_sizes.PLUGIN,
     rank_numbers.PLUGIN,
+    number_calls.PLUGIN,
+    threads.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,
 )

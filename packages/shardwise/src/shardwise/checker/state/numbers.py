@@ -2,20 +2,23 @@
 
 A size, a group's number of ranks, the number of a rank, an ``.item()`` is an ``int`` or ``float`` to Python and to
 torch, and carries a type for as long as arithmetic keeps it: ``x.shape[0] * dist.get_world_size()`` is R and has the
-scale of one device, ``dist.get_rank() // 2`` is known on every rank. What makes a plain number of it (``float()``,
-``int()``, ``math.sqrt``, a comparison) loses it, and a number of unknown origin is compatible with everything. No plain
-number is touched, so nothing else becomes slower.
+scale of one device, ``dist.get_rank() // 2`` is known on every rank. What makes a plain number of it (``math.sqrt``,
+a comparison; ``int()`` and ``float()`` outside the program's own files) loses it, and a number of unknown origin is
+compatible with everything. No plain number is touched, so nothing else becomes slower.
 Source: docs/semantics.md sections 9 and 10.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.source import is_library_calling, user_location
+from shardwise.interop.running.session import current
 from shardwise.interop.tensors.tagging import Tag, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -46,10 +49,13 @@ def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The method for an operator that keeps the scale."""
 
     def method(self: Any) -> object:
-        by_rank = self.by_rank and tuple(map(apply, self.by_rank))
-        return typed(apply(plain(self)), type_of(self), by_rank)
+        return typed(apply(plain(self)), type_of(self), known_by_rank(apply, self))
 
     return method
+
+
+def _rounded(number: float, digits: int | None = None) -> object:
+    return _unary(functools.partial(round, ndigits=digits))(number)
 
 
 class _Typed:
@@ -70,6 +76,16 @@ class _Typed:
     __lshift__, __rlshift__ = _binary("lshift", 0), _binary("lshift", 0, reflected=True)
     __rshift__, __rrshift__ = _binary("rshift", 0), _binary("rshift", 0, reflected=True)
     __neg__, __abs__ = _unary(operator.neg), _unary(abs)
+    __round__: Callable[..., Any] = _rounded
+    __trunc__, __floor__, __ceil__ = _unary(math.trunc), _unary(math.floor), _unary(math.ceil)
+
+    def __int__(self) -> int:
+        _note_lost("int", self)
+        return int.__int__(self) if isinstance(self, int) else int(plain(self))
+
+    def __float__(self) -> float:
+        _note_lost("float", self)
+        return float(plain(self))
 
     def __divmod__(self, other: Any) -> Any:
         return (self // other, self % other) if isinstance(other, (int, float)) else NotImplemented
@@ -162,6 +178,24 @@ def differs(by_rank: ByRank, axis: MeshAxis) -> bool:
     )
 
 
+def known_by_rank(apply: Callable[[float], float], number: object) -> ByRank | None:
+    """What ``apply`` gives of a typed number on every rank, if that is known."""
+    by_rank: ByRank | None = getattr(number, "by_rank", None)
+    return None if by_rank is None else tuple(map(apply, by_rank))
+
+
+def _note_lost(call: str, number: object) -> None:
+    """A plain number is made of one that differs, or is off the scale, where nothing stands in for ``call``."""
+    session, type = current(), type_of(number)
+    if session is not None and (type.varying_axes or any(type.scale.values())) and not is_library_calling(2):
+        session.trust(lost_by(call), user_location(2))
+
+
+def lost_by(call: str) -> str:
+    """What a report says of a plain number that ``call`` makes."""
+    return f"{call}() of what varies, or is off the scale: its type is lost"
+
+
 def _on_all_ranks(apply: Callable[[Any, Any], Any], left: object, right: object) -> ByRank | None:
     """What ``apply`` gives on every rank; None if an operand is not known there."""
     known = [getattr(value, "by_rank", None) for value in (left, right)]
@@ -187,8 +221,8 @@ def _tag(type: TensorType) -> Tag:
 def plain(value: object) -> Any:
     """The number without its type."""
     if value.__class__ is TypedInt:
-        return int(value)
-    return float(value) if value.__class__ is TypedFloat else value
+        return int.__int__(value)
+    return float.__float__(value) if value.__class__ is TypedFloat else value
 
 
 def number_type(axes: Iterable[object], scale: Mapping[object, Exponent]) -> TensorType:

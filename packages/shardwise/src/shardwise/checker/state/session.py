@@ -28,6 +28,8 @@ class CheckSession(Session):
     ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
     ``gathering``   the calls of the coalescing manager that is open.
     ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
+    ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
+    ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -52,6 +54,8 @@ class CheckSession(Session):
         self.in_flight: dict[int, list[Any]] = {}
         self.gathering: Any = None
         self.rows_moved = False
+        self.numbers_left = False
+        self.keeps_numbers = False
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

@@ -19,6 +19,12 @@ NUMBERS: frozenset[type] = frozenset({int, float, bool, complex})
 PLAIN: set[type] = {type(None), str, torch.dtype, torch.device, torch.Size, type(...)}
 """Exact classes that never carry a type and on whose value no verdict depends."""
 
+
+def is_foreign(value: object) -> bool:
+    """True for an array or a number of numpy, which torch computes with and which carries no type."""
+    return value.__class__.__module__.partition(".")[0] == "numpy"
+
+
 _CONTAINERS = (list, tuple, dict, slice, set, frozenset)
 
 
@@ -43,6 +49,6 @@ def _meet(values: Iterable[object]) -> bool:
                 TENSORS.add(cls)
         elif isinstance(value, (list, tuple)):
             found |= _meet(value)
-        elif not isinstance(value, (*_CONTAINERS, Scalar, Number)):
+        elif not isinstance(value, (*_CONTAINERS, Scalar, Number)) and not is_foreign(value):
             PLAIN.add(cls)
     return found

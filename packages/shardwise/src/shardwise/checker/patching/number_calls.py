@@ -1,0 +1,157 @@
+"""Numbers that ``int``, ``float`` and ``range`` make in a program's own files, and those in ``torchrun``'s variables.
+
+What these are made of differs between ranks or is off the scale, and so is what they make. Elsewhere they make plain
+numbers, which is listed: ``_Typed`` in ``numbers.py`` and ``RankText`` here say so.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import overload
+
+import torch
+
+from shardwise.diagnostics.source import is_internal, is_library_calling, user_location
+from shardwise.host.number_calls import CARRYING
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import V
+from shardwise.types.tensor_type import TensorType
+
+from ..operators.value_reads import has_number, number_of
+from ..state.numbers import TYPED_NUMBERS, ByRank, differs, known_by_rank, lost_by, number_type, plain, typed
+from .patches import Patches, Plugin, checking_session
+from .rank_numbers import LIMIT
+
+
+class RankText(str):
+    """A variable of ``torchrun``, which ``number`` is the number in. A str to everyone else."""
+
+    number: object
+
+    def __int__(self) -> int:
+        session = checking_session()
+        if session is not None and not is_library_calling():
+            session.trust(lost_by("int"), user_location())
+        return int(str(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, (str(self),)
+
+
+class RankRange(Sequence[object]):
+    """A range by a rank's number, whose members differ like it; a sequence as ``range`` is one."""
+
+    def __init__(self, *bounds: int) -> None:
+        self._bounds = bounds
+        self._range = range(*map(plain, bounds))
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, at: int) -> object: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[object]: ...
+
+    def __getitem__(self, at: int | slice) -> object:
+        if isinstance(at, slice):
+            return [self[one] for one in range(len(self))[at]]
+        start = self._bounds[0] if len(self._bounds) > 1 else 0
+        step = self._bounds[2] if len(self._bounds) > 2 else 1
+        return start + range(len(self))[at] * step
+
+    def __iter__(self) -> Iterator[object]:
+        return (self[at] for at in range(len(self)))
+
+
+def _install(patches: Patches) -> None:
+    CARRYING.update({int: _made(int), float: _made(float), range: _range})
+    patches.on_undo(CARRYING.clear)
+    patches.replace_attribute(type(os.environ), "__getitem__", _reading)
+
+
+def _made(make: type) -> Callable[..., object]:
+    def carried(given: object) -> object:
+        number = given.number if isinstance(given, RankText) else given
+        if number.__class__ in TYPED_NUMBERS:
+            return typed(make(plain(number)), type_of(number), known_by_rank(make, number))
+        session = checking_session() if isinstance(given, torch.Tensor) else None
+        if session is None:
+            return make(given)
+        type = type_of(given)
+        session.keeps_numbers = True
+        try:
+            made = make(given)
+        finally:
+            session.keeps_numbers = False
+        return typed(made, number_of(type)) if has_number(type) else made
+
+    return carried
+
+
+def _range(*bounds: int) -> object:
+    if len(bounds) <= 3 and any(bound.__class__ in TYPED_NUMBERS and type_of(bound).varying_axes for bound in bounds):
+        return RankRange(*bounds)
+    return range(*bounds)
+
+
+def _reading(plain_get: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(plain_get)
+    def read(self: Mapping[str, str], key: str) -> str:
+        text = plain_get(self, key)
+        if key not in _VARIABLES or checking_session() is None or _is_read_by_a_library():
+            return text
+        number = _variable(key, functools.partial(plain_get, self))
+        if number is None:
+            return text
+        told = RankText(text)
+        told.number = number
+        return told
+
+    return read
+
+
+def _is_read_by_a_library() -> bool:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _READERS:
+        frame = frame.f_back
+    return frame is None or is_internal(frame.f_code)
+
+
+_READERS = {os.getenv.__code__.co_filename, Mapping.get.__code__.co_filename}
+"""Python's own files between a program and a variable."""
+_VARIABLES: dict[str, Callable[[int, int], int]] = {
+    "RANK": lambda rank, local: rank,
+    "ROLE_RANK": lambda rank, local: rank,
+    "LOCAL_RANK": lambda rank, local: rank % local,
+    "GROUP_RANK": lambda rank, local: rank // local,
+    "WORLD_SIZE": lambda rank, local: 0,
+}
+"""What each is on a rank of the world, with so many ranks on each host."""
+
+
+def _variable(key: str, read: Callable[[str], str]) -> object:
+    """The number in a variable as the place of this rank; None if nothing differs, or nobody knows how."""
+    try:
+        ranks, own, number = int(read("WORLD_SIZE")), int(read("RANK")), int(read(key))
+        local = int(read("LOCAL_WORLD_SIZE"))
+    except (KeyError, ValueError):
+        return None
+    if not 1 < ranks <= LIMIT or not 0 <= own < ranks or local < 1:
+        return None
+    axis = MeshAxis.of(ranks, 1)
+    if key == "WORLD_SIZE":
+        return typed(ranks, number_type([axis], {axis: 1}))
+    by_rank: ByRank = tuple(_VARIABLES[key](rank, local) for rank in range(ranks))
+    if by_rank[own] != number or not differs(by_rank, axis):
+        return None
+    return typed(number, TensorType.of({axis: V}, scale={axis: None}), by_rank)
+
+
+PLUGIN = Plugin("numbers that int, float and range make", _install)

@@ -1,0 +1,163 @@
+"""Values that leave torch and come back: nothing that is made of them counts as equal on every rank.
+
+What keeps the tensor's type has it; what cannot has none, and that is listed. Each row is one way round.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import shardwise as spmd
+from shardwise import P, R, V
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector, RunResult
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.types.tensor_type import TensorType
+
+from .helpers import make
+
+Way = Callable[[Tensor], Tensor]
+
+
+def saved(x: Tensor) -> Tensor:
+    buffer = io.BytesIO()
+    torch.save(x, buffer)
+    buffer.seek(0)
+    loaded: Tensor = torch.load(buffer)
+    return loaded
+
+
+def through_numpy(x: Tensor) -> Tensor:
+    out = torch.zeros(4, 4)
+    out.numpy()[:] = x.numpy()
+    return out
+
+
+def on_another_thread(x: Tensor) -> Tensor:
+    out = torch.zeros(4, 4)
+    thread = threading.Thread(target=out.copy_, args=(x,))
+    thread.start()
+    thread.join()
+    return out
+
+
+def in_a_pool(x: Tensor) -> Tensor:
+    out = torch.ones(4, 4)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.mul, x, 2, out=out).result()
+    return out
+
+
+KEPT: dict[str, Way] = {
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "save and load": saved,
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "shared memory": lambda x: x.share_memory_(),
+}
+READ: dict[str, Way] = {
+    "tolist": lambda x: torch.tensor(x.tolist()),
+    "the sum of a list": lambda x: torch.tensor(sum(x[0].tolist())),
+    "the largest of a list": lambda x: torch.tensor(max(x[0].tolist())),
+    "item": lambda x: torch.full((4, 4), x[0, 0].item()),
+    "rounded": lambda x: torch.tensor(round(x[0, 0].item(), 3)),
+}
+LOST: dict[str, Way] = {
+    "tensor": lambda x: torch.tensor(x.numpy()),
+    "as_tensor": lambda x: torch.as_tensor(np.asarray(x)),
+    "asarray": lambda x: torch.asarray(x.detach().cpu().numpy() * 2 + 1),
+    "in a list": lambda x: torch.tensor([x.numpy(), x.numpy()]),
+    "new_tensor": lambda x: x.new_tensor(x.numpy()) if x.ndim == 0 else torch.zeros(1).new_tensor(x.numpy()),
+    "a number": lambda x: torch.tensor(x.numpy().sum()),
+    "a float of numpy": lambda x: torch.ones(4, 4) * x.double().numpy().sum(),
+    "full": lambda x: torch.full((4, 4), x.numpy().max()),
+    "in place": lambda x: torch.ones(4, 4).mul_(x.numpy().max()),
+    "a write into the array": through_numpy,
+    "a write on another thread": on_another_thread,
+    "a write in a pool": in_a_pool,
+    "the storage": lambda x: torch.empty(0).set_(x.untyped_storage(), 0, (4, 4)),
+}
+UNTYPED: dict[str, Way] = {
+    "from_numpy": lambda x: torch.from_numpy(x.numpy()),
+    "a memoryview": lambda x: torch.frombuffer(memoryview(x.numpy().reshape(-1)), dtype=torch.float32),
+    "bytes": lambda x: torch.frombuffer(bytearray(x.numpy().tobytes()), dtype=torch.float32),
+    "dlpack": lambda x: torch.from_dlpack(x),
+    "numpy's dlpack": lambda x: torch.from_dlpack(x.numpy()),
+    "a class": lambda x: torch.Tensor(x.tolist()),
+}
+
+
+def went(way: Way, place: Any) -> tuple[TensorType, RunResult]:
+    collector = Collector()
+    with checking(collect=collector, strict=False):
+        x = make(place)
+        result = type_of(way(x))
+    return result, collector.result()
+
+
+@pytest.mark.parametrize("place", ["V", "P", "R"])
+@pytest.mark.parametrize("way", KEPT)
+def test_a_copy_keeps_the_type(tp_mesh: Any, way: str, place: str) -> None:
+    type, result = went(KEPT[way], place)
+    assert {repr(p) for p in type.placements} == {place}
+    assert not result.findings
+
+
+@pytest.mark.parametrize("way", READ)
+def test_numbers_keep_that_they_differ(tp_mesh: Any, way: str) -> None:
+    assert list(went(READ[way], "V")[0].placements) == [V]
+    assert went(READ[way], "R")[0].varying_axes == ()
+    assert [finding.code for finding in went(READ[way], "P")[1].findings] == ["SW115"]
+
+
+@pytest.mark.parametrize("way", LOST)
+def test_what_has_no_type_any_more_is_listed(tp_mesh: Any, way: str) -> None:
+    for place in ("V", "P"):
+        type, result = went(LOST[way], place)
+        assert not type.axes
+        assert not type.ground.is_constant
+        assert len(result.lost) == 1
+        assert {finding.code for finding in result.findings} <= {"SW115"}
+
+
+@pytest.mark.parametrize("way", UNTYPED)
+def test_what_never_had_one_has_none(tp_mesh: Any, way: str) -> None:
+    for place in ("V", "P", "R"):
+        type, _ = went(UNTYPED[way], place)
+        assert not type.axes
+        assert not type.ground.is_constant
+
+
+def test_arrays_are_constants_as_long_as_only_equal_numbers_have_left(tp_mesh: Any) -> None:
+    collector = Collector()
+    with checking(collect=collector):
+        table = torch.tensor(np.linspace(0, 1, 4))
+        assert type_of(table).ground.is_constant
+        make("R").numpy()
+        assert type_of(torch.tensor(np.linspace(0, 1, 4))).ground.is_constant
+        made = spmd.assert_type(torch.randn(4) * np.float32(2), {"tp": R})
+        assert type_of(made * np.float32(2)).axes
+    assert not collector.result().lost
+
+
+def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> None:
+    collector = Collector()
+    with checking(collect=collector):
+        x = spmd.assert_type(torch.randn(4).clone(), {"tp": P})
+        thread = threading.Thread(target=dist.all_reduce, args=(x,), kwargs={"group": tp_mesh.get_group()})
+        thread.start()
+        thread.join()
+        torch.relu(x)
+    assert not collector.result().findings
