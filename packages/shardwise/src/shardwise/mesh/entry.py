@@ -65,11 +65,26 @@ class _Reach:
 _reaches: dict[tuple[frozenset[MeshAxis], ...], _Reach] = {}
 
 
+class Here:
+    """Where a thread keeps its current mesh. Who asks at every call holds it, because it takes long to find."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self) -> None:
+        self.entry: CurrentMesh | None = None
+
+
 class _Local(threading.local):
-    entry: CurrentMesh | None = None
+    def __init__(self) -> None:
+        self.here = Here()
 
 
 _local = _Local()
+
+
+def here() -> Here:
+    """Where this thread keeps its current mesh."""
+    return _local.here
 
 
 def current_entry() -> CurrentMesh | None:
@@ -79,12 +94,12 @@ def current_entry() -> CurrentMesh | None:
         >>> current_entry().ordered_axes
         (dp, tp)
     """
-    return _local.entry
+    return _local.here.entry
 
 
 def set_current_entry(entry: CurrentMesh | None) -> None:
     """Make ``entry`` the innermost mesh of this thread; ``current.py`` alone calls this."""
-    _local.entry = entry
+    _local.here.entry = entry
     scopes = []
     while entry is not None:
         scopes.append(entry.all_names)

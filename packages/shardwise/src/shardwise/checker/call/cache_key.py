@@ -13,10 +13,11 @@ from math import isinf
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag
 from shardwise.interop.torch_compat import count_function_modes, no_torch_function
-from shardwise.mesh.entry import current_entry
 from shardwise.types.tensor_type import UNTYPED
 
 from ..state.numbers import TYPED_NUMBERS, key_of_number
@@ -30,7 +31,9 @@ _GRADIENT = object()
 
 
 def number_key(value: Any) -> object:
-    """What a verdict depends on of a number from 2 on: whether it may be a count, whose scale nobody knows."""
+    """What a verdict depends on of a number: whether it is zero, and whether it may be a count, of unknown scale."""
+    if value.__class__ is complex or -2 < value < 2:
+        return value == 0
     return COUNT if value % 1 == 0 else False
 
 
@@ -45,24 +48,27 @@ def local_key(
     session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], tags: list[Tag | None]
 ) -> list[object] | None:
     """The key by types alone. ``ordinary`` has the same loop written out, because most calls go through it."""
-    mesh = current_entry()
-    key: list[Any] = [session.strict, None if mesh is None else mesh.axes]
+    mesh = session.here.entry
+    key: list[Any] = [session.strict, None if mesh is None else mesh.reach]
     for value in args:
         cls = value.__class__
-        if cls in NUMBERS:
-            key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))  # type: ignore[operator]
+        if cls in TENSORS:
+            if not _extend_by_type(value, key, tags):
+                return None
+        elif cls in NUMBERS:
+            key.append(number_key(value))
         elif cls in PLAIN:
             key.append(None)
         elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
             return None
-    return key if extend_named(kwargs, key, tags) else None
+    return key if not kwargs or extend_named(kwargs, key, tags) else None
 
 
 def full_key(
     session: CheckSession, args: Sequence[object], kwargs: Mapping[str, object], tags: list[Tag | None]
 ) -> list[object] | None:
     """The key by types, shapes, dtypes and plain arguments."""
-    mesh = current_entry()
+    mesh = session.here.entry
     key: list[Any] = [session.strict, session.local, session.partials, None if mesh is None else mesh.reach, len(args)]
     values = (*args, *kwargs, *kwargs.values()) if kwargs else args
     try:
@@ -78,16 +84,14 @@ def gradient_bits(args: Sequence[object], kwargs: Mapping[str, object]) -> tuple
     """Which tensors of the call can receive a gradient, after a marker."""
     if not torch.is_grad_enabled():
         return (_GRADIENT,)
-    return (
-        _GRADIENT,
-        *(value.requires_grad for value in flat_arguments(args, kwargs) if isinstance(value, torch.Tensor)),
-    )
+    tensors = [value for value in flat_arguments(args, kwargs) if isinstance(value, Tensor)]
+    return (_GRADIENT, *[tensor.requires_grad for tensor in tensors])
 
 
 def flat_arguments(args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
     """The arguments in the order in which the hot path meets them, lists and tuples opened once."""
     flat: list[Any] = []
-    for value in (*args, *kwargs.values()):
+    for value in (*args, *kwargs.values()) if kwargs else args:
         if value.__class__ is tuple or value.__class__ is list:
             flat.extend(value)
         else:
@@ -99,22 +103,29 @@ def has_gradient_bits(key: tuple[object, ...]) -> bool:
     return any(part is _GRADIENT for part in key)
 
 
+def _extend_by_type(tensor: object, key: list[object], tags: list[Tag | None]) -> bool:
+    """Extend the key by the type of one tensor; False if it has none for all of its elements."""
+    tag = getattr(tensor, ATTRIBUTE, None)
+    tags.append(tag)
+    if tag.__class__ is Tag and tag.pieces is None:
+        key.append(tag.current())
+    elif tag is None:
+        key.append(UNTYPED)
+    else:
+        return False
+    return True
+
+
 def extend(items: Any, key: list[object], tags: list[Tag | None]) -> bool:
     """Extend the key by the items of a flat list or tuple; False if it holds something unusual."""
     key.append(len(items))
     for item in items:
         cls = item.__class__
         if cls in TENSORS:
-            tag = getattr(item, ATTRIBUTE, None)
-            tags.append(tag)
-            if tag is None:
-                key.append(UNTYPED)
-            elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
-                key.append(tag.current())
-            else:
+            if not _extend_by_type(item, key, tags):
                 return False
         elif cls in NUMBERS:
-            key.append(item == 0 if cls is complex or -2 < item < 2 else number_key(item))
+            key.append(number_key(item))
         elif cls is slice:
             if not (
                 item.start.__class__ in _BOUNDS and item.stop.__class__ in _BOUNDS and item.step.__class__ in _BOUNDS
@@ -134,6 +145,8 @@ def extend_named(kwargs: Mapping[str, object], key: list[object], tags: list[Tag
         cls = value.__class__
         if cls in PLAIN:
             key.append(None)
+        elif cls in NUMBERS:
+            key.append(number_key(value))
         elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
             return False
     return True
@@ -143,16 +156,21 @@ def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]
     """Extend the key by everything a global verdict may depend on; False if something cannot be a key."""
     for item in items:
         cls = item.__class__
-        if cls in TENSORS:
+        if cls is Tensor or cls in TENSORS:
             tag = getattr(item, ATTRIBUTE, None)
             tags.append(tag)
-            if tag is None:
+            if tag.__class__ is Tag:
+                if tag.cell is None or tag.cell.writes is None:
+                    key.append(tag.type)
+                elif tag.pieces is None:
+                    key.append(tag.current())
+                else:
+                    return False
+            elif tag is None:
                 key.append(UNTYPED)
-            elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
-                key.append(tag.type if tag.cell is None else tag.current())
             else:
                 return False
-            if cls is not torch.Tensor and item.is_nested:
+            if cls is not Tensor and cls is not Parameter and item.is_nested:
                 return False
             key += (item.shape, item.dtype)  # a mask is read as something else than an index of its shape
         elif cls is tuple or cls is list:

@@ -19,7 +19,8 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis
-from shardwise.interop.tensors.tagging import Origin, RaggedTag, Tag, set_tag, set_type, tag_of, type_of
+from shardwise.interop.tensors.own_lengths import RaggedTag
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry

@@ -187,7 +187,7 @@ def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor)
     tag = tag_of(gradient)
     if tag is None or is_dtensor(gradient) or is_dtensor(variable):
         return
-    if tag.cell is not None and tag.cell.pieces is not None:
+    if tag.pieces is not None:
         own, type = dual(type_of(variable)), tag.type_for(gradient)
         if own.axes == type.axes:  # the pieces have no dims, the gradient has those of its parameter
             changes = {axis: type.get(axis) for axis in own.axes if type.get(axis) is not own.get(axis)}

@@ -32,7 +32,7 @@ def note(op: str, destination: object, args: Sequence[object]) -> None:
         buffer = destination if buffer is None else buffer
         if op == "zero_" and destination is buffer:
             _written[buffer] = 0
-        elif buffer in _written or type_of(buffer).ground is Ground.ZERO:
+        elif (_written and buffer in _written) or type_of(buffer).ground is Ground.ZERO:
             _written[buffer] = _written.get(buffer, 0) + _count(op, destination, args)
 
 

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from shardwise.interop.calls.tracing import anywhere, is_tracing
-from shardwise.interop.tensors.tagging import ATTRIBUTE, RaggedTag, Tag, is_pieced, tag_of
+from shardwise.interop.tensors.own_lengths import RaggedTag
+from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, is_pieced, tag_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
-from ..call.cache_key import extend, extend_named, full_key, gradient_bits, number_key
+from ..call.cache_key import COUNT, extend, extend_named, full_key, gradient_bits, number_key
 from ..diagnosis.reporter import refuse
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
@@ -46,7 +47,7 @@ def ordinary(op: Op) -> Handler:
     is_view = op.rule.view
 
     def handle(
-        session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, *, ordered: bool = False
+        session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, ordered: bool = False
     ) -> object:
         """``ordered``: the order of the operands' rows has been looked at."""
         if kwargs and writes_by_name(kwargs):
@@ -54,23 +55,30 @@ def ordinary(op: Op) -> Handler:
         tags: list[Tag | None] = []
         key: list[Any] | None
         if session.local:
-            mesh = current_entry()
-            key = [session.strict, None if mesh is None else mesh.axes]
+            mesh = session.here.entry
+            key = [session.strict, None if mesh is None else mesh.reach]
             # The loop over args is written out, because this is where a checked call spends its time.
             value: Any
             for value in args:
                 cls = value.__class__
-                if cls in TENSORS:
+                if cls is Tensor or cls in TENSORS:
                     tag = getattr(value, ATTRIBUTE, None)
                     tags.append(tag)
-                    if tag is None:
+                    if tag.__class__ is Tag:
+                        if tag.cell is None or tag.cell.writes is None:
+                            key.append(tag.type)
+                        elif tag.pieces is None:
+                            key.append(tag.current())
+                        else:
+                            return slow(session, func, args, kwargs)
+                    elif tag is None:
                         key.append(UNTYPED)
-                    elif tag.__class__ is Tag and (tag.cell is None or tag.cell.pieces is None):
-                        key.append(tag.type if tag.cell is None else tag.current())
                     else:
                         return slow(session, func, args, kwargs)
+                elif cls is int:
+                    key.append(value == 0 if -2 < value < 2 else COUNT)
                 elif cls in NUMBERS:
-                    key.append(value == 0 if cls is complex or -2 < value < 2 else number_key(value))
+                    key.append(number_key(value))
                 elif cls in PLAIN:
                     key.append(None)
                 elif not extend(value if cls is tuple or cls is list else (value,), key, tags):
@@ -91,8 +99,8 @@ def ordinary(op: Op) -> Handler:
             verdict = verdicts.get(found)
         if verdict is None or anywhere.blocks:
             return slow(session, func, args, kwargs, found)
-        result = func(*args, **kwargs)
-        if result.__class__ is torch.Tensor and not is_view and not verdict.results:
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if result.__class__ is Tensor and not is_view and not verdict.results:
             type, reuse = verdict.type, verdict.reuse
             if verdict.checked:
                 session.checked += 1
@@ -105,7 +113,7 @@ def ordinary(op: Op) -> Handler:
                 result._shardwise = Tag(type, origin_of_result(verdict.sources, tags))  # type: ignore[attr-defined]
             else:
                 result._shardwise = tag if tag.cell is None and tag.type is type else Tag(type, tag.origin)  # type: ignore[attr-defined]
-        elif is_view and args and result.__class__ is torch.Tensor and verdict.hand_on_view(result, args[0], tags):
+        elif is_view and args and result.__class__ is Tensor and verdict.hand_on_view(result, args[0], tags):
             session.checked += 1
         else:
             verdict.hand_on(session, result, args, tags, is_view)

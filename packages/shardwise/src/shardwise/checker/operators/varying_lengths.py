@@ -18,7 +18,8 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
-from shardwise.interop.tensors.tagging import OwnLength, RaggedTag, Tag, set_tag, sizes_of, tag_of, type_of
+from shardwise.interop.tensors.own_lengths import OwnLength, RaggedTag
+from shardwise.interop.tensors.tagging import Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry

@@ -10,7 +10,7 @@ from typing import Any
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.entry import CurrentMesh
+from shardwise.mesh.entry import CurrentMesh, here
 from shardwise.op_rules.propagation.placer import Scope
 
 
@@ -26,6 +26,7 @@ class CheckSession(Session):
     ``derivatives`` the backward of the program's autograd functions is compared with their forward.
     ``probed``      what was found of autograd functions that nobody has declared, by class and arguments.
     ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
+    ``here``        where the thread keeps its current mesh.
     ``gathering``   the calls of the coalescing manager that is open.
     ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
     ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
@@ -43,6 +44,7 @@ class CheckSession(Session):
         observe: bool = False,
     ) -> None:
         super().__init__(strict=strict, local=local, partials=partials, collector=collector)
+        self.here = here()
         self.dry: Any = None
         self.diverging: tuple[Any, ...] = ()
         self.mode: Any = None

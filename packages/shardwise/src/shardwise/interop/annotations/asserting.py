@@ -22,7 +22,8 @@ from ..running.recording import declared
 from ..running.session import current
 from ..running.typing_rule_run import see
 from ..tensors.dtensors import is_dtensor
-from ..tensors.tagging import ATTRIBUTE, Origin, Tag, forget_lengths, set_tag, set_type, tag_of, type_of, typed_shape
+from ..tensors.own_lengths import forget_lengths
+from ..tensors.tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from ..torch_compat import no_torch_function
 from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
 

@@ -37,8 +37,9 @@ def gradient_origin(tag: Tag | None) -> GradientOrigin | None:
     if tag is None:
         return None
     found = None if tag.origin is None else beginning(tag.origin)
-    if found is None and tag.cell is not None and tag.cell.pieces is not None:
-        return next((one for piece in tag.cell.pieces.pieces if (one := beginning(piece.origin)) is not None), None)
+    pieces = None if found is not None else tag.pieces
+    if pieces is not None:
+        return next((one for piece in pieces.pieces if (one := beginning(piece.origin)) is not None), None)
     return found
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from shardwise.diagnostics.source import Site
-from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
@@ -52,13 +51,13 @@ _WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT
 """What memory may hold, from the least to the most; a write through a view can only add to it."""
 
 
-class Cell:
-    """Shared by a tensor and its views: what in-place writes since it was made have changed.
+class Writes:
+    """What in-place writes have changed of memory.
 
     ``retyped``  local types.
     ``rescaled`` exponents of the scale, by axis.
     ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
-    ``pieces``   the types of its elements, where they differ or once did; then nothing else in the cell counts.
+    ``pieces``   the types of its elements, where they differ or once did; then nothing else here counts.
     ``origins``  where what is ``retyped`` came from.
     """
 
@@ -70,6 +69,21 @@ class Cell:
         self.ground: Ground | None = None
         self.pieces: MemoryPieces | None = None
         self.origins: dict[Any, Origin | None] = {}
+
+
+class Cell:
+    """Shared by a tensor and its views: the ``writes`` since it was made that have changed a type, None before one."""
+
+    __slots__ = ("writes",)
+
+    def __init__(self) -> None:
+        self.writes: Writes | None = None
+
+    def written(self) -> Writes:
+        """What a write has changed is put here."""
+        if self.writes is None:
+            self.writes = Writes()
+        return self.writes
 
 
 class Tag:
@@ -89,24 +103,28 @@ class Tag:
 
     def current(self) -> TensorType:
         """The type now, with what in-place writes through views have changed; in pieces, that of the whole memory."""
-        cell = self.cell
-        if cell is None or (
-            cell.ground is None and cell.retyped is None and cell.rescaled is None and cell.pieces is None
-        ):
+        writes = None if self.cell is None else self.cell.writes
+        if writes is None:
             return self.type
-        if cell.pieces is not None:
-            return self.of_pieces(cell.pieces.pieces)
-        if cell.ground is Ground.UNKNOWN:
+        if writes.pieces is not None:
+            return self.of_pieces(writes.pieces.pieces)
+        if writes.ground is Ground.UNKNOWN:
             return UNKNOWN_TYPE
-        if cell.retyped:
-            changes = {axis: place for axis, place in cell.retyped.items() if self.type.get(axis) is not place}
+        if writes.retyped:
+            changes = {axis: place for axis, place in writes.retyped.items() if self.type.get(axis) is not place}
             if changes:
                 self.type = self.type.with_placements(changes)
-        if cell.rescaled:
-            self.type = self.type.rescaled({axis: e for axis, e in cell.rescaled.items() if axis in self.type})
-        if cell.ground is not None and _is_more(cell.ground, self.type.ground):
-            self.type = self.type.with_ground(cell.ground)
+        if writes.rescaled:
+            self.type = self.type.rescaled({axis: e for axis, e in writes.rescaled.items() if axis in self.type})
+        if writes.ground is not None and _is_more(writes.ground, self.type.ground):
+            self.type = self.type.with_ground(writes.ground)
         return self.type
+
+    @property
+    def pieces(self) -> MemoryPieces | None:
+        """The types of the elements of the memory, if it is known piece by piece."""
+        writes = None if self.cell is None else self.cell.writes
+        return None if writes is None else writes.pieces
 
     def of_pieces(self, pieces: Sequence[Piece]) -> TensorType:
         """The type of a tensor with this tag that consists of ``pieces``."""
@@ -117,15 +135,13 @@ class Tag:
 
     def type_for(self, x: object) -> TensorType:
         """The type of ``x``, which carries this tag."""
-        cell = self.cell
-        if cell is None or cell.pieces is None:
-            return self.current()
-        return self.of_pieces(pieces_of(x, self))
+        return self.current() if self.pieces is None else self.of_pieces(pieces_of(x, self))
 
     def origin_of(self, axis: object) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
-        if self.cell is not None and axis in self.cell.origins:
-            return self.cell.origins[axis]
+        writes = None if self.cell is None else self.cell.writes
+        if writes is not None and axis in writes.origins:
+            return writes.origins[axis]
         if isinstance(self.origin, tuple):
             axes = self.type.axes
             return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
@@ -148,36 +164,6 @@ class Tag:
     def in_cell(self, cell: Cell) -> Tag:
         """The same with an alias cell."""
         return Tag(self.type, self.origin, cell)
-
-
-@dataclass(frozen=True, slots=True)
-class OwnLength:
-    """The size of a dim that each rank of ``axis`` has found for itself, by values that vary there.
-
-    ``site``  of the call that did; ``text`` says what the size is, ``instead`` how to have one that is equal.
-    """
-
-    axis: MeshAxis
-    dim: int
-    site: Site | None
-    text: str
-    instead: str
-
-
-class RaggedTag(Tag):
-    """The tag of a tensor with dims of an ``OwnLength``. Nothing that only knows ``Tag`` may hand it on."""
-
-    __slots__ = ("lengths",)
-
-    def __init__(self, type: TensorType, origin: Provenance, cell: Cell | None, lengths: tuple[OwnLength, ...]) -> None:
-        super().__init__(type, origin, cell)
-        self.lengths = lengths
-
-    def of_type(self, type: TensorType, origin: Provenance) -> Tag:
-        return RaggedTag(type, origin, self.cell, self.lengths)
-
-    def in_cell(self, cell: Cell) -> Tag:
-        return RaggedTag(self.type, self.origin, cell, self.lengths)
 
 
 def _is_more(ground: Ground, before: Ground) -> bool:
@@ -203,16 +189,17 @@ def type_of(x: object) -> TensorType:
 def is_pieced(x: object) -> bool:
     """True if the memory of ``x`` is known piece by piece."""
     tag = tag_of(x)
-    return tag is not None and tag.cell is not None and tag.cell.pieces is not None
+    return tag is not None and tag.pieces is not None
 
 
 def pieces_of(x: Any, tag: Tag | None = None) -> list[Piece]:
     """The pieces that ``x`` consists of, in its order as far as it is laid out in it; none if its type says all."""
     tag = tag_of(x) if tag is None else tag
-    if tag is None or tag.cell is None or tag.cell.pieces is None:
+    pieces = None if tag is None else tag.pieces
+    if pieces is None:
         return []
     region = region_of(x)
-    return [] if region is None else tag.cell.pieces.of(region.ranges)
+    return [] if region is None else pieces.of(region.ranges)
 
 
 def set_tag(x: object, tag: Tag | None) -> None:
@@ -232,30 +219,24 @@ def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: b
     if tag is None or tag.cell is None:
         set_tag(x, Tag(type, origin) if tag is None else tag.of_type(type, origin))
         return
-    if tag.cell.pieces is not None:
+    if tag.pieces is not None:
         set_part(x, type, origin)
         return
     before = tag.current()
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
     if changed:
-        tag.cell.retyped = {**(tag.cell.retyped or {}), **changed}
-        told = Tag(type, origin)
-        tag.cell.origins.update({axis: told.origin_of(axis) for axis in changed})
+        writes, told = tag.cell.written(), Tag(type, origin)
+        writes.retyped = {**(writes.retyped or {}), **changed}
+        writes.origins.update({axis: told.origin_of(axis) for axis in changed})
     # Of an axis that was unknown the views have no scale yet, whatever it is.
     new = {axis for axis in changed if axis not in before or before.get(axis).is_unknown}
     rescaled = {axis: e for axis in type.axes if (e := type.exponent(axis)) != before.exponent(axis) or axis in new}
     if rescaled:
-        tag.cell.rescaled = {**(tag.cell.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
+        writes = tag.cell.written()
+        writes.rescaled = {**(writes.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
     if _is_more(type.ground, before.ground):
-        tag.cell.ground = type.ground
+        tag.cell.written().ground = type.ground
     set_tag(x, tag.of_type(type, origin))
-
-
-def forget_lengths(x: object) -> None:
-    """No dim of ``x`` counts as one of an ``OwnLength`` from here on."""
-    tag = tag_of(x)
-    if isinstance(tag, RaggedTag):
-        set_tag(x, Tag(tag.type, tag.origin, tag.cell))
 
 
 def forget_memory(x: object) -> None:
@@ -263,8 +244,8 @@ def forget_memory(x: object) -> None:
     tag = tag_of(x)
     if tag is None or tag.cell is None:
         set_tag(x, Tag(UNKNOWN_TYPE))
-    elif tag.cell.pieces is None:
-        tag.cell.ground = Ground.UNKNOWN
+    elif tag.pieces is None:
+        tag.cell.written().ground = Ground.UNKNOWN
     else:
         set_part(x, UNKNOWN_TYPE, tag.origin)
 
@@ -280,7 +261,8 @@ def forget_storage(storage: object) -> bool:
     """Nothing is known any more of what shares ``storage``; False if nobody has been remembered."""
     cell: Cell | None = getattr(storage, _CELL, None)
     if cell is not None:
-        cell.ground, cell.pieces = Ground.UNKNOWN, None
+        writes = cell.written()
+        writes.ground, writes.pieces = Ground.UNKNOWN, None
     return cell is not None
 
 
@@ -314,18 +296,19 @@ def set_part(x: Any, type: TensorType, origin: Provenance, content: Sequence[Pie
         if cell is None or region is None or storage is None:
             set_tag(x, tag.of_type(type, origin))
             return
-        if cell.pieces is None:
+        pieces = tag.pieces
+        if pieces is None:
             base = base_of(x)
             kept = tag if base is None else tag_of(base) or tag
             whole = Piece(0, storage.nbytes(), local_type(kept.current()), kept.origin, None, x.element_size())
-            cell.pieces = MemoryPieces(whole)
+            pieces = cell.written().pieces = MemoryPieces(whole)
             setattr(storage, _CELL, cell)
         item = x.element_size()
     local = local_type(type)
     new = [Piece(start, stop, local, origin, None, item) for start, stop in region.ranges]
     if region.ordered and content:
         new = [replace(piece, type=local, origin=origin) for piece in laid_into(x, content)]
-    cell.pieces.put(new)
+    pieces.put(new)
     set_tag(x, tag.of_type(type, origin))
 
 
@@ -340,8 +323,9 @@ def set_pieces(x: object, pieces: Sequence[Piece], origin: Provenance) -> None:
 def replace_pieces(x: object, pieces: Sequence[Piece]) -> None:
     """These pieces of the memory of ``x``, which is known piece by piece, are something else now."""
     tag = tag_of(x)
-    if tag is not None and tag.cell is not None and tag.cell.pieces is not None:
-        tag.cell.pieces.put(pieces)
+    known = None if tag is None else tag.pieces
+    if known is not None:
+        known.put(pieces)
 
 
 def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
