@@ -70,6 +70,73 @@ CASES = {
         "    loss = spmd.all_reduce(model(x).square().sum(), 'dp', src=V, dst=R)\n    loss.backward()\n" + SUM + STEP,
         "dst=I)",
     ),
+    "the loss is each rank's own": (
+        "    model(x).square().mean().backward()\n" + SUM + STEP,
+        'spmd.reinterpret(model(x).square().mean() / dist.get_world_size(group=mesh.get_group("dp")), "dp"',
+    ),
+    "wrapped gradients stay unsynchronised": (
+        "    ddp = nn.parallel.DistributedDataParallel(model, process_group=dp)\n    with ddp.no_sync():\n"
+        "        spmd.reinterpret(ddp(x).square().mean(), 'dp', src=V, dst=P).backward()\n" + STEP,
+        "parameter.grad /= dist.get_world_size(",
+    ),
+    "the gradient is in an expression": (
+        "    backward()\n    with torch.no_grad():\n        for p in model.parameters():\n"
+        "            p.sub_(0.1 * p.grad)\n",
+        'dist.all_reduce(p.grad, group=mesh.get_group("dp"))',
+    ),
+    "dropout draws what should be equal": (
+        "    y = nn.functional.dropout(x, 0.5)\n",
+        'with spmd.synchronised_rng("tp"):',
+    ),
+    "noise comes from a stream of each rank": (
+        "    with spmd.rng(0, distinct=('dp', 'tp')):\n        z = torch.randn(4)\n    y = model.bias.detach() + z\n",
+        'spmd.rng(0, synchronised=("dp", "tp"))',
+    ),
+    "an annotation contradicts": (
+        "    spmd.assert_type(model(x), {'dp': R, 'tp': I})\n",
+        "{'dp': V, 'tp': I}",
+    ),
+    "a value is claimed before its sum": (
+        "    total = spmd.reinterpret(model(x).sum(), 'dp', src=V, dst=P)\n    spmd.assert_type(total, {'dp': R})\n",
+        'total = spmd.all_reduce(total, "dp", src=P, dst=R)',
+    ),
+    "an annotation leaves an axis open": (
+        "    y = x + spmd.assert_type(torch.randn(4, 4), {'dp': R})\n",
+        '"tp": I}',
+    ),
+    "nothing is said of a tensor": ("    y = x + torch.randn(4, 4)\n", '{"dp": V, "tp": I})'),
+    "a sum runs over an axis of which nothing is said": (
+        "    y = spmd.all_reduce(spmd.assert_type(torch.randn(4), {'dp': V}), 'tp', src=P, dst=R)\n",
+        '"tp": P}',
+    ),
+    "what is written in place is a pending sum": (
+        "    y = spmd.reinterpret(x.sum(0), 'dp', src=V, dst=P)\n    y.clamp_(min=0)\n",
+        'y = spmd.all_reduce(y, "dp", src=P, dst=R)',
+    ),
+    "a coercion is rarely meant": (
+        "    y = spmd.reinterpret(spmd.convert(x, 'tp', src=I, dst=R), 'tp', src=R, dst=V)\n",
+        "dst=S(0))",
+    ),
+    "a sum of an expression is sent": (
+        "    part = spmd.reinterpret(x.sum(), 'dp', src=V, dst=P)\n    dist.broadcast(part.clone(), src=0, group=dp)\n",
+        'spmd.all_reduce(part.clone(), "dp", src=P, dst=R)',
+    ),
+    "a hook is not vouched for": (
+        "    def halve(module, grad_input, grad_output):\n        return tuple(g / 2 for g in grad_input)\n\n"
+        "    model.register_full_backward_hook(halve)\n    y = model(x.requires_grad_())\n",
+        "spmd.register_local_backward_hook(halve)",
+    ),
+    "the step sums what is summed": (
+        "    contract = spmd.train.TrainingContract(model, {'*': {'dp': 'step'}})\n    backward()\n"
+        + SUM
+        + "    contract.finalize()\n"
+        + STEP,
+        "pass",
+    ),
+    "the step leaves out a sum": (
+        "    contract = spmd.train.TrainingContract(model)\n    backward()\n    contract.finalize()\n" + STEP,
+        'dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))',
+    ),
 }
 
 

@@ -284,7 +284,10 @@ def test_a_conflict_is_a_finding_that_names_the_operand_and_where_its_type_is_fr
     assert isinstance(finding, Finding)
     assert (finding.code, finding.op) == ("SW130", "assert_type")
     assert finding.message == "hidden is V on axis tp, but it is said to be R"
-    assert finding.help == ('all_gather(hidden, "tp", src=V, dst=R)',)
+    assert finding.help == (
+        'all_gather(hidden, "tp", src=V, dst=R), which puts the ranks\' values on a new dim 0',
+        '"tp": V in the annotation, if that is what is meant',
+    )
     assert finding.location.file == __file__
     [operand] = finding.operands
     assert (operand.name, operand.type) == ("hidden", "f32[4, 8] {dp: R, tp: V}")

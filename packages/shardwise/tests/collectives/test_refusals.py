@@ -177,7 +177,7 @@ def test_a_wrong_call_is_refused_before_anything_is_sent(call: Callable[[], Any]
 def test_the_remedy_names_the_axis_as_the_caller_wrote_it():
     with pytest.raises(SpmdTypeError) as caught:
         convert(x(), "tp", src=P, dst=R)
-    assert caught.value.help == ("all_reduce(x, 'tp', src=P, dst=R)",)
+    assert caught.value.help == ('all_reduce(x, "tp", src=P, dst=R)',)
 
 
 @pytest.mark.parametrize("options", [{"op_dtype": torch.float32}, {"op_dtype": torch.bfloat16}])

@@ -245,7 +245,8 @@ def test_a_conflict_names_the_call_that_converts(place, wanted):
         refine(of({TP: place}), of({TP: wanted}), gradient_free=False, name="h")
     call = REMEDIES.get((place, wanted))
     expert = ", expert_mode=True" if (place, wanted) == (R, V) else ""
-    assert raised.value.help == ((f'{call}(h, "tp", src={place}, dst={wanted}{expert})',) if call else ())
+    stacks = ", which puts the ranks' values on a new dim 0" if call == "all_gather" else ""
+    assert raised.value.help == ((f'{call}(h, "tp", src={place}, dst={wanted}{expert}){stacks}',) if call else ())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.diagnostics.fix import Argument, Insert, Leave, Remove, Replace, Rewrite, Wrap
+from shardwise.diagnostics.fix import Argument, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.rewriting.editing import edited
 
@@ -173,3 +173,29 @@ def test_a_statement_that_is_all_of_a_loop_stays():
 def test_a_statement_that_divides_is_left_out():
     source = HEAD + "for p in ps:\n    p.grad /= world\n"
     assert edited(source, [Remove(at(source, "p.grad /= world"))]) == HEAD + "for p in ps:\n    pass\n"
+
+
+def test_a_statement_runs_in_a_block():
+    source = HEAD + "def f(x):\n    y = (\n        draw(x)\n    )  # noise\n\n    return y\n"
+    done = edited(source, [Within(at(source, "draw(x)"), 'spmd.synchronised_rng("tp")')])
+    block = '    with spmd.synchronised_rng("tp"):\n        y = (\n            draw(x)\n        )  # noise\n'
+    assert done == HEAD + f"def f(x):\n{block}\n    return y\n"
+
+
+def test_what_is_inserted_before_a_statement_stands_before_its_block():
+    source = HEAD + "y = draw(x)\n"
+    where = at(source, "draw(x)")
+    for edits in ([Within(where, "c()"), Insert(where, ("x = 1",))], [Insert(where, ("x = 1",)), Within(where, "c()")]):
+        assert edited(source, edits) == HEAD + "x = 1\nwith c():\n    y = draw(x)\n"
+
+
+@pytest.mark.parametrize("line", ["if draw(x):\n    pass\n", "a = 1; y = draw(x)\n", 'y = draw(x), """\n"""\n'])
+def test_what_does_not_stand_alone_gets_no_block(line: str):
+    source = HEAD + line
+    assert edited(source, [Within(at(source, "draw(x)"), "c()")]) is None
+
+
+def test_a_step_may_have_further_arguments():
+    source = HEAD + "g(y + x)\n"
+    done = edited(source, [Wrap(at(source, "y + x"), "all_reduce", '"tp"', "P", "R", 'op="avg"')])
+    assert done == HEAD + 'g(spmd.all_reduce(y + x, "tp", src=spmd.P, dst=spmd.R, op="avg"))\n'

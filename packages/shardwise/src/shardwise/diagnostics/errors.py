@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from .codes import CODES
 from .finding import Finding
+from .fix import Fix
 from .source import location_of_traceback, user_location
 from .source_location import Operand, SourceLocation
 
@@ -145,8 +146,9 @@ def attach(
     axis: str = "",
     operands: Iterable[Operand] = (),
     facts: Iterable[str] = (),
+    fixes: Iterable[Fix] = (),
 ) -> Finding:
-    """The finding of ``error``, made now unless it has one.
+    """The finding of ``error``, made now unless it has one; help that fixes carry out is told with the others.
 
     The message's first line is the headline, further lines become facts. Without ``location`` it is the innermost call
     in the user's own code: that of the traceback if the error has left it, else the one that is running.
@@ -155,6 +157,7 @@ def attach(
         return error.attached
     if location is None:
         location = location_of_traceback(error.__traceback__) or user_location()
+    fixes = tuple(fixes)
     first, *more = error.message.splitlines() or [""]
     finding = Finding(
         code=error.code if error.code in CODES else _FALLBACK,
@@ -164,7 +167,8 @@ def attach(
         axis=axis,
         operands=tuple(operands),
         facts=(*(line.strip() for line in more if line.strip()), *facts),
-        help=tuple(error.help),
+        help=tuple(dict.fromkeys((*error.help, *(fix.help for fix in fixes)))),
+        fixes=fixes,
     )
     error.finding = finding
     return finding

@@ -13,6 +13,7 @@ class Wrap:
 
     ``location``  the span of the expression.
     ``axis``      as a program may spell it; ``src`` and ``dst`` are placements, as they are printed.
+    ``options``   further arguments, as ``op="avg"``.
     """
 
     location: SourceLocation
@@ -20,6 +21,7 @@ class Wrap:
     axis: str
     src: str
     dst: str
+    options: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,19 @@ class Leave:
     loop: SourceLocation
 
 
-Edit = Wrap | Replace | Rewrite | Argument | Insert | Remove | Leave
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The statement that a call is in runs inside of ``with context:``.
+
+    ``location``  the span of the call.
+    ``context``   says ``spmd`` as ``Rewrite`` does.
+    """
+
+    location: SourceLocation
+    context: str
+
+
+Edit = Wrap | Replace | Rewrite | Argument | Insert | Remove | Leave | Within
 
 
 @dataclass(frozen=True, slots=True)

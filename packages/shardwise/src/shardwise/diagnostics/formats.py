@@ -16,7 +16,7 @@ from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding
-from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Wrap
+from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from .printing.printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
@@ -133,6 +133,7 @@ _EDITS: dict[str, type[Edit]] = {
     "inserts": Insert,
     "removes": Remove,
     "leaves": Leave,
+    "contexts": Within,
 }
 """The kinds of edits of a fix, by the name of their list."""
 _NAMED = {"location": "place"}

@@ -305,7 +305,7 @@ def transition(
     moves = op == "convert" and letter(src) == letter(dst) == "S" and src != dst
     if row is not None and not moves and (expert_mode or not row.expert):
         return row
-    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
+    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": _pasted(axis), "x": x}
     if row is None:
         return _absent(op, letter(src) or "?", letter(dst) or "?", words)
     if row.expert and not expert_mode:
@@ -319,6 +319,10 @@ def transition(
         f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: use all_to_all",
         help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
     )
+
+
+def _pasted(axis: object) -> str:
+    return f'"{axis}"' if isinstance(axis, str) else shown(axis)
 
 
 def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:

@@ -10,7 +10,7 @@ from typing import Any
 
 import libcst as cst
 
-from shardwise.diagnostics.fix import Argument, Edit, Insert, Leave, Remove, Replace, Rewrite, Wrap
+from shardwise.diagnostics.fix import Argument, Edit, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 
 from .spelling import Spelling, module_name
@@ -74,7 +74,7 @@ def names_of(edit: Edit) -> tuple[str, ...]:
     """The names of ours that the edit may say."""
     if isinstance(edit, Wrap | Replace):
         return (edit.op, edit.src[:1], edit.dst[:1]) if edit.op else ()
-    texts = [text for name in ("text", "value") if (text := getattr(edit, name, ""))]
+    texts = [text for name in ("text", "value", "context") if (text := getattr(edit, name, ""))]
     return tuple(_OURS.findall(" ".join([*texts, *getattr(edit, "lines", ())])))
 
 
@@ -93,7 +93,8 @@ def _around(span: Span, number: int, before: str, after: str) -> Iterator[Change
 
 def _wrapped(context: Context, edit: Wrap, number: int) -> Iterator[Change]:
     name = context.spelling.name
-    ending = f", {edit.axis}, src={name(edit.src)}, dst={name(edit.dst)})"
+    more = f", {edit.options}" if edit.options else ""
+    ending = f", {edit.axis}, src={name(edit.src)}, dst={name(edit.dst)}{more})"
     yield from _around(context.span(edit.location), number, f"{name(edit.op)}(", ending)
 
 
@@ -177,6 +178,17 @@ def _moved_behind(context: Context, edit: Leave, number: int) -> Iterator[Change
     yield Change(end, (_STATEMENT, 0, number), end, moved if moved.endswith(newline) else moved + newline)
 
 
+def _put_within(context: Context, edit: Within, number: int) -> Iterator[Change]:
+    found = context.file.lines_around(context.span(edit.location))
+    if found is None:
+        raise NoProgramError
+    indent, starts = found
+    # What is inserted before the statement has its place before the block.
+    header, order = f"{indent}with {context.said(edit.context)}:{context.file.newline}", (_STATEMENT, 1, number)
+    for line in starts:
+        yield Change(line, order, line, f"{header if line == starts[0] else ''}    ")
+
+
 def _left_out(file: Source, span: Span, *, with_target: bool = False) -> Change:
     left = file.without(span, with_target=with_target)
     if left is None:
@@ -228,6 +240,7 @@ _TABLE: dict[type[Edit], Callable[[Context, Any, int], Iterator[Change]]] = {
     Insert: _inserted,
     Remove: _removed,
     Leave: _moved_behind,
+    Within: _put_within,
 }
 
 

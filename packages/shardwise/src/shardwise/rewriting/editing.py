@@ -7,6 +7,7 @@ dist.all_reduce(x, async_op=True)       Argument   dist.all_reduce(x)
 optimizer.step()                        Insert     a line before it: dist.all_reduce(weight.grad, group=dp)
 dist.all_reduce(y)                      Remove     no such line
 dist.all_reduce(w.grad)                 Leave      the same line behind the loop
+y = F.dropout(x)                        Within     the same line in a block: with spmd.synchronised_rng("tp"):
 
 How each changes the text is in ``changes``; here they are put together.
 """

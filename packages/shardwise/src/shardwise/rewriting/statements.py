@@ -62,6 +62,26 @@ class Source:
         indent = self.text[line : self.span_of(statement)[0]].decode()
         return None if indent.strip() else (line, indent)
 
+    def lines_around(self, span: Span) -> tuple[str, list[int]] | None:
+        """The indentation of the simple statement around ``span``, and where its lines begin, but for empty ones.
+
+        None if it shares its lines, or a string of several lines would change with the indentation.
+        """
+        found = self._statement(span)
+        if found is None or not isinstance(found[0], _PLAIN) or any(_has_lines(node) for node in ast.walk(found[0])):
+            return None
+        statement = found[0]
+        lines = self._lines_of(statement)
+        if lines is None:
+            return None
+        numbers = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        starts = [
+            self.starts[number - 1]
+            for number in numbers
+            if self.text[slice(*self.starts[number - 1 : number + 1])].strip()
+        ]
+        return self.text[lines[0] : self.span_of(statement)[0]].decode(), starts
+
     def in_loop(self, span: Span, other: Span) -> tuple[Span, int, int] | None:
         """What leaves the innermost loop around both spans: the lines of its statement with the first of them.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.gradient_origin import gradient_now
 from shardwise.interop.autograd.gradients import gradient_type, waive
 from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.fixes.gradient_sums import sum_before, without_sum
 from shardwise.interop.running import session
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.dtensors import local_part
@@ -232,7 +234,9 @@ def _tell_missing(axis: MeshAxis, owner: str, lines: Sequence[ContractLine]) -> 
         (f"each of the {axis.size()} ranks would step with its own addend",),
         tuple(help_lines),
     )
-    refuse("finalize", axis, said, parameters=[line.parameter for line in lines], names=names)
+    parameters = [line.parameter for line in lines]
+    said = replace(said, fixes=sum_before(user_location(), parameters, axis, help_lines[-1]))
+    refuse("finalize", axis, said, parameters=parameters, names=names)
 
 
 def _tell_doubled(axis: MeshAxis, lines: Sequence[ContractLine]) -> None:
@@ -247,4 +251,6 @@ def _tell_doubled(axis: MeshAxis, lines: Sequence[ContractLine]) -> None:
             f"or leave out the sum over {axis_argument(axis)} before finalize",
         ),
     )
-    refuse("finalize", axis, said, parameters=[line.parameter for line in lines], names=names)
+    parameters = [line.parameter for line in lines]
+    said = replace(said, fixes=without_sum(parameters[0].grad, axis, said.help[-1]))
+    refuse("finalize", axis, said, parameters=parameters, names=names)

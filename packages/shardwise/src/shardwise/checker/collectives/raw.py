@@ -19,6 +19,7 @@ from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
 from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
 from shardwise.interop.tensors.memory_pieces import Piece
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, tag_of, type_of
@@ -243,7 +244,8 @@ def _check_type(
         first, *others = own
         choice = f" (or {', '.join(others)})" if others else ""
         way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: {first}}}) where it is made{choice}"
-        report(session, located, no_type_on_axis(name, located.name(0), axis, way), axis)
+        untyped = no_type_on_axis(name, located.name(0), axis, way)
+        report(session, located, replace(untyped, fixes=said_first(located, axis, first, way)), axis)
     sums = exchange.reducer is not None and "P" in own
     for one in uncut.equal_axes if sums and not axes else ():
         # The group is no part of an axis along which the values are equal, and has several of its ranks.

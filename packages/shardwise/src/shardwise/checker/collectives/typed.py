@@ -18,7 +18,8 @@ from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import anywhere, is_tracing
-from shardwise.interop.fixes.collective_calls import meant_axis, over_axis
+from shardwise.interop.fixes.annotations import said_first
+from shardwise.interop.fixes.collective_calls import as_said, meant_axis, over_axis
 from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -143,11 +144,21 @@ def _illegal(
         changes_shape = call.op != "reinterpret" and not {letter(call.src), letter(call.dst)} <= {"R", "I", "P"}
         if not session.collecting or changes_shape:
             raise
-        session.report(error)
+        _report_illegal(session, call, error)
         result = call.x.clone()
         axis = normalize_axis(call.axis)
         set_tag(result, Tag(type_of(call.x).with_placements({axis: UNKNOWN} if axis.size() > 1 else {})))
         return result
+
+
+def _report_illegal(session: CheckSession, call: TypedCall, error: SpmdValueError) -> None:
+    """What the call itself says, in the program's names, with what of it is an edit."""
+    located = LocatedCall(call.op, [("x", call.x)])
+    said = transition(call.op, call.src, call.dst, axis=call.axis, x=located.name(0))
+    if isinstance(said, Transition) or said.code != error.code:
+        session.report(error)
+        return
+    report(session, located, replace(said, fixes=as_said(located, said.help)), normalize_axis(call.axis))
 
 
 def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: TensorType) -> TensorType:
@@ -314,7 +325,8 @@ def _report_missing(session: CheckSession, call: TypedCall, axis: MeshAxis, befo
     name = located.name(0)
     has = f"only about {', '.join(map(axis_text, before.axes))}" if before.axes else "nothing at all"
     way = f"assert_type({name}, {{{axis_argument(axis)}: {call.src!r}}}) where {name} is made"
-    _report(session, located, axis, no_type_on_axis(call.op, name, axis, way, (f"its type says {has}",)))
+    said = no_type_on_axis(call.op, name, axis, way, (f"its type says {has}",))
+    _report(session, located, axis, replace(said, fixes=said_first(located, axis, call.src, way)))
 
 
 def _report(session: CheckSession, located: LocatedCall, axis: MeshAxis, said: Diagnosis) -> None:

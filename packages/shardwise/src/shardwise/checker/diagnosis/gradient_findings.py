@@ -51,12 +51,15 @@ def replicated_loss(name: str, axis: MeshAxis) -> Diagnosis:
 
 
 def varying_loss(name: str, axis: MeshAxis) -> Diagnosis:
-    way = f"reinterpret({name}, {axis_argument(axis)}, src=V, dst=P).backward() if the ranks' losses are to be added"
+    step = f"{axis_argument(axis)}, src=V, dst=P)"
     return Diagnosis(
         "SW602",
         f"backward starts from {name}, which varies over {axis_text(axis)}",
         ("a list of different losses has no gradient; their sum has one",),
-        (way,),
+        (
+            f"reinterpret({name} / {axis.size()}, {step} if their mean over the {axis.size()} ranks is the loss",
+            f"reinterpret({name}, {step} if the ranks' losses are to be added",
+        ),
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import axis_text, provenance
+from shardwise.interop.fixes.annotations import said_also, said_of
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
 from shardwise.interop.fixes.losses import invariant_instead
+from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
-from shardwise.types.placement import P, R
+from shardwise.types.placement import I, P, R, V
 from shardwise.types.tensor_type import TensorType
 
 from .refused_call import RefusedCall
@@ -65,12 +67,22 @@ def missing_annotation(refused: RefusedCall) -> Diagnosis:
     other = refused.name(refused.others[0]) if refused.others else "the other operands"
     message = f"{refused.first} has no type and meets {other}, which has one, in {refused.op}"
     axes = _axes_of([refused.operands[position] for position in refused.others])
-    return Diagnosis("SW102", message, help=(_annotate(refused, axes),))
+    places = {axis: _place_beside(refused, axis) for axis in axes}
+    way = _annotate(refused, places)
+    span = refused.located.names[refused.culprits[0]][1] if len(refused.culprits) == 1 else None
+    streams = drawn_from(refused.located.location, [one for one in places if places[one] != "V"])
+    fixes = (*streams, *said_of(span, places, way))
+    return Diagnosis("SW102", message, help=(*(fix.help for fix in streams), way), fixes=fixes)
 
 
 def missing_axis(refused: RefusedCall) -> Diagnosis:
     message = f"the type of {refused.first} says nothing about {refused.axis}, which is in play in {refused.op}"
-    return Diagnosis("SW103", message, help=(_annotate(refused, [refused.at.axis]),))
+    if refused.at.axis is None:
+        return Diagnosis("SW103", message)
+    place = _place_beside(refused, refused.at.axis)
+    way = _annotate(refused, {refused.at.axis: place})
+    origin = provenance(refused.located.values[refused.culprits[0]])
+    return Diagnosis("SW103", message, help=(way,), fixes=said_also(origin, refused.at.axis, place, way))
 
 
 def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
@@ -163,6 +175,7 @@ def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
         "which must be equal there",
         help=() if refused.repairs else ways,
+        fixes=() if refused.repairs else drawn_alike(refused.located.location, refused.argument, ways[1]),
     )
 
 
@@ -208,14 +221,26 @@ def _rescale(refused: RefusedCall, position: int) -> str:
     return f"{refused.name(position)}: {scale_repair(refused.at.axis, _exponent(refused, position))}"
 
 
-def _annotate(refused: RefusedCall, axes: Sequence[Any]) -> str:
-    types = ", ".join(f"{axis_argument(one)}: R" for one in axes)
+def _place_beside(refused: RefusedCall, axis: MeshAxis) -> str:
+    """What an operand may be along an axis beside the others: V if one of them varies, I if all of them are I, else R.
+
+    What varies is a piece or not, and a claim of V claims nothing.
+    """
+    types = [refused.operands[position].type for position in refused.others]
+    places = {type.get(axis) for type in types if isinstance(type, TensorType)} - {None}
+    if V in places:
+        return "V"
+    return "I" if places == {I} else "R"
+
+
+def _annotate(refused: RefusedCall, places: Mapping[MeshAxis, str]) -> str:
+    types = ", ".join(f"{axis_argument(axis)}: {place}" for axis, place in places.items())
     names = list(map(refused.name, refused.culprits))
     what, where = (names[0], "it is") if len(names) == 1 else (f"[{', '.join(names)}]", "they are")
-    return f"assert_type({what}, {{{types}}}) where {where} made (or I, V, P, S(i))"
+    return f"assert_type({what}, {{{types}}}) where {where} made (or what it is of R, I, V, P, S(i))"
 
 
-def _axes_of(operands: Sequence[Bound]) -> list[object]:
+def _axes_of(operands: Sequence[Bound]) -> list[MeshAxis]:
     """The axes that typed operands mention, in the order of the mesh."""
     axes = {axis for operand in operands if isinstance(operand.type, TensorType) for axis in operand.type.axes}
     return sorted(axes, key=lambda axis: axis.sort_key)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.fix import Edit, Fix, Wrap
 from shardwise.interop.calls.located_call import LocatedCall, axis_text
+from shardwise.interop.fixes.annotations import moved_in_place
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
@@ -105,21 +106,24 @@ class RefusedCall:
     def fix(self, help: str, steps: Sequence[tuple[int, Step]]) -> tuple[Fix, ...]:
         """The edits that take operands, given by position, through steps; none where the source does not show them all.
 
-        What the call writes into stays where it is: a copy of it would be changed in its place.
+        What the call writes into gets its name anew before it: a copy of it would be changed in its place.
         """
-        wraps = []
+        edits: list[Edit] = []
         for position, step in steps:
-            location = self.located.names[position][1]
-            if location is None or (position == 0 and self.op.endswith("_")):
+            location, options = self.located.names[position][1], self.averaging(position, step)
+            if location is None:
                 return ()
-            wraps.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst)))
-        return (Fix(help, tuple(wraps)),)
+            if position == 0 and self.op.endswith("_"):
+                edits += moved_in_place(self.located, step.op, self.argument, f"{step.src!r}", f"{step.dst!r}")
+            else:
+                edits.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst), options))
+        return (Fix(help, tuple(edits)),) if len(edits) == len(steps) else ()
 
-    def averaging(self, step: Step) -> str:
+    def averaging(self, position: int, step: Step) -> str:
         """The argument with which a step takes the average of what is n times too large as a sum; else empty."""
-        type = self.operands[self.spots[step.position]].type
+        type = self.operands[position].type
         too_large = isinstance(type, TensorType) and type.exponent(self.at.axis) == 1
-        return ', op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
+        return 'op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
 
     def around(self, position: int, dim: int) -> tuple[Fix, ...]:
         """The edits that gather an operand before the call, and keep this rank's piece of what the call gives."""

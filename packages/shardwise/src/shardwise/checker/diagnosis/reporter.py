@@ -11,7 +11,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
-from shardwise.interop.fixes.gradient_sums import sum_of_operand
+from shardwise.interop.fixes.gradient_sums import pending_part, sum_of_operand
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import tag_of
@@ -97,14 +97,14 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
     ways: list[str] = []
     steps: list[Fix] = []
     for plan in refused.repairs:
+        placed = [(refused.spots[step.position], step) for step in plan.steps]
         calls = [
-            f"{step.op}({refused.name(refused.spots[step.position])}, {refused.argument}, "
-            f"src={step.src!r}, dst={step.dst!r}{refused.averaging(step)})"
-            for step in plan.steps
+            f"{step.op}({refused.name(position)}, {refused.argument}, src={step.src!r}, dst={step.dst!r}"
+            f"{', ' if (options := refused.averaging(position, step)) else ''}{options})"
+            for position, step in placed
         ]
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
-        if not any(map(refused.averaging, plan.steps)):
-            steps += refused.fix(ways[-1], [(refused.spots[step.position], step) for step in plan.steps])
+        steps += refused.fix(ways[-1], placed)
     if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
         return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
     return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))
@@ -121,8 +121,9 @@ def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] |
         origin = gradient_origin(tag_of(refused.located.values[position])) if pending else None
         if origin is not None:
             name, location = refused.located.names[position]
-            # Without a place it is read inside of torch, from a list of parameters.
-            return name if location is not None else "p.grad", origin.parameter
+            if location is None:  # it is read inside of torch, from a list of parameters
+                return "p.grad", origin.parameter
+            return pending_part(location, refused.at.axis) or name, origin.parameter
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.function_declarations import MARK
 from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.fixes.declarations import registered_before
 
 from ..gradients.gradient_hooks import accepted, checked_call, is_torchs, running_pass, telling
 from ..gradients.gradient_types import dual
@@ -36,7 +38,9 @@ def check_hooks(session: CheckSession, module: object, hooks: Iterable[object]) 
             f"the backward hook {name} of {module_name} is not registered: it may return gradients of another type",
             help=(f"register_local_backward_hook({name}) if it neither communicates nor looks at ranks",),
         )
-        report(session, LocatedCall(module_name, []), said, operands=())
+        located = LocatedCall(module_name, [])
+        fixes = registered_before(located.location, hook, said.help[0])
+        report(session, located, replace(said, fixes=fixes), operands=())
 
 
 def follow(backward_hook: Any) -> None:

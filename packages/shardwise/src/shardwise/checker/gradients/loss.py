@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
-from shardwise.interop.fixes.losses import invariant_instead
+from shardwise.interop.fixes.losses import added_up, invariant_instead
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
@@ -126,7 +126,8 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             said = replace(said, fixes=invariant_instead(loss, axis, said.help[0]))
             report(session, located, said, axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
-            report(session, located, varying_loss(name, axis), axis)
+            said = varying_loss(name, axis)
+            report(session, located, replace(said, fixes=added_up(located.names[0][1], axis, *said.help)), axis)
 
 
 def _may_be_added_up(loss: torch.Tensor, axis: object) -> bool:

@@ -169,9 +169,10 @@ def _refuse(
     more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
     said = gradient_not_summed(step, names, axis, pending=pending, facts=[*facts[:_FACTS], *more])
     taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
-    if pending and not owed and not facts:
+    if pending and len(facts) == owed:
         every = taken == set(map(id, parameters))
-        fixes = sum_before_step(located.location, optimizer, parameters, axis, said.help[0], every=every)
+        help = said.help[0]
+        fixes = sum_before_step(located.location, optimizer, parameters, axis, help, every=every, owed=owed)
         told = tuple(fix.help for fix in fixes if fix.help not in said.help)
         said = replace(said, help=(*told, *said.help), fixes=fixes)
     operands = gradients_as_operands(parameters, names, axis)

@@ -267,7 +267,7 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
             or (place.is_varying and wanted is P)
             or (gradient_free and place is R and wanted is I)
         ):
-            raise conflict(name, axis, place, wanted)
+            raise conflict(name, axis, place, wanted, partition_spec_get_shard(current.spec, axis))
         _check_scale(current, asserted, axis, wanted, name)
     placements: dict[Any, Placement] = {**dict(zip(current.axes, current.placements, strict=True)), **asserted.local}
     check_orthogonal(placements, "the type")
@@ -366,15 +366,24 @@ def overrule(current: TensorType, asserted: TensorType) -> TensorType:
     return TensorType.of(zip(axes, kept.placements, strict=True), spec, scale=kept.scale)
 
 
-def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any) -> SpmdTypeError:
-    """The error for a tensor that is ``place`` on ``axis`` and is said to be ``wanted``."""
+def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any, shard: Shard | None = None) -> SpmdTypeError:
+    """The error for a tensor that is ``place`` on ``axis``, cut as ``shard`` says, and is said to be ``wanted``."""
     call = _REMEDY.get((place, wanted))
     operand = "x" if " " in name else name
     expert = ", expert_mode=True" if (place, wanted) == (R, V) else ""
-    remedy = () if call is None else (f"{call}({operand}, {axis_argument(axis)}, src={place}, dst={wanted}{expert})",)
+    stacks = ", which puts the ranks' values on a new dim 0" if call == "all_gather" and shard is None else ""
+    step = f"{axis_argument(axis)}, src={shard or place}, dst={wanted}{expert}"
+    remedy = () if call is None else (f"{call}({operand}, {step}){stacks}",)
     return SpmdTypeError(
         f"{name} is {place} on axis {axis!r}, but it is said to be {wanted}", code="SW130", help=remedy, axis=axis
     )
+
+
+def kept_value(place: Any, wanted: Any, shard: Shard | None) -> str | None:
+    """The call that makes ``wanted`` of it and keeps what it denotes and its shape as one tensor; None if none does."""
+    if (place, wanted) == (R, V) or (shard is None and V in (place, wanted)):
+        return None
+    return _REMEDY.get((place, wanted))
 
 
 # The call that makes the one out of the other. None for (R, I) and (I, P): forward code rarely means those.

@@ -12,12 +12,15 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
+from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import Site, user_site
-from shardwise.types.spec import PartitionSpec
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..calls.located_call import LocatedCall
 from ..calls.tracing import is_tracing, log_call
+from ..fixes.annotations import moved_before, said_as_found
 from ..running.recording import declared
 from ..running.session import current
 from ..running.typing_rule_run import see
@@ -25,7 +28,7 @@ from ..tensors.dtensors import is_dtensor
 from ..tensors.own_lengths import forget_lengths
 from ..tensors.tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from ..torch_compat import no_torch_function
-from .annotating import asserted_type, is_spec, overrule, refine, with_lengths
+from .annotating import asserted_type, is_spec, kept_value, overrule, refine, with_lengths
 
 
 def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, even: bool | None = None) -> None:
@@ -43,7 +46,7 @@ def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, e
         for leaf in leaves(x) if isinstance(x, (list, tuple)) else (x,):
             steps.append(_decide(leaf, types, op, even))
     except SpmdTypeError as error:
-        if not settle(error, leaf, op):
+        if not settle(error, leaf, op, types):
             raise
         for leaf in leaves(x):
             _believe(leaf, types)
@@ -154,11 +157,16 @@ def _believe(x: object, types: tuple[object, ...]) -> None:
     set_type(x, overrule(type_of(x), asserted), Origin(user_site(), "asserted here"))
 
 
-def settle(error: SpmdTypeError, x: object, op: str) -> bool:
-    """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised."""
+def settle(error: SpmdTypeError, x: object, op: str, types: tuple[object, ...] = ()) -> bool:
+    """Attach the finding about ``x``; True if it was collected and the program goes on, False if it is to be raised.
+
+    ``types``  what was said of it.
+    """
     if error.attached is None:
         axis = "" if error.axis is None else repr(error.axis)
-        attach(error, op=op, axis=axis, operands=[_located(x, op).operand(0, error.axis)])
+        located = _located(x, op)
+        fixes = _fixes(located, error.axis, x, types) if error.code == "SW130" and types else ()
+        attach(error, op=op, axis=axis, operands=[located.operand(0, error.axis)], fixes=fixes)
     session = current()
     if session is None or not session.collecting:
         return False
@@ -169,6 +177,19 @@ def settle(error: SpmdTypeError, x: object, op: str) -> bool:
 def is_unspoken(x: object) -> bool:
     """Nothing is checked or known of ``x``: an operator has made it, and no annotation of it can be right or wrong."""
     return current() is None and tag_of(x) is None
+
+
+def _fixes(located: LocatedCall, axis: object, x: object, types: tuple[object, ...]) -> tuple[Fix, ...]:
+    """The step after which ``x`` is what is said, where one keeps its value; and saying what it is."""
+    if not isinstance(axis, MeshAxis):
+        return ()
+    type, said = type_of(x), asserted_type(types, ndim_of(x))
+    found, wanted = type.get(axis), said.get(axis)
+    shard = partition_spec_get_shard(type.spec, axis)
+    op = kept_value(found, wanted, shard)
+    src, dst = repr(shard or found), repr(partition_spec_get_shard(said.spec, axis) or wanted)
+    moved = () if op is None else moved_before(located, op, axis, src, dst)
+    return (*moved, *said_as_found(located.location, axis, src))
 
 
 def ndim_of(x: Any) -> int:

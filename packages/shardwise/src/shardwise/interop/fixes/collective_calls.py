@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 from shardwise.diagnostics.fix import Argument, Fix, Insert, Rewrite, Wrap
 from shardwise.diagnostics.source_location import Hop, SourceLocation
@@ -12,13 +13,29 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import TensorType
 
+from ..calls.located_call import LocatedCall
 from .expressions import call_at, group_argument, is_path, keyword_of, location_in, text_of
+
+_STEP = re.compile(r"(\w+)\(([^,()]+), src=([\w()]+), dst=([\w()]+)\)(?: |$)")
+"""A transition whose operand is left out: ``convert("tp", src=R, dst=S(0)) to keep one piece per rank``."""
 
 
 def meant_axis(type: TensorType, axis: MeshAxis, admits: Callable[[Placement], bool]) -> MeshAxis | None:
     """The one axis, other than ``axis``, along which an operand is what the call needs; None if not one is."""
     found = [one for one in type.axes if one is not axis and admits(type.get(one))]
     return found[0] if len(found) == 1 and found[0].isorthogonal(axis) else None
+
+
+def as_said(located: LocatedCall, ways: Sequence[str]) -> tuple[Fix, ...]:
+    """The lines of help that are another transition of the call's operand, or leave it as it is."""
+    fixes: list[Fix] = []
+    for way in ways:
+        step = _STEP.match(way.replace(f"({located.name(0)}, ", "(", 1))
+        if step is not None:
+            fixes += located.replaced(way, *step.groups())
+        elif way.startswith(f"{located.name(0)} as it is"):
+            fixes += located.replaced(way)
+    return tuple(fixes)
 
 
 def over_axis(location: SourceLocation | None, axis: MeshAxis, help: str, *, raw: bool = False) -> tuple[Fix, ...]:
@@ -75,9 +92,9 @@ def sum_first(
 ) -> tuple[Fix, ...]:
     """The operand summed before the call; ``written``: the call writes into it, so that it keeps its name."""
     name, span = operand
-    if not written:
+    if not written or not is_path(name):  # nobody else sees what a call writes into an expression
         return () if span is None else (Fix(help, (Wrap(span, "all_reduce", axis_argument(axis), "P", "R"),)),)
-    if location is None or not is_path(name):
+    if location is None:
         return ()
     return (Fix(help, (Insert(location, (f"{name} = {typed_sum(name, axis, 'P', 'R')}",)),)),)
 

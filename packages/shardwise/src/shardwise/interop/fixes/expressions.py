@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from shardwise.diagnostics.operands import MISSING, value_of
 from shardwise.diagnostics.source import user_frame
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import node_at, source_of
@@ -73,6 +74,22 @@ def wrapper_of(parameters: Sequence[torch.Tensor]) -> tuple[str, str] | None:
     return None
 
 
+def tensors_in(location: SourceLocation) -> Iterator[tuple[str, torch.Tensor]]:
+    """The variables and attributes in an expression of the running function that are tensors, the longest first."""
+    node, frame = node_at(location), user_frame(2)
+    if node is None or frame is None or frame.f_code.co_filename != location.file:
+        return
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name | ast.Attribute):
+            value = value_of(part, frame)
+            if value is MISSING and isinstance(part, ast.Attribute) and part.attr == "grad":
+                owner = value_of(part.value, frame)
+                with no_torch_function():
+                    value = owner.grad if isinstance(owner, torch.Tensor) else None
+            if isinstance(value, torch.Tensor):
+                yield text_of(location, part), value
+
+
 def call_at(location: SourceLocation | None) -> ast.Call | None:
     """The call at a location; None if the source does not show it."""
     node = None if location is None else node_at(location)
@@ -89,6 +106,13 @@ def location_in(location: SourceLocation, node: ast.expr | ast.stmt) -> SourceLo
 def text_of(location: SourceLocation, node: ast.AST) -> str:
     """How the program writes an expression in the file of ``location``."""
     return source_of(node, location.file)
+
+
+def node_text_is(location: SourceLocation, node: ast.expr, text: str) -> bool:
+    """Does the program write an expression as ``text``? Quotes may be either."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return text == f'"{node.value}"'
+    return text_of(location, node) == text
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:

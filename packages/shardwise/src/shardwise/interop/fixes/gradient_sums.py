@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 import torch
 
-from shardwise.diagnostics.fix import Fix, Insert, Leave, Rewrite
+from shardwise.diagnostics.fix import Fix, Insert, Leave, Remove, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
 
+from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import provenance
 from ..tensors.dtensors import is_dtensor
+from ..tensors.tagging import tag_of
 from .expressions import (
     call_at,
     expression_of,
@@ -21,6 +24,7 @@ from .expressions import (
     is_path,
     location_in,
     parameter_expressions,
+    tensors_in,
     text_of,
     wrapper_of,
 )
@@ -36,26 +40,39 @@ def sum_before_step(
     help: str,
     *,
     every: bool,
+    owed: bool,
 ) -> tuple[Fix, ...]:
-    """The sum of these gradients before the step of the optimizer; ``every``: it has no others."""
+    """The sum of these gradients before the step of the optimizer.
+
+    ``every``  it has no others; ``owed``: their wrapper was called, and kept from its sum.
+    """
     name, group = expression_of(optimizer), group_argument(axis)
     if location is None or group is None or (every and name is None):
         return ()
     wrapper = wrapper_of(parameters)
     if wrapper is not None:
-        return _through_wrapper(location, *wrapper)
+        if not owed:
+            return _through_wrapper(location, *wrapper)
+        averaged = _sum_of_each(f"{wrapper[0]}.parameters()", group, divided=True)
+        way = f"sum and average the gradients of {wrapper[0]} over {axis_argument(axis)} before it"
+        return (Fix(way, (Insert(location, averaged),)),)
     if not every or any(map(is_dtensor, parameters)):
         return sum_before(location, parameters, axis, help)
     every_one = f'(one for group in {name}.param_groups for one in group["params"])'
     return (Fix(help, (Insert(location, _sum_of_each(every_one, group)),)),)
 
 
-def _sum_of_each(parameters: str, group: str) -> tuple[str, ...]:
-    """The statements that sum the gradients, where there are some, of what an expression goes through."""
+def _sum_of_each(parameters: str, group: str, *, divided: bool = False) -> tuple[str, ...]:
+    """The statements that sum the gradients, where there are some, of what an expression goes through.
+
+    ``divided``  by the number of ranks, afterwards.
+    """
+    mean = f"        parameter.grad /= dist.get_world_size({group.removeprefix(', ')})"
     return (
         f"for parameter in {parameters}:",
         "    if parameter.grad is not None:",
         f"        dist.all_reduce(parameter.grad{group})",
+        *([mean] if divided else []),
     )
 
 
@@ -128,6 +145,15 @@ def sum_of_operand(
     return (*one, Fix(help, (Insert(whole, lines),)))
 
 
+def pending_part(location: SourceLocation, axis: object) -> str | None:
+    """The gradient in an expression, as ``p.grad`` in ``0.1 * p.grad``, whose sum over the axis is pending."""
+    for text, tensor in tensors_in(location):
+        tag = tag_of(tensor)
+        if tag is not None and tag.type.is_partial(axis) and gradient_origin(tag) is not None:
+            return text
+    return None
+
+
 def _clipped(location: SourceLocation) -> str | None:
     """What torch's clipping is given, if that is the call; it takes the gradients itself."""
     call = call_at(location)
@@ -135,6 +161,15 @@ def _clipped(location: SourceLocation) -> str | None:
     if call is None or not call.args or name not in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm"):
         return None
     return text_of(location, call.args[0]) if name != "get_total_norm" else None
+
+
+def without_sum(gradient: torch.Tensor | None, axis: MeshAxis, help: str) -> tuple[Fix, ...]:
+    """The statement that has summed a gradient already, left out."""
+    made = next((hop.location for hop in provenance(gradient, axis) if call_at(hop.location) is not None), None)
+    call = call_at(made)
+    if made is None or call is None or text_of(made, call.func).rpartition(".")[2] != "all_reduce":
+        return ()
+    return (Fix(help, (Remove(made),)),)
 
 
 def each_once(gradient: torch.Tensor, name: str, location: SourceLocation | None, axis: MeshAxis) -> tuple[Fix, ...]:

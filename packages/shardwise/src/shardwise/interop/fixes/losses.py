@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import ast
+
 from shardwise.diagnostics.fix import Argument, Fix, Rewrite
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import node_at
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
 
 from ..calls.located_call import provenance
 from .collective_calls import typed_sum
-from .expressions import call_at, is_path, keyword_of, text_of
+from .expressions import call_at, group_argument, is_path, keyword_of, text_of
+
+
+def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str) -> tuple[Fix, ...]:
+    """A loss of each rank's own, at ``span``, as a term of their mean or of their sum; lines of help for both."""
+    group = group_argument(axis)
+    if span is None:
+        return ()
+    step = f"{axis_argument(axis)}, src=spmd.V, dst=spmd.P)"
+    added = Fix(total, (Rewrite(span, f"spmd.reinterpret({{}}, {step}"),))
+    if group is None:
+        return (added,)
+    ranks = f"dist.get_world_size({group.removeprefix(', ')})"
+    loss = "{}" if isinstance(node_at(span), ast.Name | ast.Attribute | ast.Call) else "({})"
+    return (Fix(mean, (Rewrite(span, f"spmd.reinterpret({loss} / {ranks}, {step}"),)), added)
 
 
 def invariant_instead(value: object, axis: MeshAxis, help: str) -> tuple[Fix, ...]:

@@ -1,0 +1,58 @@
+"""Random numbers that must be equal along an axis: the block in which they are, and the stream that gives them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from shardwise.diagnostics.fix import Fix, Rewrite, Within
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import nodes_in
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
+
+from .expressions import keyword_of, location_in, node_text_is, text_of
+
+
+def drawn_alike(location: SourceLocation | None, axis: str, help: str) -> tuple[Fix, ...]:
+    """The statement of the draw in a block that says that the generators are seeded alike along the axis."""
+    return () if location is None else (Fix(help, (Within(location, f"spmd.synchronised_rng({axis})"),)),)
+
+
+def drawn_from(location: SourceLocation | None, axes: Sequence[MeshAxis]) -> tuple[Fix, ...]:
+    """The only stream that the file makes for numbers that differ along all of ``axes`` gives equal ones there.
+
+    And then along the other axes that it names as well.
+    """
+    if location is None or not axes:
+        return ()
+    nodes = [node for node in nodes_in(location.file) if isinstance(node, ast.Call)]
+    calls = [(node, said) for node in nodes if (said := _distinct(location, node)) is not None]
+    if len(calls) != 1:
+        return ()
+    call, said = calls[0]
+    entries = list(said.elts) if isinstance(said, ast.Tuple | ast.List) else [said]
+    wanted = [axis_argument(axis) for axis in axes]
+    if any(not any(node_text_is(location, entry, one) for entry in entries) for one in wanted):
+        return ()
+    others = [
+        text_of(location, one) for one in entries if not any(node_text_is(location, one, name) for name in wanted)
+    ]
+    arguments = [text_of(location, one) for one in call.args]
+    fixes = []
+    for equal, distinct in dict.fromkeys([(tuple(wanted), tuple(others)), ((*wanted, *others), ())]):
+        options = [f"synchronised={_listed(equal)}", *([f"distinct={_listed(distinct)}"] if distinct else [])]
+        text = f"{text_of(location, call.func)}({', '.join([*arguments, *options])})"
+        fixes.append(Fix(f"{text} for the stream that it is drawn from", (Rewrite(location_in(location, call), text),)))
+    return tuple(fixes)
+
+
+def _distinct(location: SourceLocation, node: ast.Call) -> ast.expr | None:
+    """The axes along which a call of ``rng`` makes numbers differ, if that is all that it is told of axes."""
+    if text_of(location, node.func).rpartition(".")[2] != "rng":
+        return None
+    return keyword_of(node, "distinct") if len(node.keywords) == 1 else None
+
+
+def _listed(axes: Sequence[str]) -> str:
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
