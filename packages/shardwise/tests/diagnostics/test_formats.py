@@ -8,7 +8,7 @@ import pytest
 from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.fix import Fix, Within, Wrap
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
 from shardwise.diagnostics.result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
@@ -28,7 +28,10 @@ FULL = RunResult(
             ),
             facts=("gelu(1 + 1) is not gelu(1) + gelu(1)",),
             help=('all_reduce(h, "tp", src=P, dst=R)',),
-            fixes=(Fix('all_reduce(h, "tp", src=P, dst=R)', (Wrap(PLACE, "all_reduce", '"tp"', "P", "R"),)),),
+            fixes=(
+                Fix('all_reduce(h, "tp", src=P, dst=R)', (Wrap(PLACE, "all_reduce", '"tp"', "P", "R"),)),
+                Fix("with stream", (Within(PLACE, "stream"),), choice=True),
+            ),
             count=3,
         ),
         Finding("SW116", "größe"),

@@ -189,6 +189,14 @@ def test_every_run_is_sarif_as_the_standard_says(name):
     jsonschema.Draft4Validator(SARIF, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
 
 
+def test_a_choice_is_no_fix_in_sarif():
+    wrap = Wrap(SourceLocation(FILE, 2, 2, 12, 13), "all_reduce", '"tp"', "P", "R")
+    fixes = (Fix("sure", (wrap,)), Fix("if that is meant", (wrap,), choice=True))
+    text = to_sarif(RunResult((Finding("SW112", "m", fixes=fixes),)), edits=lambda fix: [(FILE, "a\n", "b\n")])
+    (found,) = json.loads(text)["runs"][0]["results"]
+    assert [one["description"]["text"] for one in found["fixes"]] == ["sure"]
+
+
 def test_every_code_has_its_page_in_sarif():
     findings = tuple(Finding(code, "m") for code in CODES)
     log = json.loads(to_sarif(RunResult(findings)))

@@ -31,6 +31,8 @@ class After(enum.Enum):
     RIGHT = "clean and right"
     WRONG = "clean and wrong"
     """The fix hides a mistake."""
+    CHOSEN = "a choice, clean and wrong"
+    """It says what only the author knows, and that is not so: ``--fix`` makes it where the numbers prove it."""
     REJECTED = "still a finding"
     LOUD = "raises or hangs"
     UNMADE = "no edit"
@@ -74,7 +76,10 @@ def tried_on(bench: Bench, mutant: Mutant) -> list[Tried]:
         key = tuple(sorted(texts.items())) if texts is not None else ()
         if key not in done:
             done[key] = (After.UNMADE, "") if texts is None else outcome(bench, texts)
-        tried.append(Tried(mutant, shown(finding), fix, tuple(modes[finding.code, fix]), *done[key]))
+        after, detail = done[key]
+        if fix.choice and after is After.WRONG:
+            after = After.CHOSEN
+        tried.append(Tried(mutant, shown(finding), fix, tuple(modes[finding.code, fix]), after, detail))
     return tried
 
 

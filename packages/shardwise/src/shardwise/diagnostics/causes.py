@@ -74,6 +74,7 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
     first, *others = group
     shared: dict[str, tuple[Edit, ...]] = {}
     alike: dict[str, tuple[Edit, ...]] = {}
+    chosen = any(fix.choice for finding in group for fix in finding.fixes)
     for line in first.help:
         missed = _missed(first, line)
         if missed is None:
@@ -91,7 +92,7 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
         first,
         message=f"{first.message}; the same at {more}",
         help=tuple(help),
-        fixes=tuple(Fix(line, edits) for line, edits in help.items() if edits),
+        fixes=tuple(Fix(line, edits, chosen) for line, edits in help.items() if edits),
         alike=tuple(others),
         facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
         modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),

@@ -117,7 +117,12 @@ Edit = Wrap | Replace | Rewrite | Argument | Insert | Remove | Leave | Within
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The edits that carry out ``help``, one of the lines of help of a finding."""
+    """The edits that carry out ``help``, one of the lines of help of a finding.
+
+    ``choice``  they say what only the program's author knows, as what a tensor is, or which of two sums is meant. Types
+                that are clean after it prove nothing, so nobody makes it unasked unless the numbers do.
+    """
 
     help: str
     edits: tuple[Edit, ...] = ()
+    choice: bool = False

@@ -142,7 +142,9 @@ _NAMED = {"location": "place"}
 
 def _fix(fix: Fix) -> dict[str, object]:
     lists = {name: [_edit(edit) for edit in fix.edits if isinstance(edit, kind)] for name, kind in _EDITS.items()}
-    return {"help": safe_str(fix.help)} | {name: some for name, some in lists.items() if some or name == "wraps"}
+    choice: dict[str, object] = {"choice": True} if fix.choice else {}
+    named = {name: some for name, some in lists.items() if some or name == "wraps"}
+    return {"help": safe_str(fix.help)} | choice | named
 
 
 def _edit(edit: Edit) -> dict[str, object]:
@@ -271,7 +273,7 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
 
 def _read_fix(data: Mapping[str, Any]) -> Fix:
     edits = (_read_edit(kind, one) for name, kind in _EDITS.items() for one in data.get(name, ()))
-    return Fix(data["help"], tuple(edits))
+    return Fix(data["help"], tuple(edits), data.get("choice", False))
 
 
 def _read_edit(kind: type[Edit], data: Mapping[str, Any]) -> Edit:

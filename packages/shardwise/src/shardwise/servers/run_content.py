@@ -116,12 +116,12 @@ class RunContent:
                 continue
             edits = [(fix, edit) for fix in finding.fixes if (edit := self._edit(fix)) is not None]
             for number, (fix, edit) in enumerate(edits, 1):
-                choice = f" (choice {number} of {len(edits)})" if len(edits) > 1 else ""
+                choice = f" (choice {number} of {len(edits)})" if len(edits) > 1 or fix.choice else ""
                 actions.append(
                     types.CodeAction(
                         title=f"{finding.code}{choice}: {fix.help}",
                         kind=types.CodeActionKind.QuickFix,
-                        is_preferred=len(edits) == 1,
+                        is_preferred=len(edits) == 1 and not fix.choice,
                         diagnostics=[self.diagnostic(finding)],
                         edit=edit,
                     )

@@ -84,7 +84,8 @@ def _fixes(finding: Finding) -> Iterator[Fix]:
     yield from finding.fixes
     if finding.alike and len(finding.fixes) < len(finding.alike[0].fixes):
         for fixes in zip(*(place.fixes for place in finding.alike), strict=False):
-            yield Fix(fixes[0].help, tuple(dict.fromkeys(edit for fix in fixes for edit in fix.edits)))
+            edits = tuple(dict.fromkeys(edit for fix in fixes for edit in fix.edits))
+            yield Fix(fixes[0].help, edits, any(fix.choice for fix in fixes))
 
 
 def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iterator[Trial]:

@@ -129,6 +129,8 @@ def _fingerprints(findings: Sequence[Finding], base: str) -> list[str]:
 def _fixes(finding: Finding, base: str, edits: Edits) -> dict[str, object]:
     fixes = []
     for fix in finding.fixes:
+        if fix.choice:
+            continue  # services make a fix at one press of a button
         changes = [
             {"artifactLocation": {"uri": _uri(file, base)}, "replacements": _replacements(before, after)}
             for file, before, after in edits(fix)

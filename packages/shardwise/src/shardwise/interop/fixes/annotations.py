@@ -48,7 +48,7 @@ def said_as_found(location: SourceLocation | None, axis: MeshAxis, found: str) -
     if location is None or said is None:
         return ()
     help = f"{axis_argument(axis)}: {found} in the annotation, if that is what is meant"
-    return (Fix(help, (Rewrite(location_in(location, said), f"spmd.{found}"),)),)
+    return (Fix(help, (Rewrite(location_in(location, said), f"spmd.{found}"),), choice=True),)
 
 
 def said_also(origin: Sequence[Hop], axis: MeshAxis, place: str, help: str) -> tuple[Fix, ...]:
@@ -57,7 +57,7 @@ def said_also(origin: Sequence[Hop], axis: MeshAxis, place: str, help: str) -> t
         for types in _types_of(hop.location):
             if types.keys and None not in types.keys:
                 last = location_in(hop.location, types.values[-1])
-                return (Fix(help, (Rewrite(last, f"{{}}, {axis_argument(axis)}: spmd.{place}"),)),)
+                return (Fix(help, (Rewrite(last, f"{{}}, {axis_argument(axis)}: spmd.{place}"),), choice=True),)
     return ()
 
 
@@ -75,7 +75,7 @@ def said_of(span: SourceLocation | None, places: Mapping[MeshAxis, str], help: s
         return ()
     types = ", ".join(f"{axis_argument(axis)}: spmd.{place}" for axis, place in places.items())
     edit: Edit = Rewrite(span, f"spmd.assert_type({{}}, {{{types}}})")
-    return (Fix(help, (edit,)),)
+    return (Fix(help, (edit,), choice=True),)
 
 
 def _said(location: SourceLocation | None, axis: MeshAxis) -> ast.expr | None:

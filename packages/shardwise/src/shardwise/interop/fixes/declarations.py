@@ -21,4 +21,4 @@ def registered_before(location: SourceLocation | None, hook: object, help: str) 
         return ()
     if any(_RANKS.search(one) or hasattr(dist, one) for one in code.co_names):
         return ()
-    return (Fix(help, (Insert(location, (f"spmd.register_local_backward_hook({name})",)),)),)
+    return (Fix(help, (Insert(location, (f"spmd.register_local_backward_hook({name})",)),), choice=True),)

@@ -21,12 +21,12 @@ def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str)
     if span is None:
         return ()
     step = f"{axis_argument(axis)}, src=spmd.V, dst=spmd.P)"
-    added = Fix(total, (Rewrite(span, f"spmd.reinterpret({{}}, {step}"),))
+    added = Fix(total, (Rewrite(span, f"spmd.reinterpret({{}}, {step}"),), choice=True)
     if group is None:
         return (added,)
     ranks = f"dist.get_world_size({group.removeprefix(', ')})"
     loss = "{}" if isinstance(node_at(span), ast.Name | ast.Attribute | ast.Call) else "({})"
-    return (Fix(mean, (Rewrite(span, f"spmd.reinterpret({loss} / {ranks}, {step}"),)), added)
+    return (Fix(mean, (Rewrite(span, f"spmd.reinterpret({loss} / {ranks}, {step}"),), choice=True), added)
 
 
 def invariant_instead(value: object, axis: MeshAxis, help: str) -> tuple[Fix, ...]:

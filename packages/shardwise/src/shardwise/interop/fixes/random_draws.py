@@ -16,7 +16,7 @@ from .expressions import keyword_of, location_in, node_text_is, text_of
 
 def drawn_alike(location: SourceLocation | None, axis: str, help: str) -> tuple[Fix, ...]:
     """The statement of the draw in a block that says that the generators are seeded alike along the axis."""
-    return () if location is None else (Fix(help, (Within(location, f"spmd.synchronised_rng({axis})"),)),)
+    return () if location is None else (Fix(help, (Within(location, f"spmd.synchronised_rng({axis})"),), choice=True),)
 
 
 def drawn_from(location: SourceLocation | None, axes: Sequence[MeshAxis]) -> tuple[Fix, ...]:
@@ -43,7 +43,13 @@ def drawn_from(location: SourceLocation | None, axes: Sequence[MeshAxis]) -> tup
     for equal, distinct in dict.fromkeys([(tuple(wanted), tuple(others)), ((*wanted, *others), ())]):
         options = [f"synchronised={_listed(equal)}", *([f"distinct={_listed(distinct)}"] if distinct else [])]
         text = f"{text_of(location, call.func)}({', '.join([*arguments, *options])})"
-        fixes.append(Fix(f"{text} for the stream that it is drawn from", (Rewrite(location_in(location, call), text),)))
+        fixes.append(
+            Fix(
+                f"{text} for the stream that it is drawn from",
+                (Rewrite(location_in(location, call), text),),
+                choice=True,
+            )
+        )
     return tuple(fixes)
 
 
