@@ -61,6 +61,10 @@ PARTS: list[tuple[str, Any]] = [
     ("the coordinate", lambda: x().chunk(RANKS)[mesh().get_coordinate()[0]]),
     ("a range of positions", lambda: x()[torch.arange(rank() * 4, (rank() + 1) * 4)]),
     ("by divmod", lambda: x()[divmod(rank(), RANKS)[1] * 4 : (rank() % RANKS + 1) * 4]),
+    ("of a constant, a slice", lambda: torch.arange(8.0)[rank() * 4 : (rank() + 1) * 4]),
+    ("of a constant, a narrow", lambda: torch.eye(8).narrow(1, rank() * 4, 4)),
+    ("of a constant, a chunk", lambda: torch.arange(8.0).chunk(RANKS)[rank()]),
+    ("of a constant, as positions", lambda: torch.arange(8.0).chunk(RANKS)[rank()][:, None] * torch.ones(1, 3)),
     ("by bits", lambda: x()[(rank() & 1) << 2 : ((rank() & 1) + 1) << 2]),
 ]
 
@@ -71,6 +75,10 @@ def test_the_rank_s_own_part_is_a_shard_of_what_all_have(name: str, program: Any
         "slice of a later dim": FULL,
         "slice beside a new dim": FULL[None],
         "slice beside a number": FULL.view(2, 4, 6)[1],
+        "of a constant, a slice": torch.arange(8.0),
+        "of a constant, a narrow": torch.eye(8),
+        "of a constant, a chunk": torch.arange(8.0),
+        "of a constant, as positions": torch.arange(8.0)[:, None] * torch.ones(1, 3),
     }
     judge(Case(name, program, meant.get(name, FULL)))
 
@@ -101,6 +109,17 @@ def test_what_else_is_made_with_the_rank_varies_and_is_no_global_value(name: str
         assert not isinstance(found, str), found
         assert list(found[0].type.placements) == [V]
     judge(Case(name, program, code="SW408"))
+
+
+@pytest.mark.parametrize("made", [lambda: torch.arange(4) + rank() * 4, lambda: torch.full((4,), rank())])
+def test_nothing_is_known_of_a_constant_that_a_number_of_the_rank_has_changed(made: Any, tp_mesh: Any) -> None:
+    """Positions of a piece, ``arange(n) + rank * n``, are not seen to be a shard; permissively they are unknown."""
+    with typecheck("permissive", local=False):
+        positions = made()
+        assert place(positions) == ""
+        assert place(positions[:, None] >= torch.arange(8)) == ""
+    with typecheck(local=False), refused("SW408", "varies"):
+        made()[:, None]
 
 
 def test_the_sum_of_what_each_rank_has_cut_is_right_and_that_of_what_all_have_is_not() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import Grid
-from shardwise.verifier.comparison.alignment import Alignment
+from shardwise.verifier.comparison.alignment import Alignment, axis_parts
 
 GRID = Grid.of({"pp": 2, "tp": 2})
 
@@ -33,6 +35,32 @@ def test_pieces_that_other_ranks_hold_than_their_order_says_are_found():
     (found,) = Alignment(GRID, ranks, {"w": w}).of("w")
     assert names_and_ways([found]) == [((0, 1, 2, 3), "w", [Way.EQUAL, Way.EXCHANGED])]
     assert torch.equal(found.layouts[0].combined({rank: held["w"] for rank, held in enumerate(ranks)}), w)
+
+
+@pytest.mark.parametrize("copies", ["of neighbours", "of every second"])
+def test_a_piece_that_several_ranks_of_an_axis_hold_is_found_on_each_of_them(copies):
+    """Two heads for keys on four tensor-parallel ranks."""
+    grid = Grid.of({"dp": 2, "tp": 4})
+    (w,) = weights(1, 4, 4)
+    ranks = [{"k": w.chunk(2, 0)[tp // 2 if copies == "of neighbours" else tp % 2]} for _, tp in grid.coordinates]
+    (found,) = Alignment(grid, ranks, {"k": w}).of("k")
+    outer, inner = MeshAxis.of(2, 2), MeshAxis.of(2, 1)
+    equal, cut = (inner, outer) if copies == "of neighbours" else (outer, inner)
+    layout = found.layouts[0]
+    assert {step.axis: step.way for step in layout.steps} == {
+        grid.axes["dp"]: Way.EQUAL,
+        equal: Way.EQUAL,
+        cut: Way.SHARD,
+    }
+    assert torch.equal(layout.combined({rank: held["k"] for rank, held in enumerate(ranks)}), w)
+
+
+def test_an_axis_of_a_prime_number_of_ranks_has_no_parts():
+    assert axis_parts(MeshAxis.of(3, 2)) == []
+    assert axis_parts(MeshAxis.of(8, 1)) == [
+        (MeshAxis.of(4, 2), MeshAxis.of(2, 1)),
+        (MeshAxis.of(2, 4), MeshAxis.of(4, 1)),
+    ]
 
 
 def stages(constant=False):

@@ -19,7 +19,7 @@ from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.op_rules.schema import Kind
-from shardwise.types.placement import R, V
+from shardwise.types.placement import UNKNOWN, R, V
 from shardwise.types.spec import PartitionSpec, make_entry
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Ground, TensorType, constant_type
 
@@ -115,6 +115,9 @@ def factory(op: Op) -> Handler:
                 axes = part_axes(*args[:3]) if op.rule.op == "arange" and len(args) >= 2 else ()
                 if axes and not session.local:
                     type = type.with_spec(PartitionSpec(make_entry(axes)))
+                elif not session.local and not session.strict:
+                    local = session.scope(current_entry()).local_axes
+                    type = type.with_placements({axis: UNKNOWN for axis in type.varying_axes if axis not in local})
             elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in((*args, *kwargs.values())))):
                 type = type.of_unknown_scale()
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:

@@ -102,15 +102,16 @@ def propagate(
         for position, type in enumerate(types)
         if isinstance(type, TensorType) and type.axes and operands[position].number is None
     ]
+    placer = None if scope is None else Placer(rule, call, operands, types, scope)
     if not typed:
-        return Outcome(_untyped_result(rule, operands, types, mesh), tuple(refusals), checked=False)
+        made_here = _untyped_result(rule, operands, types, mesh, placer, strict)
+        return Outcome(made_here, tuple(refusals), checked=False)
 
     untyped = {position for position, type in enumerate(types) if isinstance(type, TensorType) and not type.axes}
     if untyped and strict:
         missing = tuple(sorted(untyped))
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
-    placer = None if scope is None else Placer(rule, call, operands, types, scope)
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
     scale: dict[Any, Exponent] = {}
     """For every axis, the exponent of the results."""
@@ -316,14 +317,22 @@ def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) 
 
 
 def _untyped_result(
-    rule: OpRule, operands: Sequence[Bound], types: Sequence[TensorType | Weak], mesh: CurrentMesh | None
+    rule: OpRule,
+    operands: Sequence[Bound],
+    types: Sequence[TensorType | Weak],
+    mesh: CurrentMesh | None,
+    placer: Placer | None,
+    strict: bool,
 ) -> TensorType:
     """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
     varying = {axis for type in types if isinstance(type, TensorType) for axis in type.varying_axes}
     numbers = all(isinstance(t, Weak) or o.number is not None for o, t in zip(operands, types, strict=True))
     if varying and numbers:
-        places = {axis: V if axis in varying else R for axis in (varying if mesh is None else mesh.axes)}
-        return TensorType.of(places, scale=dict.fromkeys(varying))
+        places: dict[MeshAxis, Placement] = dict.fromkeys(varying if mesh is None else mesh.axes, R)
+        places |= {axis: _by_number(axis, placer, strict) for axis in varying}
+        specs = placer.specs() if placer is not None else []
+        spec = specs[0] if isinstance(specs, list) and specs else None
+        return result_type(TensorType.of(places, scale=dict.fromkeys(varying)), spec)
     if not types or not all(isinstance(type, Weak) for type in types):
         return UNTYPED
     givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
@@ -338,6 +347,17 @@ def _untyped_result(
         exponent = scale_rule(rule, along, R)
         scale[axis] = None if isinstance(exponent, Refusal) else exponent
     return made.with_scale(scale)
+
+
+def _by_number(axis: MeshAxis, placer: Placer | None, strict: bool) -> Placement:
+    """What a constant becomes by a number that differs along ``axis``.
+
+    With global types a shard, if this rank's part of it is cut out; otherwise nothing is known of it.
+    """
+    if placer is None or axis in placer.scope.local_axes:
+        return V
+    own = not isinstance(placer.place(axis, (V,)), Refusal)
+    return V if own or strict else UNKNOWN
 
 
 def _is_scaled(operand: Bound) -> bool:

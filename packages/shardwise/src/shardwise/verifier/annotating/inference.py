@@ -98,6 +98,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             found = [(tuple(pieces), name, layouts)] if layouts else []
         else:
             found = [(one.ranks, one.name, one.layouts) for one in aligned[kind].of(name)]
+            if any(step.axis not in grid.axes.values() for *_, layouts in found for step in layouts[0].steps):
+                found = []  # copies on some ranks of an axis: no type along that axis says so
         shape = tuple(pieces[min(pieces)].shape)
         if kind == "input" and not found and batches.explain(runs[min(pieces)].key(kind, name)):
             yield _dealt_out(name, pieces, grid)

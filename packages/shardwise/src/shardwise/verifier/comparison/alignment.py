@@ -116,6 +116,11 @@ class Alignment:
                 layouts = tuple(exchanged_layouts(pieces, axes, self._alone[name]))
             if layouts:
                 return [AlignedParameter(ranks, other, layouts)]
+        for other in self._candidates(name):
+            for finer in _with_one_parted(axes):
+                layouts = tuple(self._near(pieces, finer, self._alone[other], 0.0))
+                if layouts:
+                    return [AlignedParameter(ranks, other, layouts)]
         for axis in axes:
             groups = _slices(self._grid, ranks, axis)
             parts = [self._explained(name, group) for group in groups]
@@ -174,6 +179,21 @@ class Alignment:
                 return []
             found.append(AlignedParameter(held, other, layouts))
         return found
+
+
+def _with_one_parted(axes: Sequence[MeshAxis]) -> Iterator[list[MeshAxis]]:
+    """``axes`` with one of them as two: fewer key and value heads than ranks lie once on every group of ranks."""
+    for at, axis in enumerate(axes):
+        yield from ([*axes[:at], *parts, *axes[at + 1 :]] for parts in axis_parts(axis))
+
+
+def axis_parts(axis: MeshAxis) -> list[tuple[MeshAxis, MeshAxis]]:
+    """``axis`` as an outer and an inner one, in every way; none of an axis of prime size."""
+    size, ranks = axis.size(), list(axis.layout.ranks())
+    if len(axis.layout.atoms) != 1:
+        return []
+    divisors = [inner for inner in range(2, size) if size % inner == 0]
+    return [(MeshAxis.of(size // inner, ranks[inner]), MeshAxis.of(inner, ranks[1])) for inner in divisors]
 
 
 def is_constant(value: torch.Tensor) -> bool:

@@ -20,6 +20,7 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import TensorType
 
 from ..records.annotation_sites import says_no_layout
+from .counted_anew import counted_anew
 from .difference import difference, scale_of
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
@@ -135,6 +136,8 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "on one rank it arises at another line, and is another one")
         if key.kind == "loss" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
+        if key.kind == "input" and counted_anew(pieces, axes, expected):
+            return "equal"
         if key.kind == "input":
             self._unexplained_inputs.add((key.name.partition(" of ")[2], key.nth))
             return repeated_piece(key, first, pieces, expected) or NotCompared(
