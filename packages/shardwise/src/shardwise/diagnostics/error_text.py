@@ -9,6 +9,9 @@ from types import TracebackType
 from .source import Site, is_internal
 from .source_location import SourceLocation
 
+INNERMOST = 200
+"""How many frames of one exception are told."""
+
 
 def in_one_line(error: BaseException) -> str:
     """``ValueError: no such batch``; survives an exception that cannot be printed."""
@@ -35,8 +38,11 @@ def syntax_location(error: SyntaxError) -> SourceLocation | None:
 
 
 def own_traceback(error: BaseException) -> tuple[str, int]:
-    """The traceback with the frames of the program, its causes with theirs; and how many frames are left out."""
-    told = traceback.TracebackException.from_exception(error, compact=True)
+    """The traceback with the frames of the program, its causes with theirs; and how many frames are left out.
+
+    Of a recursion without an end the innermost frames are told.
+    """
+    told = traceback.TracebackException.from_exception(error, limit=-INNERMOST, compact=True)
     internal = {step.tb_frame.f_code.co_filename for step in _all_steps(error) if is_internal(step.tb_frame.f_code)}
     hidden = 0
     link: traceback.TracebackException | None = told
@@ -57,6 +63,8 @@ def steps(step: TracebackType | None) -> Iterator[TracebackType]:
 
 def _all_steps(error: BaseException) -> Iterator[TracebackType]:
     link: BaseException | None = error
-    while link is not None:
+    seen = set()
+    while link is not None and id(link) not in seen:  # causes may go round in a circle
+        seen.add(id(link))
         yield from steps(link.__traceback__)
         link = link.__cause__ or link.__context__

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from shardwise.interop.tensors.parcels import packed
 from shardwise.interop.torch_compat import is_fake, no_torch_function
 
 from .c10d_calls import Pieces, Reading
@@ -51,7 +52,7 @@ def parcel(sent: Pieces | None) -> bytes | None:
         return None
     with torch.no_grad(), no_torch_function():
         same = all(pieces is sent[0] for pieces in sent)
-        return pickle.dumps([[_flat(one) for one in pieces] for pieces in (sent[:1] if same else sent)])
+        return packed([[_flat(one) for one in pieces] for pieces in (sent[:1] if same else sent)])
 
 
 def opened(parcel: bytes, member: int) -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
+from shardwise.interop.tensors.parcels import packed
 
 from .calls import TracedCall, TracedGroup
 
@@ -66,7 +67,7 @@ def _recorded(recorder: CallRecorder, name: str, original: Callable[..., object]
         group = recorder.group(process_group)
         call = _call(name, given, group)
         gives = call.root in (None, recorder.rank) or name == "gather_object"
-        handed = pickle.dumps(offer(given)) if gives and call.kind != "recv" else None
+        handed = packed(offer(given)) if gives and call.kind != "recv" else None
         parcels = recorder.issue(call, handed, fetches=call.kind != "send")
         if parcels:
             return take(given, {rank: pickle.loads(one) for rank, one in parcels.items() if one}, call, recorder.rank)

@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.host.torchrun import TorchrunJob
+from shardwise.interop.tensors.parcels import packed
 from shardwise.mesh.entry import set_current_entry
 
 from .failures import RankFailure, RankTimeout
@@ -162,7 +163,7 @@ def _rank_main(place: _Place, connection: Connection, fn: Callable[..., object],
         )
         _wait_for_all(store, place.size)
         with messages_noted():
-            message = ("result", pickle.dumps(fn(*args)))
+            message = ("result", packed(fn(*args)))
     except BaseException as error:
         message = ("failure", _pickled_or_none(error), traceback.format_exc())  # type: ignore[assignment]
     with speaking:

@@ -37,7 +37,7 @@ def crash_caught(run: RankRun, printed: io.StringIO) -> Iterator[None]:
             run.crash = Crash(f"ended with sys.exit({ending.code!r})", location_of(ending), said, _now_s())
     except NoProgram:
         raise
-    except Exception as error:
+    except BaseException as error:
         ours = is_ours(error)
         text = f"raised {in_one_line(error)}{' (a failure of shardwise itself)' if ours else ''}"
         trace = "".join(traceback.format_exception(error)) if ours else own_traceback(error)[0]

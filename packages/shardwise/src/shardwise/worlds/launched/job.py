@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwise.host.launcher import LaunchedRank
+from shardwise.interop.tensors.parcels import packed
 
 from .channel import Channel
 from .watch import Loss, Watch
@@ -47,7 +48,7 @@ class LaunchedJob:
     def gather(self, name: str, value: object) -> Iterator[Any]:
         """What every rank gives, in rank order and one at a time, on rank 0; nothing elsewhere."""
         if self.me.rank != 0:
-            self.channel.put(f"{name}/{self.me.rank}", pickle.dumps(value))
+            self.channel.put(f"{name}/{self.me.rank}", packed(value))
             self.channel.put(f"ended/{self.me.rank}", b"")
             return
         self.channel.put("ended/0", b"")
@@ -57,7 +58,7 @@ class LaunchedJob:
 
     def gather_shared(self, name: str, value: object) -> Iterator[object]:
         """Like ``gather``, where many ranks give the same: it travels once, and is one object on rank 0."""
-        message = pickle.dumps(value)
+        message = packed(value)
         digest = hashlib.blake2b(message, digest_size=16).hexdigest()
         if self.channel.claim(f"{name}/{digest}/first"):
             self.channel.put(f"{name}/{digest}", message)

@@ -1,0 +1,36 @@
+"""Exceptions of a program as text, however odd they are."""
+
+from __future__ import annotations
+
+from shardwise.diagnostics.error_text import INNERMOST, own_traceback
+
+
+def deep(n: int) -> None:
+    if n:
+        deep(n - 1)
+    raise ValueError("at the bottom" if not n else "on the way")
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def test_of_a_deep_recursion_the_innermost_frames_are_told() -> None:
+    try:
+        deep(3 * INNERMOST)
+    except ValueError as error:
+        text, hidden = own_traceback(error)
+    assert hidden == 0
+    assert text.endswith("ValueError: at the bottom\n")
+    assert "times]" in text
+    assert text.count("\n") < 20
+
+
+def test_causes_that_go_round_in_a_circle_are_told_once() -> None:
+    one, other = raised(ValueError("one")), raised(ValueError("other"))
+    one.__cause__, other.__cause__ = other, one
+    text, _ = own_traceback(one)
+    assert text.count("ValueError: one") == text.count("ValueError: other") == 1
