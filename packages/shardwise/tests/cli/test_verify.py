@@ -161,6 +161,7 @@ def test_a_module_is_verified(verifying):
         (["train.py:nothing", "--mesh", "dp=2"], "there is no function nothing in train.py"),
         (["no.such.module:f", "--mesh", "dp=2"], "there is no module no.such.module"),
         (["train.py:whole", "--mesh", "dp=2", "--", "3"], "takes no arguments from the command line"),
+        (["train.py", "--mesh", "dp=100000"], "would start 100000 processes, more than 256"),
         (["train.py", "--mesh", "dp=1"], "has one rank: there is nothing to compare it with"),
         (["train.py"], "say on which mesh"),
         (["--mesh", "dp=2"], "say what to verify"),

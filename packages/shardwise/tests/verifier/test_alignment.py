@@ -9,6 +9,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import Grid
 from shardwise.verifier.comparison.alignment import Alignment, axis_parts
+from shardwise.verifier.records.naming import NAMELESS
 
 GRID = Grid.of({"pp": 2, "tp": 2})
 
@@ -168,3 +169,27 @@ def test_values_that_were_trained_before_agree_but_for_rounding():
     found = Alignment(grid, [{"w": resumed}, {"w": resumed}], {"w": whole})
     assert [part.name for part in found.of("w")] == ["w"]
     assert Alignment(grid, [{"w": other}, {"w": other}], {"w": whole}).of("w") == ()
+
+
+def test_a_constant_without_a_name_is_what_has_its_number_where_every_rank_has_as_many():
+    alone = {f"{NAMELESS} {at}": torch.ones(4) for at in range(2)}
+    (found,) = Alignment(GRID, [alone for _ in range(4)], alone).of(f"{NAMELESS} 0")
+    assert names_and_ways([found]) == [((0, 1, 2, 3), f"{NAMELESS} 0", [Way.EQUAL, Way.EQUAL])]
+    dealt_out = [{f"{NAMELESS} 0": torch.ones(4)} for _ in range(4)]
+    assert Alignment(GRID, dealt_out, alone).of(f"{NAMELESS} 0") == ()
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_weights_that_are_scaled_by_a_size_of_one_rank_are_multiples(dim):
+    (w,) = weights(1, 4, 4)
+    ranks = [{"w": 1.4142 * (w if dim is None else w.chunk(2, dim)[tp])} for _, tp in GRID.coordinates]
+    alignment = Alignment(GRID, ranks, {"w": w})
+    assert alignment.of("w") == ()
+    assert alignment.multiples == {"w": pytest.approx(1.4142)}
+
+
+def test_other_weights_and_constants_are_no_multiples():
+    w, other = weights(2, 4, 4)
+    for held in (other, w + 0.1, w * torch.arange(4), torch.zeros(4, 4)):
+        assert Alignment(GRID, [{"w": held} for _ in range(4)], {"w": w}).multiples == {}
+    assert Alignment(GRID, [{"w": 2 * torch.ones(4)} for _ in range(4)], {"w": torch.ones(4)}).multiples == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -145,6 +147,19 @@ def test_what_exceeds_the_limits_is_listed_and_not_kept(monkeypatch):
     first.value = None
     made = rebuilt([Told(run, recorder.traces)], alone.entries, lambda rank, at: recorder.kept[at])
     assert (first.value, first.missing, made.asked) == (None, traces.NOT_ASKED, 0)
+
+
+def test_references_that_are_written_into_a_pipe_leave_it_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        save(References("train.py", {}, recorded(Recorder(), {("parameter", "w"): torch.ones(2)})), str(pipe))
+        assert os.read(reading, 4)
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_references_are_read_as_they_were_written(tmp_path):

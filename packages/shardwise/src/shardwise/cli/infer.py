@@ -18,7 +18,7 @@ from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .options.mesh_option import MeshParam
+from .options.mesh_option import MeshParam, require_processes
 from .options.shared_options import require_writer, timeout_option
 from .runs.infer_edits import edits_of
 from .runs.progress import progress
@@ -122,10 +122,7 @@ def infer(
             me, subject, options, mesh, "", recording, lambda came: report(came.runs, came.failure, came.mesh)
         )
         return ExitCode(code)
-    if mesh is None:
-        raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
-    if mesh.ranks == 1:
-        raise click.UsageError(f"--mesh {mesh} has one rank: every type is true there")
+    mesh = require_processes(mesh, "every type is true there")
     from shardwise.verifier.run import run_both
 
     doing = ["starting"]

@@ -20,7 +20,7 @@ from shardwise.mesh.shape import MeshShape
 
 from .options.configured import ConfiguredCommand, configured, policy_options, written
 from .options.declarations import declarations_of
-from .options.mesh_option import MeshParam
+from .options.mesh_option import MeshParam, require_processes
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.progress import progress
 from .runs.shown_run import html_option, require_template, require_writable, write_html
@@ -193,10 +193,7 @@ def verify(
             return report(verdict_on(subject, options, runs))
 
         return ExitCode(run_launched(me, subject, options, mesh, references or "", recording, told))
-    if mesh is None:
-        raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
-    if mesh.ranks == 1:
-        raise click.UsageError(f"--mesh {mesh} has one rank: there is nothing to compare it with")
+    mesh = require_processes(mesh, "there is nothing to compare it with")
     from shardwise.verifier.records.reference import reference_named
     from shardwise.verifier.run import verify_subject
 

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.host.torchrun import TorchrunJob
 from shardwise.interop.tensors.parcels import packed
 from shardwise.mesh.entry import set_current_entry
@@ -74,6 +75,10 @@ class ProcessWorld:
         return run_processes(fn, self.size, *args, timeout_s=self.timeout_s)
 
 
+MOST = 256
+"""Ranks that are started on one machine, each a process of its own."""
+
+
 def run_processes(
     fn: Callable[..., Result],
     world_size: int,
@@ -91,9 +96,15 @@ def run_processes(
     Every rank is a fork of this process with a default gloo process group and the variables that ``torchrun`` sets.
     Results travel by pickle.
     Errors: RankFailure if a rank raises, RankTimeout if some do not finish within ``timeout_s`` seconds or stand still,
-    SW903 for a world without ranks.
+    SW903 for a world without ranks, or of more than ``MOST``.
     """
     TorchrunJob(world_size)
+    if world_size > MOST:
+        raise SpmdValueError(
+            f"{world_size} ranks are {world_size} processes on this machine, more than {MOST}",
+            code="SW903",
+            help=("axes of two ranks show what larger ones do",),
+        )
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError("run_processes makes its own process group, and this process has one already")
     context = multiprocessing.get_context("fork")

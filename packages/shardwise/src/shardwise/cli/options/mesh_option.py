@@ -20,6 +20,22 @@ class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cli
             self.fail(error.message, param, ctx)
 
 
+def require_processes(mesh: MeshShape | None, alone: str) -> MeshShape:
+    """The mesh on which a command starts a process for each rank; ``alone`` says why one rank is not enough."""
+    from shardwise.worlds.processes import MOST
+
+    if mesh is None:
+        raise click.UsageError("say on which mesh: --mesh dp=2,tp=2, or start the command with torchrun")
+    if mesh.ranks == 1:
+        raise click.UsageError(f"--mesh {mesh} has one rank: {alone}")
+    if mesh.ranks > MOST:
+        raise click.UsageError(
+            f"--mesh {mesh} would start {mesh.ranks} processes, more than {MOST}: axes of two ranks show what "
+            "larger ones do; or start the command with torchrun on the machines of the job"
+        )
+    return mesh
+
+
 def world_size_of(mesh: MeshShape | None, world_size: int | None, default: int) -> int:
     """The number of ranks, from both options. A usage error that shows the arithmetic if they disagree."""
     if mesh is None:

@@ -175,7 +175,8 @@ class Recorder:
         if self._bytes > LIMIT_BYTES:
             return None, f"comes after the first {LIMIT_BYTES >> 20} MiB"
         with no_torch_function(), torch.no_grad():
-            return x.detach().clone().resolve_conj().resolve_neg().cpu(), ""
+            plain = x.detach().dequantize() if x.is_quantized else x.detach().clone()
+            return plain.resolve_conj().resolve_neg().cpu(), ""
 
 
 def has_values(x: torch.Tensor) -> bool:

@@ -55,6 +55,8 @@ class Alignment:
     ) -> None:
         self._grid, self._ranks, self._alone = grid, ranks, alone
         self._found: dict[str, tuple[AlignedParameter, ...]] = {}
+        self.multiples: dict[str, float] = {}
+        """Of parameters that nothing explains, by name: how many times what one rank has they are."""
         names = list(dict.fromkeys(name for held in ranks for name in held))
         for name in sorted(names, key=self._is_constant):
             having = tuple(rank for rank, held in enumerate(ranks) if name in held)
@@ -106,7 +108,7 @@ class Alignment:
         return all(is_constant(held[name]) for held in self._ranks if name in held)
 
     def _explained(self, name: str, ranks: tuple[int, ...]) -> list[AlignedParameter]:
-        if name.startswith(NAMELESS) and self._is_constant(name):
+        if name.startswith(NAMELESS) and self._is_constant(name) and not self._numbered_alike(name):
             return []  # neither its place in an optimizer nor its value says what it is
         pieces = {rank: self._ranks[rank][name] for rank in ranks}
         axes = varying(self._grid, ranks)
@@ -126,7 +128,30 @@ class Alignment:
             parts = [self._explained(name, group) for group in groups]
             if len(groups) > 1 and all(parts):
                 return [part for group in parts for part in group]
-        return self._resumed(name, pieces, axes)
+        resumed = self._resumed(name, pieces, axes)
+        factor = None if resumed else self._multiple(name, pieces, axes)
+        if factor is not None:
+            self.multiples[name] = factor
+        return resumed
+
+    def _numbered_alike(self, name: str) -> bool:
+        """Has every rank the parameters without a name that one rank has, this one as large? Then its number tells."""
+        runs = (*self._ranks, self._alone)
+        nameless = [{other for other in run if other.startswith(NAMELESS)} for run in runs]
+        return all(names == nameless[-1] for names in nameless) and len({run[name].shape for run in runs}) == 1
+
+    def _multiple(self, name: str, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]) -> float | None:
+        """How many times the values of the one-rank run they are: weights scaled by a size that is one rank's."""
+        whole = self._alone.get(name)
+        if whole is None or not whole.is_floating_point() or is_constant(whole) or len(pieces) < len(self._ranks):
+            return None
+        largest = max((float(piece.abs().max()) for piece in pieces.values() if piece.numel()), default=0.0)
+        factor = largest / float(whole.abs().max())
+        if not 0.0 < factor < math.inf:
+            return None
+        alike = {rank: piece / factor for rank, piece in pieces.items()}
+        apart = RESUMED * tolerance_of([whole.dtype]) * scale_of(whole)
+        return factor if next(self._near(alike, axes, whole, apart), None) is not None else None
 
     def _resumed(
         self, name: str, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]

@@ -43,11 +43,12 @@ class ObservedParameters:
         return self._alignment
 
     def unexplained(self) -> list[str]:
-        """The parameters whose initial values no layout explains; of buffers that an optimizer has of its own only if
-        there are no others.
+        """The parameters whose initial values no layout explains, and which are no multiples either.
+
+        Of buffers that an optimizer has of its own only if there are no others.
         """
         names = dict.fromkeys(name for run in self._ranks for name in _initial(run))
-        lost = [name for name in names if not self.alignment.of(name)]
+        lost = [name for name in names if not self.alignment.of(name) and name not in self.alignment.multiples]
         named = [name for name in lost if not name.startswith(NAMELESS)]
         return named if len(lost) < len(names) else lost
 
@@ -138,7 +139,10 @@ class ObservedParameters:
             if wrong is not None:
                 return wrong
             checked |= bool(axes)
+        factor = self.alignment.multiples.get(key.name)
         reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
+        if factor is not None and not groups:
+            reason = f"the parameter's initial values are {factor:.4g} times those of the run on one rank"
         return "replicas" if checked else NotCompared(key, first.claim, reason)
 
     def _same_gradient(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:

@@ -74,10 +74,12 @@ def save(references: References, path: str) -> None:
         "entries": entries,
         "values": values,
     }
-    unfinished = f"{path}.part"
+    # A pipe or a device is written to; a file is replaced once all of the new one is there.
+    unfinished = f"{path}.part" if os.path.isfile(path) or not os.path.exists(path) else path
     try:
         torch.save(whole, unfinished)
-        os.replace(unfinished, path)
+        if unfinished != path:
+            os.replace(unfinished, path)
     except (OSError, RuntimeError) as error:
         raise SpmdValueError(f"cannot write references to {path}: {error}", code="SW905") from None
 
