@@ -49,13 +49,16 @@ class Machine:
             yield from itertools.combinations(sorted(axes), count)
 
     def kept(self, before: Entries, after: Entries) -> int:
-        """What every rank has of its new block: none where on some dim neither block lies in the other."""
+        """What a rank has at least of a first block: none where on some dim neither block lies in the other."""
         count = 1
         for length, old, new in zip(self.shape, before, after, strict=True):
-            inner, outer = (old, new) if len(old) > len(new) else (new, old)
-            if inner[: len(outer)] != outer:
+            both = min(len(old), len(new))
+            if old[:both] != new[:both]:
                 return 0
-            count *= -(-length // self.ranks(inner))
+            pieces = [-(-length // self.ranks(new))]
+            for axis in old[both:]:
+                pieces = [piece for one in pieces for piece in chunks(one, self.sizes[axis])]
+            count *= min(pieces)
         return count
 
     def steps(self, state: State, fixed: frozenset[int], made: frozenset[int]) -> Iterator[tuple[Spent, State]]:
@@ -108,6 +111,12 @@ class Machine:
                     spent[after] = now
                     heapq.heappush(queue, (now, next(order), after))
         return spent
+
+
+def chunks(length: int, ranks: int) -> list[int]:
+    """The lengths of all pieces, as ``torch.chunk`` cuts."""
+    piece = -(-length // ranks)
+    return [max(0, min(piece, length - at * piece)) for at in range(ranks)]
 
 
 def _with(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import random
+from itertools import starmap
 
 import pytest
+import torch
 from hypothesis import settings
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.planner.links import Links
+from shardwise.planner.moves import Move, moves
 from shardwise.planner.route import plan, problem_of
 from shardwise.planner.shortest import shortest
 from shardwise.types.placement import I, P, R, V
-from shardwise.types.spec import PartitionSpec
+from shardwise.types.spec import PartitionSpec, make_entry, spec_of
 from shardwise.types.tensor_type import TensorType
 
 from .exhaustive import Machine
-from .layouts import all_types, axes_of
+from .layouts import all_types, axes_of, coordinates, own_part
 
 EVERYTHING = settings().max_examples > 500
 """Whether all pairs are compared, as in `make nightly`."""
@@ -73,6 +77,28 @@ def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins)
     for at, src in enumerate(types if EVERYTHING else chance.sample(types, SOURCES)):
         for links in links_of(axes) if EVERYTHING else [links_of(axes)[at % 3]]:
             compare(shape, axes, types, src, links, joins)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (3, 7)], ids=str)
+def test_uneven_shards_over_unequal_links_from_every_type(shape):
+    axes = axes_of((2, 2))
+    types = all_types(axes, len(shape), letters=(R, P))
+    for src in types:
+        compare(shape, axes, types, src, links_of(axes)[1], joins=True)
+
+
+@pytest.mark.parametrize(("sizes", "shape"), [((2, 3), (5, 7)), ((3, 2), (4, 4)), ((2, 2, 2), (9, 5))], ids=str)
+def test_a_step_costs_what_any_rank_receives_in_it_or_more(sizes, shape):
+    axes = axes_of(sizes)
+    marks = torch.arange(math.prod(shape)).reshape(shape)
+    for type in all_types(axes, len(shape), letters=(R,)):
+        problem = problem_of(shape, "float32", type, TensorType.of(dict.fromkeys(axes, R)))
+        for move in starmap(Move, moves(problem, problem.start, problem.dims)):
+            entries = (make_entry([axes[at] for at in entry]) for entry in move.after[1])
+            after = TensorType.of(dict.fromkeys(axes, V), spec_of(entries))
+            for place in coordinates(axes):
+                has, needs = (set(own_part(marks, one, place).flatten().tolist()) for one in (type, after))
+                assert len(needs - has) <= move.elements, (type, move, place)
 
 
 def test_many_axes_on_many_dims_have_a_plan_without_looking_at_every_arrangement():

@@ -5,7 +5,8 @@ tensor dim the axes that cut it, outermost first. Every other axis holds equal t
 because they hold the same bits; which of them is meant is settled when the path is known (``route.py``).
 
 A shard is what ``torch.chunk`` cuts: ceil(length / ranks) elements, the last ranks have fewer or none. The rank that
-stands first in everything holds most, and lengths here are its lengths.
+stands first in everything holds most, and lengths here are its lengths. What an exchange brings counts for a rank that
+needs as much and has least of it.
 
 Worked case, axes a=2 and b=4, shape (8, 8): from S(1) over (a, b), state (0, ((), (0, 1))), one exchange over both
 axes at once leads to S(0) over (a, b), (0, ((0, 1), ())). A rank holds 8 elements before and after, keeps one of them,
@@ -93,6 +94,7 @@ class Problem:
     rates: dict[tuple[int, ...], tuple[tuple[int, int], ...]] = field(default_factory=dict, compare=False)
 
     counts: dict[Entries, int] = field(default_factory=dict, compare=False)
+    least: dict[tuple[int, tuple[int, ...], int], int] = field(default_factory=dict, compare=False)
     even: bool = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
 
@@ -122,6 +124,21 @@ class Problem:
         count = self.counts.get(entries)
         if count is None:
             count = self.counts[entries] = math.prod(itertools.starmap(self.length, enumerate(entries)))
+        return count
+
+    def kept(self, common: Entries, after: Entries) -> int:
+        """Of a block cut by ``after``, the least that a rank has if the rest of ``common`` cuts what it has of it."""
+        if self.even:
+            return self.elements(common)
+        count = 1
+        for dim, (had, new) in enumerate(zip(common, after, strict=True)):
+            known = self.least.get((dim, had, len(new)))
+            if known is None:
+                pieces = {self.length(dim, new)}
+                for axis in had[len(new) :]:
+                    pieces = {piece for length in pieces for piece in _pieces(length, self.sizes[axis])}
+                known = self.least[dim, had, len(new)] = min(pieces)
+            count *= known
         return count
 
     def ranks(self, axes: tuple[int, ...]) -> int:
@@ -229,7 +246,7 @@ def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterato
         for after, common in arrangements:
             received = known(after) or count(after)
             if common is not None:
-                received -= known(common) or count(common)
+                received -= (problem.even and known(common)) or problem.kept(common, after)
             if len(rates) == 1:
                 ((latency, weight),) = rates
                 time = messages * latency + received * weight
@@ -302,6 +319,12 @@ def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> tupl
 @lru_cache(maxsize=4096)
 def _axes_of(entries: Entries) -> int:
     return sum(_bits(entry) for entry in entries)
+
+
+def _pieces(length: int, ranks: int) -> set[int]:
+    """The lengths into which ``torch.chunk`` cuts."""
+    piece = -(-length // ranks)
+    return {max(0, min(piece, length - at * piece)) for at in (0, length // max(1, piece), ranks - 1) if at < ranks}
 
 
 def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:

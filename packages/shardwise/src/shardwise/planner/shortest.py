@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .moves import DIGITS, Entries, Found, Move, Problem, State, moves
+from .moves import DIGITS, Found, Move, Problem, State, moves
 
 
 def shortest(problem: Problem) -> Sequence[Move] | None:
@@ -30,6 +30,7 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
     order = 0
     # Of states that look alike the one that is furthest on its way comes first.
     queue: list[tuple[int, int, State, int]] = [(0, order, start, 0)]
+    least: int | None = None  # of the ways to the goal that have been seen
     while queue:
         _, _, state, sofar = heapq.heappop(queue)
         if sofar != spent[state]:
@@ -38,6 +39,8 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
             return _path(came, state)
         for move in moves(problem, state, dims):
             now, after = sofar + move[0], move[3]
+            if least is not None and now >= least:
+                continue
             before = spent.get(after)
             if before is None or now < before:
                 spent[after] = now
@@ -45,6 +48,8 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
                 bound = bounds.get(after)
                 if bound is None:
                     bound = bounds[after] = left(after)
+                if after == problem.goal:
+                    least = now
                 order -= 1
                 heapq.heappush(queue, (now + bound, order, after, now))
     return None
@@ -63,16 +68,30 @@ class Part(NamedTuple):
 
     ``cut``     bits of the axes that cut it.
     ``astray``  how many of them have to be taken off; ``away`` how many of these cut nothing at the goal.
-    ``held``    the shorter of its shards, of the first rank; ``shared`` 0 where some rank has nothing of its new shard.
-    ``even``    no rank holds less than another.
+    ``held``    the shorter of its shards, of the first rank.
+    ``bare``    the most elements that some rank needs which has nothing of its new shard; 0 if all have something.
+    ``slow``    for every level of slow axes: the most that ranks which fast ones join hold of this dim's new shard, and
+                the most elements that such ranks need which have nothing of it, and what a rank receives at least in a
+                collective that takes a slow axis off.
     """
 
     cut: int
     astray: int
     away: int
     held: int
-    shared: int
-    even: bool
+    bare: int
+    slow: tuple[tuple[int, int, int], ...]
+
+
+class Level(NamedTuple):
+    """A weight above the least: ``more`` than the one before, the axes that are as slow or slower, the ranks of the
+    faster ones, and what the ranks of one place on the slow axes need: how much of each dim, and how many elements."""
+
+    more: int
+    slow: frozenset[int]
+    fast: int
+    lengths: tuple[int, ...]
+    needed: int
 
 
 class Remaining:
@@ -87,12 +106,16 @@ class Remaining:
         cut = [axis for entry in problem.goal[1] for axis in entry]
         self.cut = frozenset(cut)
         self.cut_bits = sum(1 << axis for axis in cut)
+        self.all = frozenset(range(len(problem.sizes)))
         self.moved = sum(1 << axis for axis in moved)
         self.parts: dict[tuple[int, tuple[int, ...]], Part] = {}
+        self.sums: dict[int, int] = {}
+        self.bare: dict[tuple[int, int, int], tuple[int, ...]] = {}
         self.exact = problem.even and not problem.made
         self.slower = self._levels(moved)
-        self.copies = self.ranks // math.prod(problem.sizes[axis] for axis in cut)
+        self.never = (0,) * (1 + len(self.slower))
         self.total = math.prod(problem.shape)
+        self.off = list(map(self._received_off, range(len(problem.sizes))))
         sets = problem.together
         self.widest = max((one.bit_count() for one in sets), default=1) if sets is not None else max(1, len(moved))
 
@@ -105,60 +128,140 @@ class Remaining:
         waiting = pending & ~problem.goal[0]
         if problem.made & ~pending:
             return self._before_it_is_made(state)
-        parts = [self._part(dim, entry) for dim, entry in enumerate(entries)]
-        cut = 0
-        for part in parts:
+        known, parts = self.parts.get, []
+        cut = bare = 0
+        held = 1
+        for dim, entry in enumerate(entries):
+            part = known((dim, entry)) or self._part(dim, entry)
+            parts.append(part)
             cut |= part.cut
+            held *= part.held
+            if part.bare > bare:
+                bare = part.bare
         collectives = self._rearranged(parts, cut, waiting)
         local = (self.cut_bits & ~cut & ~pending).bit_count()
-        if not waiting:
-            # Where shards are uneven, what the first rank holds.
-            even = problem.even or all(part.even for part in parts)
-            held = math.prod([part.shared if even else part.held for part in parts])
-            time = (self.needed - held) * self.lightest
-            return time + self._over_slow_axes(entries, waiting), collectives, local
-        collectives += self._collectives(waiting.bit_count())
-        if problem.made:
-            return 0, collectives, local
-        addends = math.prod(size for axis, size in enumerate(problem.sizes) if waiting >> axis & 1)
-        received = self.total * (addends + self.copies - 2) // self.ranks
-        return received * self.lightest + self._over_slow_axes(entries, waiting), collectives, local
+        if waiting:
+            collectives += self._collectives(waiting.bit_count())
+            if problem.made:
+                return 0, collectives, local
+            time = self.sums.get(waiting)
+            if time is None:
+                time = self.sums[waiting] = self._of_a_sum(waiting)
+        else:
+            time = max(self.needed - held, bare) * self.lightest
+        for at, level in enumerate(self.slower):
+            if not waiting or not any(waiting >> axis & 1 for axis in level.slow):
+                held, bare, least = 1, 0, 0
+                for part in parts:
+                    has, lacks, off = part.slow[at]
+                    held *= has
+                    if lacks > bare:
+                        bare = lacks
+                    if off > least:
+                        least = off
+                time += level.more * max((level.needed - held) // level.fast, bare // level.fast, least)
+        return time, collectives, local
 
-    def _levels(self, moved: list[int]) -> list[tuple[int, frozenset[int], int]]:
-        """The weights above the least: by how much each is more than the one before, the axes that are as slow or
-        slower, and the ranks of the faster ones."""
-        weights = sorted({self.problem.weights[axis] for axis in moved})
+    def _of_a_sum(self, waiting: int) -> int:
+        """The time of what all ranks receive for a sum, shared alike; and a rank that needs an element receives it, or
+        what it lacks of the sum. Over slow axes likewise, if the sum is over one of them."""
+        time = self._received(self.moved, waiting, self.ranks, self.needed) * self.lightest
+        for level in self.slower:
+            if any(waiting >> axis & 1 for axis in level.slow):
+                places = math.prod(self.problem.sizes[axis] for axis in level.slow)
+                axes = sum(1 << axis for axis in level.slow)
+                time += level.more * (self._received(axes, waiting, places, level.needed) // level.fast)
+        return time
+
+    def _received(self, axes: int, waiting: int, places: int, needed: int) -> int:
+        """Elements that one of the ``places`` on ``axes`` receives at least for a sum, of which it needs ``needed``."""
+        sizes = self.problem.sizes
+        addends = math.prod(size for axis, size in enumerate(sizes) if waiting & axes & (1 << axis))
+        copies = math.prod(size for axis, size in enumerate(sizes) if axes & ~self.cut_bits & (1 << axis))
+        return max(needed, self.total * (addends + copies - 2) // places)
+
+    def _received_off(self, axis: int) -> int:
+        """What the first rank receives at least in a collective that takes ``axis`` off.
+
+        A gather brings as much as it holds, or more, and an exchange what is new of as much: all, or what it has not
+        where another axis or dim is cut instead, which is most of it as long as two lines are left to cut.
+        """
+        problem, size = self.problem, self.problem.sizes[axis]
+        most = -(-self.total // self.ranks)
+        if problem.even:
+            return most * (size - 1) // size
+        return most // 4 if all(length > self.ranks // size for length in problem.shape) else 0
+
+    def _levels(self, moved: list[int]) -> list[Level]:
+        """The weights above the least."""
+        problem = self.problem
+        weights = sorted({problem.weights[axis] for axis in moved})
         found = []
         for before, weight in itertools.pairwise(weights):
-            slow = frozenset(axis for axis in moved if self.problem.weights[axis] >= weight)
-            fast = math.prod(self.problem.sizes[axis] for axis in moved if axis not in slow)
-            found.append(((weight - before) * self.problem.itemsize, slow, fast))
+            slow = frozenset(axis for axis in moved if problem.weights[axis] >= weight)
+            fast = math.prod(problem.sizes[axis] for axis in moved if axis not in slow)
+            lengths = tuple(problem.length(dim, _of(slow, new)) for dim, new in enumerate(problem.goal[1]))
+            found.append(Level((weight - before) * problem.itemsize, slow, fast, lengths, math.prod(lengths)))
         return found
 
-    def _over_slow_axes(self, entries: Entries, waiting: int) -> int:
-        """What bytes over slow axes cost above the least: ranks that faster ones join have to receive together what
-        none of them holds."""
-        if not self.slower:
-            return 0
-        return sum(more * (self._between(slow, entries, waiting) // fast) for more, slow, fast in self.slower)
+    def _part(self, dim: int, entry: tuple[int, ...]) -> Part:
+        problem, goal = self.problem, self.problem.goal[1][dim]
+        both = _shared(entry, goal)
+        length = problem.length(dim, entry)
+        cut = sum([1 << axis for axis in entry])
+        bare, *slow_bare = self._bare(dim, both, entry[both]) if both < min(len(entry), len(goal)) else self.never
+        slow = []
+        for level, lacks in zip(self.slower, slow_bare, strict=True):
+            wanted, has = level.lengths[dim], length
+            for axis in entry:
+                if axis not in level.slow:
+                    has *= problem.sizes[axis]
+            off = [self.off[axis] for axis in entry[both:] if axis in level.slow]
+            slow.append((min(wanted, has), lacks, max(off, default=0)))
+        found = self.parts[dim, entry] = Part(
+            cut,
+            len(entry) - both,
+            len([axis for axis in entry[both:] if axis not in self.cut]),
+            min(length, problem.length(dim, goal)),
+            bare,
+            tuple(slow),
+        )
+        return found
 
-    def _between(self, slow: frozenset[int], entries: Entries, waiting: int) -> int:
-        """Elements that all ranks of one place on the ``slow`` axes receive of those at the other places."""
-        problem, goal = self.problem, self.problem.goal[1]
-        sizes = problem.sizes
-        addends = math.prod(sizes[axis] for axis in slow if waiting >> axis & 1)
-        if addends > 1:
-            copies = math.prod(sizes[axis] for axis in slow if axis not in self.cut)
-            return self.total * (addends + copies - 2) // math.prod(sizes[axis] for axis in slow)
-        needed, held = 1, 1
-        for dim, (old, new) in enumerate(zip(entries, goal, strict=True)):
-            both = _shared(old, new)
-            apart = both < min(len(old), len(new)) and old[both] in slow and new[both] in slow
-            clean = all(axis in slow for axis in old[:both])
-            wanted = problem.length(dim, tuple(axis for axis in new if axis in slow))
-            needed *= wanted
-            held *= 0 if apart and clean else min(wanted, problem.length(dim, tuple(a for a in old if a in slow)))
-        return max(0, needed - held)
+    def _bare(self, dim: int, both: int, parting: int) -> tuple[int, ...]:
+        """What a rank needs in all that stands where its old shard of ``dim`` and its new one do not meet, or 0; and
+        for every level what ranks that fast axes join need together.
+
+        They part at the axes ``parting`` and ``new[both]``: a rank that is first on one of them and far enough on the
+        other has nothing.
+        """
+        found = self.bare.get((dim, both, parting))
+        if found is None:
+            new = self.problem.goal[1][dim]
+            length = self.problem.length(dim, new[:both])
+            most = [0] * (1 + len(self.slower))
+            for one, other in ((parting, new[both]), (new[both], parting)):
+                # Of the first piece by `other` the rank has, or needs, at most all.
+                step, far = (-(-length // self.problem.sizes[axis]) for axis in (one, other))
+                place = -(-far // step)
+                if place < self.problem.sizes[one]:
+                    for at, axes in enumerate([self.all, *(level.slow for level in self.slower)]):
+                        if axes.issuperset((*new[: both + 1], parting)):
+                            most[at] = max(most[at], self._needed_at(one, place, axes))
+            found = self.bare[dim, both, parting] = tuple(most)
+        return found
+
+    def _needed_at(self, axis: int, place: int, axes: frozenset[int]) -> int:
+        """The elements that the rank needs which is first on all ``axes`` but one; 0 if it is not sure."""
+        count = 1
+        for length, entry in zip(self.problem.shape, self.problem.goal[1], strict=True):
+            if axis in entry and not axes.issuperset(entry[: entry.index(axis)]):
+                return 0
+            for one in _of(axes, entry):
+                piece = -(-length // self.problem.sizes[one])
+                length = max(0, min(piece, length - place * piece)) if one == axis else piece
+            count *= length
+        return count
 
     def _before_it_is_made(self, state: State) -> tuple[int, int, int]:
         """While some axis is not yet pending that is to be: whoever of its ranks has an element may keep it, the others
@@ -173,23 +276,6 @@ class Remaining:
         waiting = (pending & ~problem.goal[0]).bit_count()
         time = 0 if waiting else max(0, self.needed - held) // sharing * self.lightest
         return time, self._collectives(astray) + self._collectives(waiting), len(made)
-
-    def _part(self, dim: int, entry: tuple[int, ...]) -> Part:
-        found = self.parts.get((dim, entry))
-        if found is None:
-            problem, goal = self.problem, self.problem.goal[1][dim]
-            both = _shared(entry, goal)
-            nested = both == min(len(entry), len(goal))
-            held = min(problem.length(dim, entry), problem.length(dim, goal))
-            found = self.parts[dim, entry] = Part(
-                _bits(entry),
-                len(entry) - both,
-                sum(1 for axis in entry[both:] if axis not in self.cut),
-                held,
-                held if nested else 0,
-                _is_even(problem, dim, entry) and _is_even(problem, dim, goal),
-            )
-        return found
 
     def _rearranged(self, parts: list[Part], cut: int, waiting: int) -> int:
         """The fewest collectives that take axes off which stand where they do not stay, given that no byte more than
@@ -231,8 +317,8 @@ def _shared(old: tuple[int, ...], new: tuple[int, ...]) -> int:
     return min(len(old), len(new))
 
 
-def _is_even(problem: Problem, dim: int, entry: tuple[int, ...]) -> bool:
-    return not entry or problem.length(dim, entry) * problem.ranks(entry) == problem.shape[dim]
+def _of(axes: frozenset[int], entry: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in entry if axis in axes)
 
 
 def _bits(axes: tuple[int, ...]) -> int:
