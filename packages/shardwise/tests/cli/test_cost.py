@@ -115,3 +115,29 @@ def test_what_the_configuration_says_of_links_is_understood_or_refused(tmp_path,
     result = CliRunner().invoke(main, ["plan", "f32[8@tp]", "f32[8]", "--mesh", "tp=4"])
     assert result.exit_code == 2
     assert "pyproject.toml:2: bandwidth: axis tp has 'fast', expected a number of GB/s, or nvlink" in result.output
+
+
+REFUSED = textwrap.dedent(
+    """
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from shardwise import R, S, assert_type
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    x = assert_type(torch.ones(2, 8), {"dp": R, "tp": S(0)})
+    w = assert_type(torch.ones(8, 2), {"dp": R, "tp": S(1)})
+    x @ w
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("latency", "first"),
+    [("dp=1000", "all_to_all(x, "), ("tp=1000", "all_gather(x, ")],
+    ids=["of another axis", "of the axis"],
+)
+def test_repairs_in_findings_are_ordered_by_the_configured_links(tmp_path, latency, first):
+    (tmp_path / "step.py").write_text(REFUSED)
+    (tmp_path / "pyproject.toml").write_text(f'[tool.shardwise]\nlatency = "{latency}"\n')
+    result = CliRunner().invoke(main, ["check", "--global", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4"])
+    helps = [line.partition("= help: ")[2] for line in result.output.splitlines() if "= help: " in line]
+    assert helps[0].startswith(first), result.output

@@ -11,6 +11,8 @@ from shardwise.op_rules.propagation.einsum_calculus import Einsum, Placing
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded
 from shardwise.op_rules.registry import lookup
+from shardwise.planner.cost import Interconnect
+from shardwise.planner.links import DEFAULT
 from shardwise.planner.repairs import einsum_repairs, local_repairs, sharding_repairs
 from shardwise.planner.search import Step, cheapest, combinations, search, step
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, S, Shard, V
@@ -75,6 +77,15 @@ def test_a_whole_operand_is_cut_for_nothing():
     assert first.result is P
 
 
+def test_where_messages_take_long_one_gather_is_cheaper_than_two_exchanges():
+    call = Call((Shape((8, 8), "input"), Shape((8, 8), "other")), {})
+    found = [
+        sharding_repairs(lookup("matmul"), call, [Sharded(V, 0), Sharded(V, 1)], 4, link=link)[0]
+        for link in (DEFAULT, Interconnect(1e-3, 100e9))
+    ]
+    assert [[one.op for one in repair.steps] for repair in found] == [["all_to_all", "all_to_all"], ["all_gather"]]
+
+
 def test_uneven_shards_are_gathered_and_not_moved():
     found = matmul((4, 4), (8, 4), Sharded(V, 1, uneven=True), Sharded(V, 1))
     assert found
@@ -94,7 +105,7 @@ def test_the_search_tries_single_steps_before_pairs_and_keeps_what_is_admitted()
     one, other = Step(0, "convert", I, R), Step(1, "convert", I, R)
     tried = list(combinations([[one], [other]], 2))
     assert tried == [(one,), (other,), (one, other)]
-    found = cheapest(search(tried, lambda steps: len(steps) if other in steps else None))
+    found = cheapest(search(tried, lambda steps: len(steps) if other in steps else None), DEFAULT)
     assert [(repair.steps, repair.result) for repair in found] == [((other,), 1), ((one, other), 2)]
 
 

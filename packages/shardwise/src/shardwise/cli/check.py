@@ -238,6 +238,7 @@ def check(
     if death is not None:
         judged(_until(death, program, mesh, rank or 0))
         return ExitCode.BROKEN
+    from shardwise.planner.links import NamedLinks
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
     from .runs.run import CheckOptions, check_program
@@ -257,6 +258,7 @@ def check(
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
         record=annotate or html is not None,
+        links=NamedLinks(chosen.settings.bandwidth, chosen.settings.latency),
     )
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate, html)

@@ -140,6 +140,7 @@ def verify(
     before = declarations_of(chosen.settings)
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
     subject = subject if before is None else subject.declared(before)
+    from shardwise.planner.links import NamedLinks
     from shardwise.verifier.records.options import VerifyOptions
 
     if record is not None:
@@ -171,8 +172,9 @@ def verify(
         return _exit_code(verdict.exit_code, allow_inconclusive)
 
     options = VerifyOptions(
-        strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed
-    )
+        strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed,
+        links=NamedLinks(chosen.settings.bandwidth, chosen.settings.latency),
+    )  # fmt: skip
     me = launched_rank()
     if against is not None and (me is not None or references is not None):
         raise click.UsageError(

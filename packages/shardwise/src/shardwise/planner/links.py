@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdValueError, shown
@@ -92,6 +92,18 @@ class Links:
 
 UNIFORM = Links()
 """All axes alike."""
+
+
+@dataclass(frozen=True)
+class NamedLinks:
+    """What is said of links by the names of axes, as a configuration says it: bytes per second, seconds per message."""
+
+    bandwidth: Mapping[str, float] = field(default_factory=dict)
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+
+    def on(self, axes: Mapping[str, MeshAxis]) -> Links:
+        """The links of those of ``axes`` of which something is said. Errors: SW905."""
+        return Links.by_name(self.bandwidth, self.latency_s, axes)
 
 
 def _check(axis: object, value: object, least: float, what: str, unit: str) -> None:

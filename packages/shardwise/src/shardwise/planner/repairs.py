@@ -17,6 +17,8 @@ from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, Placement, R, Shard, V, to_local_type
 
+from .cost import Interconnect
+from .links import DEFAULT
 from .search import Repair, Step, cheapest, combinations, search, step
 
 _OFFERED = (
@@ -63,12 +65,19 @@ def _after_local(rule: OpRule, givens: Sequence[Given], steps: Sequence[Step], b
 
 
 def sharding_repairs(
-    rule: OpRule, call: Call, sharded: Sequence[Sharded], size: int, *, partials: bool = True
+    rule: OpRule,
+    call: Call,
+    sharded: Sequence[Sharded],
+    size: int,
+    *,
+    partials: bool = True,
+    link: Interconnect = DEFAULT,
 ) -> list[Repair[Placement]]:
     """Steps of at most two operands after which the global rule admits the call, cheapest first.
 
     ``sharded``   what each of the call's tensors is along the axis, which has ``size`` ranks.
     ``partials``  a contraction over a sharded dim may leave a pending sum without being asked.
+    ``link``      what connects the ranks of the axis.
     """
     if rule.labels is None or not call.tensors:
         return []
@@ -78,7 +87,7 @@ def sharding_repairs(
     def admits(steps: Sequence[Step]) -> Placement | None:
         return _after_moves(rule, call, sharded, steps, size, partials)
 
-    return cheapest(search(combinations(options, 2 if len(options) <= _MOST_OPERANDS else 1), admits))
+    return cheapest(search(combinations(options, 2 if len(options) <= _MOST_OPERANDS else 1), admits), link)
 
 
 def einsum_repairs(
@@ -98,7 +107,7 @@ def einsum_repairs(
         outcome = derive(operands, result, after)
         return None if isinstance(outcome, Refusal) else outcome[0]
 
-    return cheapest(search(combinations(options, 2), admits))
+    return cheapest(search(combinations(options, 2), admits), DEFAULT)
 
 
 _NOMINAL = 8

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from shardwise.op_rules.transitions import ROUTES, find_transition, letter
 from shardwise.types.placement import PerMeshAxisSpmdType
 
-from .cost import FREE, Cost, cost_of
+from .cost import FREE, Cost, Interconnect, cost_of
 
 Result = TypeVar("Result")
 
@@ -86,6 +86,6 @@ def search(
             yield Repair(steps, result)
 
 
-def cheapest(plans: Iterable[Repair[Result]]) -> list[Repair[Result]]:
-    """By the bytes that a rank receives, in forward, then in backward; then by the number of steps."""
-    return sorted(plans, key=lambda plan: (plan.cost.bytes, plan.gradient.bytes, len(plan.steps)))
+def cheapest(plans: Iterable[Repair[Result]], link: Interconnect) -> list[Repair[Result]]:
+    """By the time over the axis in forward, then in backward; then by the number of steps."""
+    return sorted(plans, key=lambda plan: (plan.cost.seconds(link), plan.gradient.seconds(link), len(plan.steps)))

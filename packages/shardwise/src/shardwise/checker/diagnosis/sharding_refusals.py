@@ -10,16 +10,22 @@ from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text
 from shardwise.interop.fixes.norms import clipped_by_ours
+from shardwise.interop.running import session as sessions
 from shardwise.interop.tensors.tagging import tag_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.program import mesh_at_hand
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.op_rules.propagation.placer import whole_shape
 from shardwise.op_rules.propagation.sharded import Sharded
+from shardwise.planner.cost import Interconnect
+from shardwise.planner.links import DEFAULT
 from shardwise.planner.repairs import sharding_repairs
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..state.session import CheckSession
 from .refused_call import RefusedCall
 
 _MOST_REPAIRS = 2
@@ -181,7 +187,7 @@ def _with_moves(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
     sharded = [_sharded(refused.operands[at], axis) for at in tensors]
     lines: list[str] = []
     fixes: list[Fix] = []
-    for plan in sharding_repairs(refused.rule, call, sharded, axis.size())[:_MOST_REPAIRS]:
+    for plan in sharding_repairs(refused.rule, call, sharded, axis.size(), link=_link(axis))[:_MOST_REPAIRS]:
         calls = []
         for step in plan.steps:
             name, uneven = refused.name(tensors[step.position]), sharded[step.position].uneven
@@ -193,6 +199,14 @@ def _with_moves(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
         if not any(sharded[step.position].uneven for step in plan.steps):
             fixes += refused.fix(lines[-1], [(tensors[step.position], step) for step in plan.steps])
     return replace(said, help=(*said.help, *lines), fixes=(*said.fixes, *fixes))
+
+
+def _link(axis: MeshAxis) -> Interconnect:
+    """What the configuration says of the axis by its name."""
+    session, entry = sessions.this_thread(), mesh_at_hand(search=False)
+    if not isinstance(session, CheckSession) or entry is None:
+        return DEFAULT
+    return session.links.on(entry.all_names).at(axis)
 
 
 def _sharded(operand: Bound, axis: object) -> Sharded:

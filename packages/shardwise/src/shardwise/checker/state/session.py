@@ -12,6 +12,7 @@ from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, here
 from shardwise.op_rules.propagation.placer import Scope
+from shardwise.planner.links import NamedLinks
 
 
 class CheckSession(Session):
@@ -31,6 +32,7 @@ class CheckSession(Session):
     ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
     ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
     ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.
+    ``links``       what connects the ranks of each axis: repairs are ordered by it.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     """
 
@@ -58,6 +60,7 @@ class CheckSession(Session):
         self.rows_moved = False
         self.numbers_left = False
         self.keeps_numbers = False
+        self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
 from shardwise.mesh.shape import MeshShape
+from shardwise.planner.links import NamedLinks
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.launched.rank import launched_world
 
@@ -59,6 +60,7 @@ class CheckOptions:
     plain_progress: bool = True
     launched: LaunchedRank | None = None
     record: bool = False
+    links: NamedLinks = field(default_factory=NamedLinks)
 
 
 class RankRecorder(Protocol):
@@ -106,6 +108,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),
         ):
+            session.links = options.links
             guard.counting(lambda: session.checked)
             program.run(loaded)
     collector.ignores = comments.result()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardwise.interop.running.session import Partials
+from shardwise.planner.links import NamedLinks
 
 from .intervention import Intervention
 
@@ -27,6 +28,7 @@ class VerifyOptions:
     ``changed``    what is done to the run from outside.
     ``record``     rank 0 of the mesh records the types of each line and module.
     ``show``       the program's own output on rank 0 goes to stderr; all other output is dropped.
+    ``links``      what connects the ranks of each axis: repairs are ordered by it.
     ``still_s``    ranks of which for so long none has moved hang; None: those that are late do.
     """
 
@@ -46,3 +48,4 @@ class VerifyOptions:
     changed: Intervention | None = None
     record: bool = False
     still_s: float | None = None
+    links: NamedLinks = field(default_factory=NamedLinks)

@@ -62,6 +62,7 @@ def record_run(
         session = stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
+        session.links = options.links
         if options.feed:
             loading = Loading(options.changed.batches if size == 1 and options.changed is not None else None)
             stack.enter_context(loading.watching())
