@@ -74,6 +74,18 @@ CASES = {
         "    model(x).square().mean().backward()\n" + SUM + STEP,
         'spmd.reinterpret(model(x).square().mean() / dist.get_world_size(group=mesh.get_group("dp")), "dp"',
     ),
+    "the ranks divide by their own counts": (
+        "    total = spmd.reinterpret(x.sum(), 'dp', src=V, dst=P)\n    mean = total / (x > 0).sum()\n",
+        "spmd.all_reduce(",
+    ),
+    "a hook sums what is summed before it": (
+        "    def total(gradient):\n        return spmd.all_reduce(gradient, 'tp', src=P, dst=R)\n\n"
+        "    h = spmd.convert(x.requires_grad_(), 'tp', src=I, dst=R)\n    h.register_hook(total)\n"
+        "    piece = spmd.assert_type(torch.randn(4, 4), {'dp': V, 'tp': V})\n"
+        "    y = spmd.all_reduce((h * piece).sum(), 'tp', src=V, dst=I)\n"
+        "    spmd.reinterpret(y, 'dp', src=V, dst=P).backward()\n",
+        "return gradient",
+    ),
     "wrapped gradients stay unsynchronised": (
         "    ddp = nn.parallel.DistributedDataParallel(model, process_group=dp)\n    with ddp.no_sync():\n"
         "        spmd.reinterpret(ddp(x).square().mean(), 'dp', src=V, dst=P).backward()\n" + STEP,

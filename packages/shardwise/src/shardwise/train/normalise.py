@@ -9,6 +9,7 @@ Source: docs/semantics.md section 6.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,10 +18,16 @@ from shardwise.collectives.coerce import convert, reinterpret
 from shardwise.collectives.communicate import all_reduce
 from shardwise.collectives.partial import sum as partial_sum
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.boundary import boundary
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.communication.process_groups import communicator
+from shardwise.interop.fixes.losses import counted_by_all
+from shardwise.interop.running import session
+from shardwise.interop.tensors.tagging import set_type, type_of
+from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import DeviceMeshAxes, DeviceMeshAxis
-from shardwise.types.placement import P, PerMeshAxisSpmdType, R, V
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, R, V
 
 
 @boundary
@@ -87,9 +94,32 @@ def token_mean(
         counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else (mask != 0).expand(losses.shape)
         count = token_count(counted, *axes)
     least = count.clamp(min=1) if isinstance(count, Tensor) else max(_number(count), 1)
+    if isinstance(count, Tensor) and isinstance(least, Tensor) and session.current() is not None:
+        _check_count(count, least, axes)
     term = partial_sum(losses, out_partial_axes=axes) / least
     ranks = math.prod(communicator(axis).size for axis in (averaged if isinstance(averaged, tuple) else (averaged,)))
     return term if ranks == 1 else term * ranks
+
+
+def _check_count(count: Tensor, least: Tensor, axes: Sequence[DeviceMeshAxis]) -> None:
+    """Report a ``count`` that differs between the ranks; ``least``, made of it, is unknown there."""
+    running = session.current()
+    for axis in map(normalize_axis, axes):
+        if running is None or not type_of(count).is_varying(axis):
+            continue
+        located = LocatedCall("token_mean", [("count", count)])
+        name = located.name(0)
+        exponent = type_of(count).exponent(axis)
+        ways, fixes = counted_by_all(*located.names[0], "token_mean", axis, exponent)
+        said = Diagnosis(
+            "SW110",
+            f"token_mean divides a pending sum over {axis_text(axis)} by {name}, which differs per rank there",
+            ("addends that are divided by numbers of their own do not add up to a mean over all ranks",),
+            ways,
+            fixes,
+        )
+        report(running, located, said, axis)
+        set_type(least, type_of(least).with_placements({axis: UNKNOWN}))
 
 
 @boundary

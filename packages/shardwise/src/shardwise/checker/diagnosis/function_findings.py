@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Sequence
+from types import CodeType
 from typing import Any
 
 from shardwise.diagnostics.finding import Diagnosis
@@ -27,7 +28,11 @@ def _name(cls: type) -> str:
 
 def return_line(cls: type, method: str) -> SourceLocation | None:
     """The last ``return`` of a method of an autograd function; its definition if it has none."""
-    code = code_of(cls, method)
+    return last_return(code_of(cls, method))
+
+
+def last_return(code: CodeType | None) -> SourceLocation | None:
+    """The last ``return`` of a function; its definition if it has none."""
     if code is None:
         return None
     returns = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("RETURN")]

@@ -22,7 +22,7 @@ from shardwise.interop.calls.located_call import (
     report,
 )
 from shardwise.interop.fixes.collective_calls import over_axis
-from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop
+from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop, without_own_sum
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.memory_pieces import Piece, region_of
 from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag_of, type_of
@@ -31,7 +31,7 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from .function_findings import line_of_gradient
+from .function_findings import last_return, line_of_gradient
 from .scale_texts import scale_text
 
 _RANGES = 3
@@ -44,7 +44,7 @@ def replicated_loss(name: str, axis: MeshAxis) -> Diagnosis:
         f"backward starts from {name}, which is replicate over {axis_text(axis)}",
         (f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much",),
         (
-            f"all_reduce(..., {axis_argument(axis)}, src=P, dst=I) upstream, so that {name} is invariant",
+            f"dst=I in the collective over {axis_argument(axis)} that makes {name} replicate, so that it is invariant",
             f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
         ),
     )
@@ -359,8 +359,13 @@ def not_dual(
     if expected.is_partial:
         facts.append(f"what comes before this tensor sums its gradient over {where}: {axis.size()} times too much")
         help_lines.append("leave the sum to the collectives before it, or put the hook on the parameter itself")
-    said = Diagnosis("SW606", message, tuple(facts), tuple(help_lines))
-    report(session, LocatedCall("backward", []), said, axis, operands=())
+    code = getattr(hook, "__code__", None)
+    fixes = without_own_sum(code, help_lines[0]) if help_lines else ()
+    said = Diagnosis("SW606", message, tuple(facts), tuple(help_lines), fixes)
+    located = LocatedCall("backward", [])
+    started = Operand("backward", f"runs the hook {_called(hook)}", located.location)
+    located.location = fixes[0].edits[0].location if fixes else last_return(code) or located.location
+    report(session, located, said, axis, operands=(started,))
 
 
 def rescaled(session: Session, hook: object, axis: MeshAxis, exponent: int) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.annotations import said_also, said_of
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
-from shardwise.interop.fixes.losses import invariant_instead
+from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
 from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
@@ -19,6 +22,8 @@ from shardwise.types.tensor_type import TensorType
 
 from .refused_call import RefusedCall
 from .scale_texts import scale_repair
+
+_DIVISIONS = ("div", "true_divide")
 
 
 def invariant_mixed(refused: RefusedCall) -> Diagnosis:
@@ -96,11 +101,23 @@ def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
             (f"the {extremum} over {refused.axis} is still to be taken, and each rank would use its own candidate",),
             (_discharge(refused, extremum),),
         )
-    return Diagnosis(
+    said = Diagnosis(
         "SW110",
         f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
         (f"the sum over {refused.axis} is still pending, and a term that differs per rank does not commute with it",),
     )
+    return _counted_globally(refused, said)
+
+
+def _counted_globally(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
+    """With the sum of the counts that the ranks divide a pending sum by, where that is what the call does."""
+    position, axis = refused.others[0], refused.at.axis
+    value = refused.located.values[position]
+    if axis is None or refused.op not in _DIVISIONS or position == 0 or not isinstance(value, torch.Tensor):
+        return said
+    exponent = type_of(value).exponent(axis)
+    ways, fixes = counted_by_all(*refused.located.names[position], refused.op, axis, exponent)
+    return replace(said, help=ways, fixes=fixes)
 
 
 def product_of_partials(refused: RefusedCall) -> Diagnosis:

@@ -11,6 +11,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.fixes.expressions import is_path
 from shardwise.interop.fixes.gradient_sums import pending_part, sum_of_operand
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
@@ -123,7 +124,9 @@ def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] |
             name, location = refused.located.names[position]
             if location is None:  # it is read inside of torch, from a list of parameters
                 return "p.grad", origin.parameter
-            return pending_part(location, refused.at.axis) or name, origin.parameter
+            text = pending_part(location, refused.at.axis) or name
+            if is_path(text):
+                return text, origin.parameter
     return None
 
 

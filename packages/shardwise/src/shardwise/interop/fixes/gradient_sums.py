@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from types import CodeType
 
 import torch
 
-from shardwise.diagnostics.fix import Fix, Insert, Leave, Remove, Rewrite
+from shardwise.diagnostics.fix import Fix, Insert, Leave, Remove, Replace, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
@@ -22,6 +23,7 @@ from .expressions import (
     expression_of,
     group_argument,
     is_path,
+    keyword_of,
     location_in,
     parameter_expressions,
     tensors_in,
@@ -170,6 +172,22 @@ def without_sum(gradient: torch.Tensor | None, axis: MeshAxis, help: str) -> tup
     if made is None or call is None or text_of(made, call.func).rpartition(".")[2] != "all_reduce":
         return ()
     return (Fix(help, (Remove(made),)),)
+
+
+def without_own_sum(code: CodeType | None, help: str) -> tuple[Fix, ...]:
+    """A function of gradients without the one sum over ranks that it makes itself."""
+    if code is None:
+        return ()
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    calls = [node for node in nodes_in(code.co_filename) if isinstance(node, ast.Call) and node.lineno in lines]
+    place = SourceLocation(code.co_filename, code.co_firstlineno)
+    sums = [call for call in calls if text_of(place, call.func).rpartition(".")[2] == "all_reduce"]
+    if len(sums) != 1 or not sums[0].args:
+        return ()
+    where = location_in(place, sums[0])
+    if keyword_of(sums[0], "src") is None:
+        return (Fix(help, (Remove(where),)),)
+    return (Fix(help, (Replace(where, location_in(place, sums[0].args[0])),)),)
 
 
 def each_once(gradient: torch.Tensor, name: str, location: SourceLocation | None, axis: MeshAxis) -> tuple[Fix, ...]:

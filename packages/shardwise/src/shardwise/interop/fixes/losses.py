@@ -1,4 +1,4 @@
-"""Values that should be invariant, as losses: the collective that made one replicate leaves it invariant instead."""
+"""Losses: the collective that made one replicate leaves it invariant, what varies is added up, counts are global."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str)
     ranks = f"dist.get_world_size({group.removeprefix(', ')})"
     loss = "{}" if isinstance(node_at(span), ast.Name | ast.Attribute | ast.Call) else "({})"
     return (Fix(mean, (Rewrite(span, f"spmd.reinterpret({loss} / {ranks}, {step}"),), choice=True), added)
+
+
+def counted_by_all(
+    name: str, span: SourceLocation | None, op: str, axis: MeshAxis, exponent: int | None
+) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
+    """Help and edits for a division by a number, at ``span``, that each rank has counted for itself.
+
+    ``exponent``  its scale: 0 is what the rank counts, which the ranks sum; 1 is that times their number, which they
+                  average. None is either.
+    """
+    step = f"{axis_argument(axis)}, src=V, dst=R"
+    said = step.replace("=", "=spmd.")
+    ways = []
+    if exponent != 1:
+        ways.append((f"all_reduce({name}, {step}) before {op}, if it is what this rank counts", f"{said})"))
+    if exponent != 0:
+        way = f'all_reduce({name}, {step}, op="avg") before {op}, if it is {axis.size()} times what this rank counts'
+        ways.append((way, f'{said}, op="avg")'))
+    if span is None:
+        return tuple(way for way, _ in ways), ()
+    fixes = [Fix(way, (Rewrite(span, f"spmd.all_reduce({{}}, {text}"),), choice=True) for way, text in ways]
+    return tuple(way for way, _ in ways), tuple(fixes)
 
 
 def invariant_instead(value: object, axis: MeshAxis, help: str) -> tuple[Fix, ...]:
