@@ -305,33 +305,31 @@ def transition(
     moves = op == "convert" and letter(src) == letter(dst) == "S" and src != dst
     if row is not None and not moves and (expert_mode or not row.expert):
         return row
-    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": _pasted(axis), "x": x}
+    words = {"op": op, "src": shown(src), "dst": shown(dst), "axis": shown(axis), "x": x}
+    pasted = words | {"axis": f'"{axis}"'} if isinstance(axis, str) else words
     if row is None:
-        return _absent(op, letter(src) or "?", letter(dst) or "?", words)
+        return _absent(op, letter(src) or "?", letter(dst) or "?", words, pasted)
     if row.expert and not expert_mode:
         return Diagnosis(
             "SW203",
             f"{op} {src} -> {dst} {row.expert.effect.format(**words)}; it is rarely meant and needs expert_mode=True",
-            help=tuple(line.format(**words) for line in row.expert.help),
+            help=tuple(line.format(**pasted) for line in row.expert.help),
         )
     return Diagnosis(
         "SW202",
         f"convert {src} -> {dst} would move pieces between ranks, and convert does not communicate: use all_to_all",
-        help=(f"all_to_all({x}, {words['axis']}, src={src}, dst={dst})",),
+        help=(f"all_to_all({x}, {pasted['axis']}, src={src}, dst={dst})",),
     )
 
 
-def _pasted(axis: object) -> str:
-    return f'"{axis}"' if isinstance(axis, str) else shown(axis)
-
-
-def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:
+def _absent(op: str, src: str, dst: str, words: dict[str, str], pasted: dict[str, str]) -> Diagnosis:
+    """``words`` fill messages, ``pasted`` the lines of help."""
     further = next((one for one in (src, dst) if one not in {*"RIVPS?"}), None)
     if further is not None:
         known = f"{op} is not defined for {further}: of pending reductions it knows the sum, P"
         meets = further == src and any(key[:2] == (op, src) for key in TRANSITIONS)
         discharges = further == src and any(key[1] == src for key in TRANSITIONS)
-        way = f"all_reduce({words['x']}, {words['axis']}, src={src}, dst=R)"
+        way = f"all_reduce({words['x']}, {pasted['axis']}, src={src}, dst=R)"
         said = f"{op} cannot go from {src} to {words['dst']}" if meets else known
         return Diagnosis("SW202", said, help=(way,) * discharges)
     for row in _TABLE:
@@ -339,7 +337,7 @@ def _absent(op: str, src: str, dst: str, words: dict[str, str]) -> Diagnosis:
             # A remedy that would repeat what is no placement helps nobody.
             unusable = [name for name, found in (("{src}", src), ("{dst}", dst)) if found == "?"]
             lines = [line for line in row.help if not any(name in line for name in unusable)]
-            help_lines = tuple(line.format(**words) for line in lines)
+            help_lines = tuple(line.format(**pasted) for line in lines)
             return Diagnosis("SW202", row.message.format(**words), help=help_lines)
     return Diagnosis("SW202", f"{op} cannot go from {words['src']} to {words['dst']}")
 
