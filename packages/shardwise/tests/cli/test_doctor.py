@@ -32,3 +32,15 @@ def test_what_is_missing_is_listed_with_what_is_lost(tier, code, said, monkeypat
     monkeypatch.setattr(registry, "_registry", {gone.name: gone})
     assert doctor()[0] == code
     assert doctor()[1][-1] == f"  torch._gone {said}"
+
+
+@pytest.mark.parametrize(("version", "stands", "lost"), [("2.11.0+cu130", "older", 1), ("9.0.1", "newer", 0)])
+def test_an_untested_torch_is_called_so_and_lacks_what_it_lacks(version, stands, lost, monkeypatch):
+    last = registry.TESTED[1]
+    gone = PrivateName("torch._gone", "what for", "types of gradients", until=last if stands == "newer" else "")
+    monkeypatch.setattr(registry, "_registry", {gone.name: gone})
+    monkeypatch.setattr(torch, "__version__", version)
+    code, (_, tested, names, *listed) = doctor()
+    assert tested.endswith(f"to {last}; this one is {stands}, untested")
+    assert names == f"{1 - lost} of 1 private names of torch are there"
+    assert (code, len(listed)) == (2 * lost, lost)

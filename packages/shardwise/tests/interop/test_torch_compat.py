@@ -410,7 +410,7 @@ ELSEWHERE = {
     "preload": "verifier/test_verify.py",
 }
 """Accessors whose canary is a test of what they are for."""
-OF_THE_REGISTRY = {"TESTED", "MissingName", "PatchPoint", "PrivateName", "missing", "registered", "resolve"}
+OF_THE_REGISTRY = {"TESTED", "MissingName", "PatchPoint", "PrivateName", "missing", "outside", "registered", "resolve"}
 
 
 def test_every_accessor_has_its_canary():

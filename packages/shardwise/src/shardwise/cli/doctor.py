@@ -19,11 +19,12 @@ def doctor() -> None:
     """
     import torch
 
-    from shardwise.interop.torch_compat import TESTED, missing, registered
+    from shardwise.interop.torch_compat import TESTED, missing, outside, registered
 
     first, last = TESTED
     click.echo(f"shardwise {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
-    click.echo(f"tested with torch {first} to {last}")
+    stands = outside()
+    click.echo(f"tested with torch {first} to {last}" + (f"; this one is {stands}, untested" if stands else ""))
     lost = missing()
     names = registered()
     click.echo(f"{len(names) - len(lost)} of {len(names)} private names of torch are there")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from shardwise.types.aliases import DeviceMeshLike
+from shardwise.types.aliases import MeshArgument
 
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
@@ -100,10 +100,10 @@ class MeshFollower:
         self._current: CurrentMesh | None = None
         self._made: list[CurrentMesh] = []
 
-    def start(self, device_mesh: DeviceMeshLike) -> None:
+    def start(self, mesh: MeshArgument) -> None:
         """Make the mesh of the command line current until the program makes one."""
         self._made.clear()
-        self._become(mesh_of(device_mesh))
+        self._become(mesh_of(mesh))
 
     def made(self, device_mesh: Any) -> None:
         """The program has made a device mesh, and no part of one."""

@@ -105,6 +105,7 @@ from .registry import MissingName as MissingName
 from .registry import PatchPoint as PatchPoint
 from .registry import PrivateName as PrivateName
 from .registry import missing as missing
+from .registry import outside as outside
 from .registry import registered as registered
 from .registry import resolve as resolve
 from .tensors import base_of as base_of

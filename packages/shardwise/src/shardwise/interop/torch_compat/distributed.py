@@ -256,6 +256,7 @@ def _empty_group_table() -> object:
     "torch._C._distributed_c10d._set_thread_isolation_mode",
     "torch._C._distributed_c10d.Logger.set_construction_data_and_log",
     lost="ranks that share a process",
+    tier=2,
 )
 @contextlib.contextmanager
 def groups_per_thread() -> Iterator[Callable[[Callable[[str], object], str, object], None]]:

@@ -44,8 +44,10 @@ class PrivateName:
 
     @property
     def expected(self) -> bool:
-        """True if the installed torch is one that has it, by what is known."""
-        here = _version(torch.__version__)
+        """True if the installed torch is one that has it, by what is known; one before those that were tested is
+        measured by the first of them.
+        """
+        here = max(_version(torch.__version__), _version(TESTED[0]))
         return _version(self.since) <= here and (not self.until or here[:2] <= _version(self.until)[:2])
 
 
@@ -128,6 +130,14 @@ def resolve(name: str) -> object:
     if "(" not in name and attribute and not _has(found, attribute):
         raise _missing(name)
     return found
+
+
+def outside() -> str:
+    """How the installed torch stands to those that the tests were run with: empty, ``older`` or ``newer``."""
+    here = _version(torch.__version__)
+    if here < _version(TESTED[0]):
+        return "older"
+    return "newer" if here[:2] > _version(TESTED[1])[:2] else ""
 
 
 def missing() -> list[PrivateName]:

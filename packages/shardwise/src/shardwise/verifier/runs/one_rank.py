@@ -26,8 +26,9 @@ from ..records.annotation_sites import SiteRecorder
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .crash import crash_caught
+from .drawing import UNSEEDED
 from .loading import Loading
-from .watch import UNSEEDED, watching
+from .watch import watching
 
 
 def record_run(

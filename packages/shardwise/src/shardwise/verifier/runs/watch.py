@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,22 +26,19 @@ from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
-from shardwise.op_rules.registry import lookup
-from shardwise.op_rules.schema import Kind
 from shardwise.types.tensor_type import UNTYPED, Ground
 
 from ..comparison.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names
+from .drawing import Drawing, is_random
 from .feeding import Feeding
 from .perturbation import Perturbation
 from .steps import OptimizerSteps
 
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
-UNSEEDED = 67280421310721
-"""The seed that torch gives a generator of which nobody has said anything."""
 
 
 @contextlib.contextmanager
@@ -171,6 +167,7 @@ class _Watch(TorchFunctionMode):
         self.recorder = recorder
         self.every = every
         self.alone = alone
+        self.drawing = Drawing(recorder)
 
     def __torch_function__(
         self,
@@ -186,7 +183,7 @@ class _Watch(TorchFunctionMode):
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
-        result = self._drawing(func, args, kwargs) if _is_random(func) else func(*args, **kwargs)
+        result = self.drawing.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
                 if result.requires_grad:
@@ -227,18 +224,6 @@ class _Watch(TorchFunctionMode):
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
 
-    def _drawing(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
-        generator = given[0] if given else torch.default_generator
-        before = _state(generator)
-        result = func(*args, **kwargs)
-        if _state(generator) != before:
-            shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
-            shape = () if shaped is None else tuple(shaped.shape)
-            seeded = generator.initial_seed() != UNSEEDED
-            self.recorder.drawn(user_location(), op_name(func).shown, before, shape, seeded)
-        return result
-
 
 def _is_plain(x: object) -> bool:
     """True for a tensor of floating-point values that can be looked at without any rank but this one."""
@@ -247,19 +232,3 @@ def _is_plain(x: object) -> bool:
 
 def _is_attribute(func: object) -> bool:
     return op_name(func).prop is not None
-
-
-_random: dict[Any, bool] = {}
-
-
-def _is_random(func: object) -> bool:
-    known = _random.get(func)
-    if known is None:
-        rule = op_name(func).find(lookup)
-        known = _random[func] = rule is not None and rule.kind is Kind.RANDOM
-    return known
-
-
-def _state(generator: torch.Generator) -> bytes:
-    with no_torch_function():
-        return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=16).digest()
