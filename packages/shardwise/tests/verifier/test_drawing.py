@@ -70,7 +70,8 @@ def test_pieces_of_parameters_are_those_of_the_whole(draw):
 
     verdict = verify(program, {"dp": 2, "tp": 2})
     assert verdict.exit_code == 0, str(verdict)
-    assert verdict.numbers is not None and verdict.numbers.disagreements == ()
+    assert verdict.numbers is not None
+    assert verdict.numbers.disagreements == ()
     assert verdict.numbers.compared >= 8, "parameters, gradients and losses are as on one rank"
 
 
@@ -94,7 +95,7 @@ def test_ranks_that_are_seeded_otherwise_are_found():
 
 
 def pieces_hold():
-    """On each rank: whether the piece is the one that torch gives it, for plain shards, both ways, and of FSDP on TP."""
+    """On each rank: whether the piece is the one that torch gives it, for plain shards and for FSDP over TP."""
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     whole = torch.arange(7 * 5.0).view(7, 5)
     held = []

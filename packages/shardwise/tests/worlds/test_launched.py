@@ -78,13 +78,40 @@ with joined_world(me, 60.0, lambda loss: print("lost:", loss.text, flush=True)) 
 """
 
 
-@pytest.mark.processes
-def test_launched_ranks_gather_and_agree(tmp_path):
-    file = tmp_path / "program.py"
-    file.write_text(PROGRAM, "utf-8")
+ON_ACCELERATORS = """
+import torch
+import torch.distributed as dist
+from shardwise import R, V, all_reduce, reinterpret, P
+from shardwise.host.launcher import launched_rank
+from shardwise.mesh.entry import current_entry
+from shardwise.worlds.launched.rank import launched_world
+
+def sets_device(*args):
+    raise AssertionError("which device a rank takes is the program's business")
+
+torch.accelerator.is_available = lambda: True
+torch.accelerator.set_device_index = torch.cpu.set_device = sets_device
+made = []
+with launched_world(launched_rank(), {"tp": 2}, made.append):
+    assert not dist.is_initialized()
+    assert list(current_entry().names) == ["tp"], "types are told by its axes before there is a group"
+    dist.init_process_group("gloo")
+    assert dist.get_backend() == "gloo", "as the program asks"
+    x = reinterpret(torch.ones(3), "tp", src=V, dst=P)
+    assert all_reduce(x, "tp", src=P, dst=R).tolist() == [2.0] * 3
+    assert made == [], "the mesh of the command line is none that the program makes"
+    dist.destroy_process_group()
+print("done", flush=True)
+"""
+
+
+def run_by_torchrun(folder, program, ranks):
+    """What the processes of the program print, in order of text."""
+    file = folder / "program.py"
+    file.write_text(program, "utf-8")
     paths = os.pathsep.join(path for path in sys.path if path)
     ended = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(file)],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file)],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -92,4 +119,14 @@ def test_launched_ranks_gather_and_agree(tmp_path):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert sorted(ended.stdout.splitlines()) == ["0 [100, 121, 144] 365", "1 [] 365", "2 [] 365"]
+    return sorted(ended.stdout.splitlines())
+
+
+@pytest.mark.processes
+def test_launched_ranks_gather_and_agree(tmp_path):
+    assert run_by_torchrun(tmp_path, PROGRAM, 3) == ["0 [100, 121, 144] 365", "1 [] 365", "2 [] 365"]
+
+
+@pytest.mark.processes
+def test_on_accelerators_back_end_and_device_are_the_programs_own(tmp_path):
+    assert run_by_torchrun(tmp_path, ON_ACCELERATORS, 2) == ["done", "done"]
