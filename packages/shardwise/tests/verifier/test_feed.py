@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
@@ -15,6 +16,7 @@ from shardwise.verifier.records.batches import Batches, is_shared, merged
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject
+from shardwise.verifier.runs.loading import Loading
 from shardwise.verifier.text import Verdict
 
 TRAIN = """
@@ -110,3 +112,54 @@ def test_batches_that_make_no_global_batch_are_refused():
         merged([rank(torch.ones(1)), rank(torch.ones(1), torch.ones(1))])
     with pytest.raises(SpmdValueError, match="make no global batch: "):
         merged([rank(torch.ones(2, 3)), rank(torch.ones(2, 4))])
+
+
+OWN_LOADER = """
+    class Own(DataLoader):
+        def __init__(self, data, size, sampler):  # as torchdata's, which never calls that of DataLoader
+            self.inner = DataLoader(data, batch_size=size, sampler=sampler)
+
+        def __setattr__(self, name, value):
+            object.__setattr__(self, name, value)
+
+        def __iter__(self):
+            yield from self.inner
+
+        def __len__(self):
+            return len(self.inner)
+
+    class Counting(DataLoader):
+        def __iter__(self):
+            for batch in super().__iter__():
+                yield batch
+
+        def __len__(self):
+            return super().__len__()
+
+    dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("made", ["Own(data, 4, sampler)", "Counting(data, batch_size=4, sampler=sampler)"])
+def test_loaders_that_iterate_in_their_own_way_are_fed(made, tmp_path):
+    program = TRAIN.replace('\n    dist.init_process_group("gloo")\n', OWN_LOADER).replace(
+        "DataLoader(data, batch_size=4, sampler=", f"(lambda sampler: {made})("
+    )
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(program.replace("{wrapped}", "DDP(model)")))
+    assert made in script.read_text()
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=True)
+    verdict = verify_subject(Script(Program(path=str(script))), {"dp": 2}, options)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+
+
+def test_classes_of_loaders_are_as_before_afterwards():
+    class Own(DataLoader):
+        def __iter__(self):
+            return iter([1])
+
+    before = dict(vars(Own)), DataLoader.__iter__, "__init_subclass__" in vars(DataLoader)
+    with Loading(None).watching():
+        assert vars(Own)["__iter__"] is not before[0]["__iter__"]
+    assert (dict(vars(Own)), DataLoader.__iter__, "__init_subclass__" in vars(DataLoader)) == before

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-CHECK, RANKS, VERIFY = "check", "check --ranks all", "verify"
+CHECK, RANKS, VERIFY, FED = "check", "check --ranks all", "verify", "verify --feed"
 ALL = (CHECK, RANKS, VERIFY)
+ALL_FED = (CHECK, RANKS, FED)
+"""Of programs whose ranks read data of their own, by a DataLoader."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Case:
     ``program``   ``-m module``, or the name of a script in ``programs``.
     ``mesh``      its axes and their sizes, outermost first.
     ``commands``  those of shardwise that run it.
+    ``verified``  more arguments, of the runs that are compared.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Case:
     mesh: Mapping[str, int]
     arguments: str = ""
     commands: tuple[str, ...] = ALL
+    verified: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ class Framework:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "", commands: tuple[str, ...] = ALL) -> Case:
+def _titan(
+    name: str, flavor: str, mesh: Mapping[str, int], options: str = "", commands: tuple[str, ...] = ALL_FED
+) -> Case:
     model = name.partition(",")[0]
     experts = model == "deepseek_v3" or "moe" in flavor
     return Case(
@@ -56,6 +62,8 @@ def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "", c
         "--training.local_batch_size 2 --training.global_batch_size 8 "
         f"--training.seq_len 64 --training.steps 2 --metrics.log_freq 1 --debug.seed 1 {options}",
         commands,
+        # One batch a step, which is that of all ranks; in float32, where rounding is told from mistakes at once.
+        "--training.global_batch_size -1 --training.mixed_precision_param float32",
     )
 
 

@@ -84,9 +84,10 @@ def command_line(case: Case, command: str) -> list[str]:
     """The arguments of ``shardwise``."""
     mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
     # verify fills the sizes in itself, for they are 1 in its run on one rank.
-    arguments = case.arguments if command == VERIFY else case.arguments.format(**case.mesh)
+    verifying = command.startswith(VERIFY)
+    arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**case.mesh)
     program = case.program.split() if case.program.startswith("-m ") else [str(HERE / "programs" / case.program)]
-    limit = ["--timeout", str(TIMEOUT_S / 2)] if command == VERIFY else []
+    limit = ["--timeout", str(TIMEOUT_S / 2)] if verifying else []
     return [*command.split(), *program, "--mesh", mesh, "--format", "json", *limit, "--", *arguments.split()]
 
 

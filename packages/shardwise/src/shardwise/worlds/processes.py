@@ -241,7 +241,7 @@ def _collect(
             rank = pending.pop(connection)
             try:
                 kind, *payload = connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # perhaps in the middle of a message
                 ranks[rank].join()
                 failures.append((rank, None, f"the process ended without a word, exit code {ranks[rank].exitcode}"))
             else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -19,6 +18,9 @@ from shardwise.interop.running.recording import unheard
 from shardwise.interop.torch_compat import no_torch_function, tree_map
 
 from ..records.batches import Batches
+
+Iterate = Callable[[DataLoader[object]], Iterator[object]]
+Length = Callable[[DataLoader[object]], int]
 
 
 class Loading:
@@ -30,32 +32,59 @@ class Loading:
         self._loaders: dict[int, object] = {}
         """Kept, so that no other gets its id; in the order of first use."""
         self._epochs: Counter[int] = Counter()
+        self._inside = False
+        """A loader's own code runs, which may call that of its base class, or another loader."""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Every DataLoader of this process is looked after inside the block."""
-        iterate: Any = DataLoader.__iter__
-        length: Any = DataLoader.__len__
-        with (
-            patched(DataLoader, "__iter__", lambda loader: self._iterated(loader, iterate)),
-            patched(DataLoader, "__len__", lambda loader: self._length(loader, length)),
-        ):
+        """Every DataLoader of this process is looked after inside the block, also one whose class iterates in its
+        own way, which the program may only then import.
+        """
+        with contextlib.ExitStack() as stack:
+
+            def made(cls: type[DataLoader[object]], **options: object) -> None:
+                super(DataLoader, cls).__init_subclass__(**options)
+                self._listen(stack, cls)
+
+            for cls in _with_subclasses(DataLoader):
+                self._listen(stack, cls)
+            stack.enter_context(patched(DataLoader, "__init_subclass__", classmethod(made)))
             yield
+
+    def _listen(self, stack: contextlib.ExitStack, cls: type[DataLoader[object]]) -> None:
+        own = vars(cls)
+        if "__iter__" in own:
+            stack.enter_context(patched(cls, "__iter__", self._iterating(own["__iter__"])))
+        if "__len__" in own:
+            stack.enter_context(patched(cls, "__len__", self._measuring(own["__len__"])))
+
+    def _iterating(self, plain: Iterate) -> Iterate:
+        return lambda loader: plain(loader) if self._inside else self._iterated(loader, plain)
+
+    def _measuring(self, plain: Length) -> Length:
+        return lambda loader: plain(loader) if self._inside else self._length(loader, plain)
+
+    @contextlib.contextmanager
+    def _of_the_loader(self) -> Iterator[None]:
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
 
     def _number(self, loader: object) -> int:
         self._loaders.setdefault(id(loader), loader)
         return list(self._loaders).index(id(loader))
 
-    def _length(self, loader: DataLoader[object], length: Callable[[DataLoader[object]], int]) -> int:
+    def _length(self, loader: DataLoader[object], length: Length) -> int:
         number = self._number(loader)
         if self._given is not None and number in self._given.lengths:
             return self._given.lengths[number]
-        self.batches.lengths[number] = length(loader)
+        with self._of_the_loader():
+            self.batches.lengths[number] = length(loader)
         return self.batches.lengths[number]
 
-    def _iterated(
-        self, loader: DataLoader[object], iterate: Callable[[DataLoader[object]], Iterator[object]]
-    ) -> Iterator[object]:
+    def _iterated(self, loader: DataLoader[object], iterate: Iterate) -> Iterator[object]:
         number = self._number(loader)
         epoch = number, self._epochs[number]
         self._epochs[number] += 1
@@ -63,14 +92,12 @@ class Loading:
             return iter([_copy(batch) for batch in self._given.drawn[epoch]])
         return self._drawn(loader, iterate, self.batches.drawn.setdefault(epoch, []))
 
-    def _drawn(
-        self, loader: DataLoader[object], iterate: Callable[[DataLoader[object]], Iterator[object]], kept: list[object]
-    ) -> Iterator[object]:
+    def _drawn(self, loader: DataLoader[object], iterate: Iterate, kept: list[object]) -> Iterator[object]:
         stream = _Stream()
-        with stream.drawing():
-            batches = iterate(loader)
+        with stream.drawing(), self._of_the_loader():
+            batches = iter(iterate(loader))
         while True:
-            with stream.drawing():
+            with stream.drawing(), self._of_the_loader():
                 batch = next(batches, _END)
             if batch is _END:
                 return
@@ -79,6 +106,12 @@ class Loading:
 
 
 _END = object()
+
+
+def _with_subclasses(cls: type[DataLoader[object]]) -> Iterator[type[DataLoader[object]]]:
+    yield cls
+    for below in cls.__subclasses__():
+        yield from _with_subclasses(below)
 
 
 class _Stream:

@@ -26,8 +26,8 @@ from ..records.annotation_sites import SiteRecorder
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .crash import crash_caught
-from .drawing import UNSEEDED
 from .loading import Loading
+from .random_draws import UNSEEDED
 from .watch import watching
 
 

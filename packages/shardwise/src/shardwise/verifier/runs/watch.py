@@ -32,9 +32,9 @@ from ..comparison.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names
-from .drawing import Drawing, is_random
 from .feeding import Feeding
 from .perturbation import Perturbation
+from .random_draws import RandomDraws, is_random
 from .steps import OptimizerSteps
 
 PENDING = "_c10d_functional."
@@ -167,7 +167,7 @@ class _Watch(TorchFunctionMode):
         self.recorder = recorder
         self.every = every
         self.alone = alone
-        self.drawing = Drawing(recorder)
+        self.draws = RandomDraws(recorder)
 
     def __torch_function__(
         self,
@@ -183,7 +183,7 @@ class _Watch(TorchFunctionMode):
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
-        result = self.drawing.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
+        result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
                 if result.requires_grad:

@@ -31,7 +31,7 @@ OF_VALUES = {"dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dr
 Called = Callable[..., object]
 
 
-class Drawing:
+class RandomDraws:
     """The random draws of one run, of which ``recorder`` is told."""
 
     def __init__(self, recorder: Recorder) -> None:
