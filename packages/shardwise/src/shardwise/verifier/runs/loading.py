@@ -42,7 +42,7 @@ class Loading:
         """
         with contextlib.ExitStack() as stack:
 
-            def made(cls: type[DataLoader[object]], **options: object) -> None:
+            def made(cls: type[DataLoader[object]], /, **options: object) -> None:
                 super(DataLoader, cls).__init_subclass__(**options)
                 self._listen(stack, cls)
 
