@@ -30,18 +30,19 @@ def local_tensor(x: torch.Tensor) -> torch.Tensor:
         return made.to_local()  # type: ignore[no-any-return]
 
 
-def own_piece(whole: torch.Tensor, like: Any) -> torch.Tensor | None:
+def own_piece(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor | None:
     """What this rank holds of ``whole`` where it lies as ``like`` does, a DTensor; None of a pending sum."""
+    made: Any = like
     piece = whole
     for strided in (False, True):  # as in the type
-        for dim, placement in enumerate(like.placements):
+        for dim, placement in enumerate(made.placements):
             if placement.is_partial():
                 return None
             cut = placement.is_shard() or is_strided_shard(placement)
             if not cut or is_strided_shard(placement) is not strided:
                 continue
-            pieces = piece.chunk(like.device_mesh.size(dim), placement.dim)
-            at = like.device_mesh.get_local_rank(dim)
+            pieces = piece.chunk(made.device_mesh.size(dim), placement.dim)
+            at = made.device_mesh.get_local_rank(dim)
             piece = pieces[at] if at < len(pieces) else pieces[0].narrow(placement.dim, 0, 0)
     return piece
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard, TypeVar, cast
 
 import torch
 
@@ -29,6 +29,7 @@ OF_VALUES = {"dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dr
 """In place, and of what the tensor held before."""
 
 Called = Callable[..., object]
+T = TypeVar("T")
 
 
 class RandomDraws:
@@ -48,7 +49,7 @@ class RandomDraws:
         result = func(*args, **kwargs)
         if elsewhere is not None and not torch.equal(elsewhere, _elsewhere(asked)):
             result = self._as_on_the_cpu(func, args, kwargs, result)
-        elif _is_cut(result) and (_fills(func) or _name(func) in LIKE) and not torch.equal(before, _state(generator)):
+        elif (_fills(func) or _name(func) in LIKE) and _is_cut(result) and not torch.equal(before, _state(generator)):
             with no_torch_function():
                 generator.set_state(before)
             self._put(func, args, kwargs, result)
@@ -74,19 +75,20 @@ class RandomDraws:
         device = next(x.device for x in tensors if is_accelerator(x.device))
         return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, came)
 
-    def _put(self, func: Called, args: Sequence[object], kwargs: Mapping[str, object], result: Any) -> None:
+    def _put(self, func: Called, args: Sequence[object], kwargs: Mapping[str, object], result: torch.Tensor) -> None:
         """Draw once more, the whole on the CPU, and put what this rank has of it into ``result``."""
         if not has_values(local_tensor(result)):
             return
         with no_torch_function(), torch.no_grad():
-            whole = func(*self._moved(list(args)), **self._moved(dict(kwargs)))
+            whole: Any = func(*self._moved(list(args)), **self._moved(dict(kwargs)))
             held = local_tensor(result)
-            piece = own_piece(whole, result) if is_dtensor(result) else whole  # type: ignore[arg-type]
+            piece = own_piece(whole, result) if is_dtensor(result) else whole
             if isinstance(piece, torch.Tensor) and piece.shape == held.shape:
                 held.copy_(piece)
 
-    def _moved(self, given: Any) -> Any:
-        return tree_map(self._on_the_cpu, given)
+    def _moved(self, given: T) -> T:
+        moved: Any = tree_map(self._on_the_cpu, given)
+        return cast("T", moved)
 
     def _on_the_cpu(self, value: object) -> object:
         if isinstance(value, torch.Generator):
@@ -129,9 +131,9 @@ def _fills(func: object) -> bool:
     return name.endswith("_") and not name.startswith("__") and name not in OF_VALUES
 
 
-def _is_cut(x: object) -> bool:
+def _is_cut(x: object) -> TypeGuard[torch.Tensor]:
     """True for a DTensor of which this rank does not hold all."""
-    return is_dtensor(x) and x.shape != local_tensor(x).shape  # type: ignore[attr-defined,arg-type]
+    return isinstance(x, torch.Tensor) and is_dtensor(x) and x.shape != local_tensor(x).shape
 
 
 def _state(generator: torch.Generator) -> torch.Tensor:
