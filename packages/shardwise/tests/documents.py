@@ -1,6 +1,6 @@
 """Do the documents say what happens? Runs the code blocks of a Markdown page and compares the output that it shows.
 
-    ```python title="mlp.py"     a file; written, not run
+    ```python title="mlp.py"     a file; written, not run; so is one of ```toml
     ```python                    run; what it prints must be in the ```text block that follows, if there is one
     ```console                   `$ shardwise ...` is run (`> file` is understood), the lines below are its stdout;
                                  `$ pytest ...` and `$ python -m unittest ...` too, without the time that they took
@@ -84,7 +84,7 @@ def differences(text: str, folder: Path) -> Iterator[Difference]:
         before, printed = printed, None
         if block.ignored:
             continue
-        if block.language == "python" and block.file:
+        if block.file and block.language in ("python", "toml"):
             (folder / block.file).write_text(block.text)
         elif block.language == "python":
             printed = _run_python(block, folder, names)

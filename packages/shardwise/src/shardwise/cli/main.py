@@ -22,27 +22,8 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import NoProgram
 
+from .command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
 from .runs.guard import OWN_PROCESS
-
-COMMANDS = {
-    "check": "shardwise.cli.check",
-    "cost": "shardwise.cli.cost",
-    "doctor": "shardwise.cli.doctor",
-    "draw": "shardwise.cli.draw",
-    "einsum": "shardwise.cli.einsum",
-    "explain": "shardwise.cli.explain",
-    "infer": "shardwise.cli.infer",
-    "lsp": "shardwise.cli.lsp",
-    "mcp": "shardwise.cli.mcp",
-    "mesh": "shardwise.cli.mesh",
-    "plan": "shardwise.cli.plan",
-    "rules": "shardwise.cli.rules",
-    "verify": "shardwise.cli.verify",
-    "zoo": "shardwise.cli.zoo",
-}
-
-ADDED_BY = {"mutate": "shardwise-devtools"}
-"""Commands that other packages bring, by the entry-point group ``shardwise.commands``, and which package it is."""
 
 
 def _added(name: str) -> click.Command | None:
@@ -54,12 +35,42 @@ def _added(name: str) -> click.Command | None:
     return None
 
 
+def _summary(name: str) -> str:
+    package = ADDED_BY.get(name)
+    if package is None or importlib.metadata.entry_points(group="shardwise.commands", name=name):
+        return LISTED[name].summary
+    return f"{LISTED[name].summary} (pip install {package})"
+
+
+EPILOG = """\b
+First steps, with a script as it is:
+  shardwise check train.py                               what do wrappers and samplers promise?
+  shardwise check train.py --mesh dp=2,tp=2 --ranks all  do ranks match, or would they hang?
+  shardwise verify train.py --mesh dp=2                  are the numbers those of one rank?
+"""
+
+
 class FrontDoor(click.Group):
     """A group whose commands are imported on first use and whose failures exit with 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         added = {entry.name for entry in importlib.metadata.entry_points(group="shardwise.commands")}
         return sorted({*COMMANDS, *added})
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, then the options, of which there are two."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command in one line, by what it is for; none is loaded for it."""
+        others = [name for name in self.list_commands(ctx) if name not in LISTED]
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, _summary(name)) for name in commands])
+        if others:
+            with formatter.section("From other packages"):
+                formatter.write_dl([(name, f"shardwise {name} --help") for name in others])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         home = COMMANDS.get(cmd_name)
@@ -108,7 +119,9 @@ class FrontDoor(click.Group):
         sys.exit(code)
 
 
-@click.group(cls=FrontDoor, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=FrontDoor, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, message="shardwise %(version)s")
 def main() -> None:
     """Check distributed PyTorch programs before they run.

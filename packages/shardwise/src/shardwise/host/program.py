@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import importlib.util
 import linecache
 import multiprocessing.process
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,9 +58,16 @@ class Program:
 
     def require(self) -> None:
         """NoProgram if there is no such script. Cheap, so that a typing mistake is told at once."""
-        if self.path and not os.path.isfile(self.path):
-            what = "is a folder, not a script" if os.path.isdir(self.path) else "does not exist"
+        if not self.path:
+            return
+        if not os.path.isfile(self.path):
+            what = "is a folder, not a script" if os.path.isdir(self.path) else f"does not exist{_near(self.path)}"
             raise NoProgram(f"the script {self.path} {what}")
+        if self.path.endswith(".ipynb"):
+            raise NoProgram(
+                f"{self.path} is a notebook, not a script: in it, %load_ext shardwise and %%shardwise check a cell; "
+                f"`jupyter nbconvert --to script {shlex.quote(self.path)}` writes it as a script"
+            )
 
     def load(self) -> Loaded:
         """Its code. SyntaxError if it does not parse; NoProgram if there is none."""
@@ -103,6 +112,17 @@ class Program:
             finally:
                 while handlers:
                     handlers.pop()()
+
+
+def _near(path: str) -> str:
+    """``; did you mean train.py?`` where a script of nearly this name lies in the folder."""
+    folder, name = os.path.split(path)
+    try:
+        there = [one for one in os.listdir(folder or ".") if one.endswith(".py")]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(name if name.endswith(".py") else f"{name}.py", there, n=1, cutoff=0.75)
+    return f"; did you mean {os.path.join(folder, close[0])}?" if close else ""
 
 
 def _load_module(name: str, arguments: Sequence[str]) -> Loaded:

@@ -25,6 +25,8 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.launcher import launched_rank
 
+from .sections import SectionedCommand
+
 _KEY = "shardwise.configured"
 _POLICY = ("select", "ignore", "config", "no_config", "baseline", "write_baseline")
 _EXCLUDED_BY = {"mesh": ("world_size",), "world_size": ("mesh",), "rank": ("ranks",), "references": (), "record": ()}
@@ -108,7 +110,7 @@ def policy_options(command: Callable[..., object]) -> Callable[..., object]:
     return command
 
 
-class ConfiguredCommand(click.Command):
+class ConfiguredCommand(SectionedCommand):
     """A command with ``policy_options`` whose other options have their defaults from ``[tool.shardwise]``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
