@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from shardwise.cli.check import check
-from shardwise.cli.command_list import COMMANDS
+from shardwise.cli.options.command_list import COMMANDS
 
 ROOT = Path(__file__).parents[4]
 BROKEN = """

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from shardwise.cli.command_list import COMMANDS, LISTED
 from shardwise.cli.main import main
+from shardwise.cli.options.command_list import COMMANDS, LISTED
 from shardwise.cli.options.sections import SECTIONS
 
 

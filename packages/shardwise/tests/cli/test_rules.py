@@ -11,6 +11,7 @@ from shardwise.cli.pages.call_page import call_sections
 from shardwise.cli.pages.rule_page import example_of, placements
 from shardwise.cli.pages.rule_page import render as page_of
 from shardwise.op_rules.registry import all_rules, lookup
+from shardwise.op_rules.transitions import TRANSITIONS
 from shardwise.types.placement import P, R, S
 
 
@@ -65,6 +66,32 @@ def test_an_unknown_operator_names_its_neighbours():
     result = rules("matmull")
     assert result.exit_code == 2
     assert "no rule for 'matmull'; try shardwise rules matmul" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("op", sorted({op for op, _, _ in TRANSITIONS}))
+def test_a_collective_has_a_page_with_every_way_and_its_gradient(op):
+    result = rules(op)
+    assert result.exit_code == 0
+    shown = [line.split() for line in result.stdout.splitlines()]
+    for row in (row for row in TRANSITIONS.values() if row.op == op and not row.is_noop):
+        source = row.src + ("*" if row.expert else "")
+        gradient = ["none"] if row.backward is None else [row.backward[0], row.backward[1], "->", row.backward[2]]
+        (own,) = [words for words in shown if words[: 2 + len(gradient)] == [source, row.dst, *gradient]]
+        waits = own[2 + len(gradient) :]
+        assert ("forward" in waits[:1]) == row.meets(backward=False)
+        assert (waits[0] != "neither") == row.meets(backward=True)
+    assert rules(f"shardwise.{op}").stdout == result.stdout
+
+
+def test_attention_is_called_with_its_values():
+    text = rules("scaled_dot_product_attention").stdout
+    assert "  S(1)   R     R      ->  S(1)" in text
+    assert "  s: needed whole: no shard can do its part alone\n" in text
+    assert "  forward    " in text
+
+
+def test_the_sum_of_a_result_of_unknown_extent_has_no_number():
+    assert "  P         P         result             all of it, by an all_reduce\n" in rules("cat").stdout
 
 
 def facts(op):

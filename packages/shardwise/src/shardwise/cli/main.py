@@ -22,7 +22,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import NoProgram
 
-from .command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
+from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
 from .runs.guard import OWN_PROCESS
 
 

@@ -12,6 +12,7 @@ EPILOG = """\b
 Examples:
   shardwise rules                              every rule
   shardwise rules --about softmax              the rules that mention a word
+  shardwise rules all_reduce                   a collective: from type to type, and its gradient
   shardwise rules matmul                       one rule: law, dims, placements, gradients, costs, torch's way
 """
 
@@ -21,7 +22,8 @@ Examples:
 @click.option("--about", metavar="WORD", help="List only rules whose name, law, labels or kind mention WORD.")
 def rules(op: str | None, about: str | None) -> ExitCode:
     """List the op rules, or show what happens to a call of OP: its rule, its placements and gradients along one mesh
-    axis, what is left to be summed and what that costs, and what torch makes of it, forward and backward.
+    axis, what is left to be summed and what that costs, and what torch makes of it, forward and backward. Of a typed
+    collective: what it leads from and to, and what its gradient takes.
 
     Exit codes: 0 fine, 2 wrong usage.
     """
@@ -35,13 +37,18 @@ def rules(op: str | None, about: str | None) -> ExitCode:
 def _page(op: str) -> str:
     from shardwise.op_rules.registry import all_rules, lookup
 
+    from .pages.collective_page import KNOWN, collective
+
+    if op.removeprefix("shardwise.") in KNOWN:
+        return collective(op.removeprefix("shardwise."))
+
     from .pages.call_page import call_sections
     from .pages.rule_page import render
 
     name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
     if rule is None:
-        known = [spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings)]
+        known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
         near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
         raise click.UsageError("; try ".join([f"no rule for {op!r}", *(f"shardwise rules {one}" for one in near)]))
     return "\n\n".join([render(rule), *call_sections(rule)])

@@ -67,7 +67,8 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
         owed = []
         for number, (dims, place) in enumerate(zip(example.labelling.results or ((),), line.results, strict=False)):
             if place is P:
-                sizes = [example.sizes[label] for label in dims if label in example.sizes]
+                sizes = [example.sizes.get(label, 0) for label in dims if label is not None]
+                sizes += [0] * dims.count(None)
                 owed.append((f"result {number}" if len(line.results) > 1 else "result", sizes))
         for name, shape, place in zip(example.names, example.shapes, line.operands, strict=True):
             if place.backward_type() is P and name in recorded.gradients:
@@ -82,6 +83,9 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
 
 
 def _received(sizes: Sequence[int]) -> str:
+    """``sizes``  0 for an extent that is not any operand's."""
+    if 0 in sizes:
+        return "all of it, by an all_reduce"
     cost = cost_of("all_reduce", math.prod(sizes), RANKS, DTYPE)
     return f"{cost.bytes} B by an all_reduce of {list(sizes)}"
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
+from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labelling, Shape
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded_rule
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
@@ -34,6 +34,16 @@ ARGUMENTS = {
 _EACH = {
     Each.APART: "one per tensor, each as if alone",
     Each.SHAPED: "one per tensor, in a shape that follows from all",
+}
+_FATES = {
+    Fate.SUM: "summed, so shards give a pending sum",
+    Fate.TOTAL: "the result is a sum over it, so shards give a pending sum",
+    Fate.MEAN: "averaged, and a shard has the mean of its own elements only",
+    Fate.MAXIMUM: "reduced to its largest element, so shards give a pending maximum",
+    Fate.MINIMUM: "reduced to its smallest element, so shards give a pending minimum",
+    Fate.EXTREMUM: "reduced as a whole, which no shard can do alone",
+    Fate.OPAQUE: "needed whole: no shard can do its part alone",
+    Fate.POSITION: "kept, but values depend on the position along it, which a shard does not know",
 }
 _MOST = 4
 _NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dtype", "shape", "size", "dims"})
@@ -125,7 +135,13 @@ def example_of(rule: OpRule) -> Example | None:
     """The first of a few plain calls that the rule can label, None if it can label none of them."""
     if rule.labels is None:
         return None
-    names = [name for name in rule.parameters if not name.startswith("~") and name not in _NUMBERS]
+    tensors = [name for name in rule.parameters if not name.startswith("~")]
+    usual = [name for name in tensors if name not in _NUMBERS]
+    found = (_example_with(rule, names) for names in dict.fromkeys((tuple(usual), tuple(tensors))) if names)
+    return next((example for example in found if example is not None), None)
+
+
+def _example_with(rule: OpRule, names: Sequence[str]) -> Example | None:
     factors = [factor.lstrip("*^") for term in rule.terms for factor in term.factors]
     linear = [name for name in names if name == names[0] or name.lstrip("*") in factors]
     fewer = [linear[:-1], names[:2], names[:1], names[:3], names[:4]]
@@ -238,7 +254,7 @@ def _dims(example: Example) -> str:
     lines += [
         f"  {'result':<11}{_list(_extents(example, dims)):<18}{_words(dims)}" for dims in example.labelling.results
     ]
-    lines += [f"  {label}: {fate.value}" for label, fate in example.labelling.fates.items() if label in example.sizes]
+    lines += [f"  {label}: {_FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
     lengths = {"shards of one length, or even=True": example.labelling.even}
     lengths["shards of whole groups"] = example.labelling.grouped
     for need, labels in lengths.items():
