@@ -141,3 +141,51 @@ def test_repairs_in_findings_are_ordered_by_the_configured_links(tmp_path, laten
     result = CliRunner().invoke(main, ["check", "--global", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4"])
     helps = [line.partition("= help: ")[2] for line in result.output.splitlines() if "= help: " in line]
     assert helps[0].startswith(first), result.output
+
+
+IN_A_ROW = textwrap.dedent(
+    """
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from shardwise import I, P, R, S, all_gather, all_reduce, assert_type, convert
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+    x = assert_type(torch.ones(64, 32), {"dp": R, "tp": P})
+    """
+)
+
+
+def test_the_planner_is_asked_for_what_moves_do_one_after_another(tmp_path):
+    for moves, said in (
+        (
+            'convert(all_reduce(x, "tp", src=P, dst=R), "tp", src=R, dst=S(0))',
+            "P -> S(0) over tp is reduce_scatter with 0.50 of the bytes, if nothing else takes what is between",
+        ),
+        (
+            'y = assert_type(torch.ones(8, 16), {"dp": S(0), "tp": R})\n'
+            'convert(all_gather(y, "dp", src=S(0), dst=R), "dp", src=R, dst=S(1))',
+            "S(0) -> S(1) over dp is all_to_all with 0.50 of the bytes, if nothing else takes what is between",
+        ),
+        (
+            'y = assert_type(torch.ones(8, 8), {"dp": P, "tp": P})\n'
+            'all_reduce(all_reduce(y, "tp", src=P, dst=R), "dp", src=P, dst=R)',
+            "P -> R over tp and P -> R over dp is all_reduce with 0.70 of the bytes",
+        ),
+        ('all_reduce(x, "tp", src=P, dst=R) * 2', "P -> S(0) over tp is reduce_scatter with 0.50 of the bytes, where"),
+        (
+            'all_gather(assert_type(torch.ones(8, 16), {"dp": S(1), "tp": R}), "dp", src=S(1), dst=R)',
+            "S(1) -> S(0) over dp is all_to_all with 0.50 of the bytes, where",
+        ),
+    ):
+        (tmp_path / "step.py").write_text(IN_A_ROW + moves)
+        result = CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4"])
+        assert said in result.output, result.output
+
+
+def test_moves_that_are_already_the_cheapest_way_are_not_advised(tmp_path):
+    (tmp_path / "step.py").write_text(
+        IN_A_ROW + 'convert(all_reduce(x, "tp", src=P, dst=I), "tp", src=I, dst=R)\n'
+        'all_reduce(x, "tp", src=P, dst=R); convert(torch.ones(64, 32), "tp", src=R, dst=S(0))'
+    )
+    result = CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4"])
+    assert result.exit_code == 0, result.output
+    assert "what is between" not in result.output

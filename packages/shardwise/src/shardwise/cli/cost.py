@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,13 @@ from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
+    from shardwise.diagnostics.source_location import SourceLocation
     from shardwise.mesh.axis import MeshAxis
     from shardwise.planner.cost import Cost
     from shardwise.planner.links import Links
     from shardwise.uniformity.calls import Trace, TracedCall
+    from shardwise.uniformity.cheaper_moves import CheaperWay
+    from shardwise.uniformity.moves_in_a_row import TypedMove
 
 EPILOG = """\b
 Examples:
@@ -43,6 +46,7 @@ class CollectiveLine:
     ``axis``      None for a group of ranks that no axis of the mesh has.
     ``seconds``   of all of them together, as ``bytes`` is.
     ``waits``     how many of them the rank waits for before it goes on.
+    ``move``      what it does to types, if a typed call is behind it.
     """
 
     op: str
@@ -56,6 +60,7 @@ class CollectiveLine:
     bytes: int
     seconds: float
     waits: int
+    move: TypedMove | None = None
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -89,6 +94,8 @@ def cost(
     if module is None and not words:
         raise click.UsageError("say what to run: shardwise cost SCRIPT --mesh dp=2,tp=2")
     from shardwise.mesh.current import set_current_mesh
+    from shardwise.uniformity.cheaper_moves import cheaper_ways
+    from shardwise.uniformity.moves_in_a_row import moves_seen
     from shardwise.uniformity.overlap import seconds_as_issued
 
     from .runs.run import CheckOptions
@@ -98,16 +105,19 @@ def cost(
     with set_current_mesh(axes):
         links = links_of(bandwidth, latency, axes, Path(words[0]).parent if words and not module else Path.cwd())
     program = Program(module=module, arguments=words) if module else Program(words[0], "", words[1:])
-    result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
+    with moves_seen() as seen:
+        result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
     if result.stopped is not None:
         at = result.stopped.location
         where = "" if at is None else f" at {at.file}:{at.line}"
         said = result.stopped.text or result.stopped.reason.value
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     with set_current_mesh(axes):
-        lines = _lines(_calls(traces), links)
+        moves = {(_place(one.location), one.op, repr(one.axis)): one for one in seen.moves}
+        lines = [replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(_calls(traces), links)]
         issued = max((seconds_as_issued(trace, lambda call: _paid(call, links)[1]) for trace in traces), default=0.0)
-        click.echo(_json(lines, issued) if form == "json" else _text(lines, issued))
+        ways = _ways(cheaper_ways(seen.pairs, links))
+        click.echo(_json(lines, issued, ways) if form == "json" else _text(lines, issued, ways))
     return ExitCode.CLEAN
 
 
@@ -139,7 +149,7 @@ def _lines(calls: Iterable[TracedCall], links: Links) -> list[CollectiveLine]:
         axis = links_used(call)
         shape, dtype = (call.shapes or ((),))[0], (call.dtypes or ("float32",))[0]
         paid, seconds = _paid(call, links)
-        where = "" if call.location is None else f"{shown_path(call.location.file, os.getcwd())}:{call.location.line}"
+        where = _place(call.location)
         over = repr(axis) if axis is not None else call.group.name or str(call.group)
         key = (call.kind, over, shape, dtype, where, call.transition)
         old = found.get(key)
@@ -169,7 +179,7 @@ def _cheaper(line: CollectiveLine) -> str:
     from shardwise.types.spec import make_entry, spec_of
     from shardwise.types.tensor_type import TensorType
 
-    axis, shape = line.axis, line.shape
+    axis, shape = line.axis, line.shape if line.move is None else line.move.shape
     if axis is None or line.op not in ("all_reduce", "all_gather") or not shape:
         return ""
 
@@ -178,10 +188,12 @@ def _cheaper(line: CollectiveLine) -> str:
 
     if line.op == "all_reduce":
         whole, src, now = shape, TensorType.of({axis: P}), "P"
-        dims = range(len(shape))
+        dims = list(range(len(shape)))
     else:
-        whole, src, now = (shape[0] * axis.size(), *shape[1:]), cut(0), "S(0)"
-        dims = range(1, len(shape))
+        joined = 0 if line.move is None else line.move.dim
+        whole = tuple(length * axis.size() if at == joined else length for at, length in enumerate(shape))
+        src, now = cut(joined), f"S({joined})"
+        dims = [at for at in range(len(shape)) if at != joined]
     here = plan(whole, line.dtype, src, TensorType.of({axis: R})).bytes
     fits = [dim for dim in dims if whole[dim] % axis.size() == 0]
     best = min(fits, key=lambda dim: plan(whole, line.dtype, src, cut(dim)).bytes, default=None)
@@ -194,6 +206,24 @@ def _cheaper(line: CollectiveLine) -> str:
     return f"{now} -> S({best}) over {axis!r} is {way.steps[-1].op} with {share}, where what follows can take shards"
 
 
+def _ways(found: Iterable[CheaperWay]) -> dict[str, str]:
+    """By the places of the moves: one way that does what two of them do one after another."""
+    ways: dict[str, str] = {}
+    for one in found:
+        places = [_place(move.location) for move in (one.first, one.then)]
+        steps = ", ".join(step.op for step in one.way.collectives) or "no collective"
+        both = f"{one.first.op} ({places[0]}), then {one.then.op} ({places[1]})"
+        share = f"{steps} with {one.way.bytes / one.bytes_now:.2f} of the bytes"
+        said = f"{both}: {' and '.join(one.transitions)} is {share}, if nothing else takes what is between"
+        for place in places:
+            ways.setdefault(place, said)
+    return ways
+
+
+def _place(location: SourceLocation | None) -> str:
+    return "" if location is None else f"{shown_path(location.file, os.getcwd())}:{location.line}"
+
+
 def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float, int]]:
     """Calls, bytes, seconds and blocking calls by axis."""
     found: dict[str, tuple[int, int, float, int]] = {}
@@ -203,7 +233,7 @@ def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float,
     return found
 
 
-def _text(lines: Sequence[CollectiveLine], issued: float) -> str:
+def _text(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str]) -> str:
     if not lines:
         return "no collective over more than one rank"
     totals = _totals(lines)
@@ -223,7 +253,7 @@ def _text(lines: Sequence[CollectiveLine], issued: float) -> str:
         tensor = f"{line.dtype}{list(line.shape)}"
         paid = f"{byte_count(line.bytes)}, {duration(line.seconds)}"
         shown.append(f"  {many}{line.op}{typed} of {tensor} over {line.over}: {paid}  {line.place}")
-        cheaper = _cheaper(line)
+        cheaper = ways.get(line.place) or _cheaper(line)
         if cheaper:
             shown.append(f"    cheaper: {cheaper}")
         hidden = _hidden(line, lines)
@@ -232,7 +262,7 @@ def _text(lines: Sequence[CollectiveLine], issued: float) -> str:
     return "\n".join(shown)
 
 
-def _json(lines: Sequence[CollectiveLine], issued: float) -> str:
+def _json(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str]) -> str:
     totals = _totals(lines)
     return json.dumps(
         {
@@ -247,7 +277,7 @@ def _json(lines: Sequence[CollectiveLine], issued: float) -> str:
             "collectives": [
                 {
                     **line.as_dict(),
-                    "cheaper": (_cheaper(line) or None) if at < DEAREST else None,
+                    "cheaper": (ways.get(line.place) or _cheaper(line) or None) if at < DEAREST else None,
                     "overlap": (_hidden(line, lines) or None) if at < DEAREST else None,
                 }
                 for at, line in enumerate(lines)
