@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise import P, R, V
 from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
 from shardwise.interop.torch_compat import fake_world, tree_map
 from shardwise.mesh.entry import current_entry
 
 from .helpers import make, place, refused
-from .on_ranks import RANKS, Case, drawn, judge, outcomes, whole
+from .on_ranks import RANKS, Case, drawn, judge, outcomes, shard, whole
 
 FULL = drawn(8, 6)
 
@@ -120,6 +123,41 @@ def test_nothing_is_known_of_a_constant_that_a_number_of_the_rank_has_changed(ma
         assert place(positions[:, None] >= torch.arange(8)) == ""
     with typecheck(local=False), refused("SW408", "varies"):
         made()[:, None]
+
+
+def looked_up(start: int, length: int) -> torch.Tensor:
+    """Rows of ``FULL`` by number, of which every rank has some from ``start`` on; addends of the whole lookup."""
+    ids = whole(torch.tensor([7, 0, 3, 4, 4]))
+    own = spmd.assert_type(FULL.chunk(RANKS)[dist.get_rank()].clone(), {"tp": spmd.S(0)})
+    outside = (ids < start) | (ids >= start + length)
+    found = own[(ids - start).masked_fill(outside, 0)]
+    found = found.masked_fill(outside[:, None], 0.0)
+    total: torch.Tensor = spmd.all_reduce(found, "tp", src=P, dst=R)
+    return total
+
+
+def test_a_lookup_in_the_rank_s_own_rows_is_no_finding_and_what_moves_positions_is_listed() -> None:
+    judge(Case("a lookup", lambda: looked_up(rank() * 4, 4), FULL[[7, 0, 3, 4, 4]]))
+    judge(Case("scaled by the rank", lambda: x() * (rank() + 1), code="SW408"))
+    judge(Case("numbers that are no positions", lambda: x().long() * (rank() + 1), code="SW408"))
+    judge(
+        Case(
+            "the own rows without an offset",
+            lambda: F.embedding(whole(torch.tensor([0, 1])), shard(FULL)),
+            code="SW405",
+        )
+    )
+
+    def program() -> list[str]:
+        collector = Collector()
+        with checking(collect=collector, local=False):
+            ids = spmd.assert_type(torch.arange(4).clone(), {"tp": R})
+            assert [str(p) for p in spmd.typeof(ids - dist.get_rank()).type.placements] == ["?"]
+            assert [str(p) for p in spmd.typeof(ids - dist.get_rank()).type.placements] == ["?"]
+        return [f"{lost.what} {lost.count}" for lost in collector.result().lost]
+
+    with fake_world(1, 2), spmd.set_current_mesh(init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))):
+        assert program() == ["the type of positions that are moved to a rank's own part 1"] * 2
 
 
 def test_the_sum_of_what_each_rank_has_cut_is_right_and_that_of_what_all_have_is_not() -> None:

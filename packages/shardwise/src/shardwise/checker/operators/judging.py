@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -91,6 +91,16 @@ def _judge(
     if outcome.refusals and all(one.refusal.code == FOREIGN_MESH for one in outcome.refusals):
         outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
     return operands, values, outcome, blocked
+
+
+def position_lost(operands: Sequence[Bound], outcome: Outcome) -> bool:
+    """True if a number that differs per rank leaves nothing known, and nothing refused."""
+    types = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+    numbers = {
+        a for o in operands if o.number is not None and isinstance(o.type, TensorType) for a in o.type.varying_axes
+    }
+    lost = {axis for axis in numbers if axis in outcome.type and outcome.type.get(axis).is_unknown}
+    return any(not any(axis in type and type.get(axis).is_unknown for type in types) for axis in lost)
 
 
 def _unsharded(type: TensorType) -> TensorType:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, is_pieced, tag_of
@@ -30,7 +31,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
 from . import buffer_filling as filling
 from .foreign_numbers import has_foreign, run_of_foreign
-from .judging import judge
+from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .parted_memory import parted, run_parted
 from .row_orders import following
@@ -146,6 +147,8 @@ def ordinary(op: Op) -> Handler:
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if outcome.refusals:
             refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
+        elif position_lost(operands, outcome):
+            session.lose("the type of positions that are moved to a rank's own part", user_location())
         elif key is not None and not writing:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
         return run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)

@@ -24,6 +24,8 @@ from .local import Refusal, Weak
 from .operand import Bound, givens_along, sharded_dim
 from .sharded import Sharded, not_pending, sharded_rule
 
+_POSITIONS = ("int64", "int32")
+_MOVING = frozenset({"add", "sub", "rsub", "lt", "le", "gt", "ge", "eq", "ne"})
 _COPIES = ("contiguous", "clone", "detach")
 
 
@@ -95,6 +97,8 @@ class Placer:
             return places
         if whole or axis in self.scope.own:
             numbers = [at for at, type in enumerate(self.types) if at not in self.tensors and _varies(type, axis)]
+            if self._moves_positions(numbers):
+                return (UNKNOWN,)
             return Refusal("SW408", "a number that differs per rank", tuple(numbers))
         placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal):
@@ -119,6 +123,14 @@ class Placer:
             return places
         # A result that follows from whole operands only is cut all the same where it gets the shape of the others.
         return tuple(place if dim is None else V for place, dim in zip(places, placed.dims, strict=True))
+
+    def _moves_positions(self, numbers: Sequence[int]) -> bool:
+        """True if whole numbers that all ranks have are moved to where this rank's part begins, or compared with it.
+
+        These are positions then, and what is looked up by them next is for the local rules to judge.
+        """
+        whole = all(self.operands[at].dtype.removeprefix("torch.") in _POSITIONS for at in self.tensors)
+        return whole and self.rule.op in _MOVING and all(isinstance(self.operands[at].number, int) for at in numbers)
 
     def _may_leave_sum(self, axis: MeshAxis) -> bool:
         return self.scope.partials or axis in self.scope.claimed
