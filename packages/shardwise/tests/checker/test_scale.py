@@ -15,6 +15,8 @@ from torch import Tensor, nn
 import shardwise as spmd
 from shardwise import P, R, S
 from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
 from shardwise.types import SpmdTypeError
 from shardwise.types.tensor_type import TensorType
 
@@ -217,3 +219,20 @@ def test_types_keep_their_scale(tp_mesh: Any) -> None:
     assert type.backward_type().exponent(axis) == -1
     assert type.with_placements({axis: R}).exponent(axis) == 1
     assert type.of_unknown_scale().exponent(axis) is None
+
+
+@pytest.mark.parametrize(("factor", "is_known"), [(4, False), (0.5, True), (1, True)])
+def test_a_sum_of_unknown_scale_is_advised_on_a_condition_and_not_made(
+    tp_mesh: Any, factor: float, is_known: bool
+) -> None:
+    """Where a factor may stand for the sum, as ``load * n``, summing makes it n times too large."""
+    collector = Collector()
+    with checking(collect=collector):
+        x = spmd.assert_type(torch.randn(4).clone(), {"tp": P})
+        torch.relu(x * factor)
+    (found,) = collector.result().findings
+    assert found.code == "SW112"
+    summed = [way for way in found.help if "all_reduce" in way]
+    assert summed
+    assert all(("which is not known" in way) != is_known for way in summed)
+    assert is_known or not found.fixes

@@ -125,6 +125,15 @@ class RefusedCall:
         too_large = isinstance(type, TensorType) and type.exponent(self.at.axis) == 1
         return 'op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
 
+    def doubt(self, steps: Sequence[tuple[int, Step]]) -> str:
+        """What a repair depends on, where it sums what nobody knows the scale of: a factor may stand for the sum."""
+        for position, step in steps:
+            type = self.operands[position].type
+            unknown = isinstance(type, TensorType) and self.at.axis in type and type.exponent(self.at.axis) is None
+            if unknown and step.op in ("all_reduce", "reduce_scatter"):
+                return f", if {self.name(position)} has the scale of an addend, which is not known"
+        return ""
+
     def around(self, position: int, dim: int) -> tuple[Fix, ...]:
         """The edits that gather an operand before the call, and keep this rank's piece of what the call gives."""
         location, whole = self.located.names[position][1], self.located.location

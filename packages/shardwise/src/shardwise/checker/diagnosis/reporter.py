@@ -104,8 +104,10 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
             f"{', ' if (options := refused.averaging(position, step)) else ''}{options})"
             for position, step in placed
         ]
-        ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect})")
-        steps += refused.fix(ways[-1], placed)
+        doubt = refused.doubt(placed)
+        ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect}){doubt}")
+        if not doubt:
+            steps += refused.fix(ways[-1], placed)
     if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
         return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
     return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))

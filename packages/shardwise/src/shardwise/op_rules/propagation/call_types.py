@@ -356,7 +356,8 @@ def _by_number(axis: MeshAxis, placer: Placer | None, strict: bool) -> Placement
     """
     if placer is None or axis in placer.scope.local_axes:
         return V
-    own = not isinstance(placer.place(axis, (V,)), Refusal)
+    placed = placer.place(axis, (V,))
+    own = not isinstance(placed, Refusal) and UNKNOWN not in placed
     return V if own or strict else UNKNOWN
 
 
