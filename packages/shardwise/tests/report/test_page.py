@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from shardwise.diagnostics.finding import render
+from shardwise.diagnostics.printing.limits import EVERYTHING
 from shardwise.diagnostics.result import Noted, RunResult
 from shardwise.diagnostics.run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes
 from shardwise.report.module_tree import module_tree
@@ -71,6 +74,30 @@ def test_nothing_is_fetched_and_only_its_own_script_may_run():
     assert not [name for name, _ in elements.attributes if name.startswith("on") or name == "style"]
 
 
+def test_wrong_numbers_stand_at_their_line_and_lead_to_the_list():
+    result = hostile("calm").result
+    where = result.findings[0].location
+    wrong = (Noted("the loss differs", where), Noted("a gradient differs", where), Noted("another differs"))
+    page = report_page(result, root="/project", numbers=NumbersSection("3 disagreements", "error", wrong))
+    row = page.partition('<a href="#number-1">numbers</a>')[2].partition("</tr>")[0]
+    assert "the loss differs" in row
+    assert "and 1 more here" in row
+    assert 'id="number-3"' in page
+    assert "Numbers <span" in page
+    assert "#number-" not in report_page(result, root="/project", numbers=NumbersSection("clean", "good"))
+
+
+def test_a_finding_has_the_colours_of_a_terminal_and_its_text():
+    result = hostile("calm").result
+    page = report_page(result, root="/project")
+    card = page.partition('<pre tabindex="0">')[2].partition("</pre>")[0]
+    told = html.unescape(re.sub(r"<[^>]+>", "", card)).rstrip()
+    assert told == render(result.findings[0], width=110, root="/project", limits=EVERYTHING).partition("\n")[2]
+    used = set(re.findall(r'class="ink-([\w-]+)"', card))
+    assert {"primary", "gutter"} <= used
+    assert all(f".ink-{kind}" in page for kind in used)
+
+
 def test_every_link_on_the_page_leads_somewhere():
     elements = Elements(report_page(hostile("calm").result, root="/project"))
     names = {value for name, value in elements.attributes if name == "id"}
@@ -125,7 +152,7 @@ def test_a_run_of_nothing_has_a_page():
     text = report_page(RunResult())
     assert "No line of the program has a type." in text
     assert "The program has called no module." in text
-    assert "No mesh was named." in text
+    assert "No --mesh was given." in text
 
 
 def test_a_model_of_126_layers_stays_small():

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.diagnostics.codes import CODES
-from shardwise.diagnostics.finding import Finding, absolute_root, location_text, render
+from shardwise.diagnostics.finding import Finding, absolute_root, finding_lines, location_text
 from shardwise.diagnostics.printing.limits import EVERYTHING, counted
+from shardwise.diagnostics.printing.paint import Line
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.printing.ranks import ranks_text
@@ -48,7 +49,7 @@ class NumbersSection:
     tone: str
     disagreements: tuple[Noted, ...] = ()
     not_compared: tuple[Noted, ...] = ()
-    text: str = ""
+    text: tuple[Line, ...] = ()
 
 
 def report_page(
@@ -93,6 +94,7 @@ def report_page(
         links=[link_text(link) for link in record.links],
         mesh=_mesh(result.mesh),
         numbers=numbers,
+        wrong=_wrong(numbers, places),
         lists=[entry for entry in _lists(result, numbers) if entry[1]],
         ranks=ranks_text(result.ranks) if result.ranks else "",
         most=MOST_LISTED,
@@ -160,9 +162,18 @@ def _values_text(values: Sequence[NamedTypes]) -> str:
     return ", ".join(f"{one.name}: {one.text}" if one.name else one.text for one in values)
 
 
-def _text(finding: Finding, root: str) -> str:
+def _text(finding: Finding, root: str) -> list[Line]:
     """The finding as in a terminal, without its first line, which is the title of its card."""
-    return render(finding, width=110, root=root, limits=EVERYTHING).partition("\n")[2]
+    return finding_lines(finding, 110, root, EVERYTHING)[1:]
+
+
+def _wrong(numbers: NumbersSection | None, places: _Places) -> dict[str, list[tuple[int, Noted]]]:
+    """What disagrees at each line of the page, with its number there."""
+    found: dict[str, list[tuple[int, Noted]]] = {}
+    for number, one in enumerate(numbers.disagreements[:MOST_LISTED] if numbers else (), 1):
+        if one.location is not None and (anchor := places.anchor(one.location)):
+            found.setdefault(anchor, []).append((number, one))
+    return found
 
 
 def _asset(name: str) -> str:

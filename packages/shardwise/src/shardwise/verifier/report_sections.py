@@ -10,7 +10,7 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.report.page import NumbersSection
 
 from .comparison.numbers import ValueDisagreement
-from .text import Verdict, numbers_text, summary_lines
+from .text import Verdict, numbers_lines, summary_lines
 
 
 def numbers_section(verdict: Verdict) -> NumbersSection:
@@ -28,7 +28,7 @@ def numbers_section(verdict: Verdict) -> NumbersSection:
         "warning" if tone == "good" and numbers.open_questions else tone,
         tuple(_disagreement(one) for one in numbers.disagreements),
         tuple(Noted(what, location, count) for (what, location), count in left_out.items()),
-        numbers_text(verdict),
+        numbers_lines(verdict),
     )
 
 

@@ -256,10 +256,13 @@ def _where(key: Key, root: str) -> str:
     return "" if key.location is None else f" ({location_text(key.location, root)})"
 
 
-def numbers_text(verdict: Verdict, width: int = WIDTH, root: str | None = None) -> str:
+def numbers_lines(verdict: Verdict, width: int = WIDTH, root: str | None = None) -> tuple[Line, ...]:
     """What the text says of the numbers alone: the first tensor that disagrees, later ones, and what parts."""
     root = os.path.abspath(root if root is not None else os.getcwd())
-    return "\n\n".join(paint(block, color=False) for block in _numbers(verdict, width, root, DEFAULT))
+    lines: list[Line] = []
+    for block in _numbers(verdict, width, root, DEFAULT):
+        lines += [[], *block] if lines else block
+    return tuple(lines)
 
 
 def summary_lines(verdict: Verdict) -> list[Line]:
