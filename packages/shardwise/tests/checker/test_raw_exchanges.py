@@ -13,7 +13,7 @@ from shardwise.checker import checking, typecheck
 from shardwise.diagnostics.result import Collector
 
 from .helpers import refused
-from .on_ranks import RANKS, drawn, outcomes, shard
+from .on_ranks import RANKS, addend, drawn, outcomes, shard
 
 FULL = drawn(8, 4, 6)
 
@@ -92,3 +92,27 @@ def test_a_gradient_that_nobody_has_typed_has_no_scale_after_it_was_gathered(tp_
         w.grad /= dist.get_world_size()
         assert spmd.typeof(w.grad).type.exponent(spmd.normalize_axis("tp")) is None
         torch.optim.SGD([w], lr=0.1).step()
+
+
+def ring(x: torch.Tensor) -> torch.Tensor:
+    """The sum over the ranks, by sending what each has on to its neighbour."""
+    total, passed, here = x.clone(), x.clone(), dist.get_rank()
+    for _ in range(RANKS - 1):
+        arriving = torch.empty_like(passed)
+        sending = dist.P2POp(dist.isend, passed, (here + 1) % RANKS)
+        receiving = dist.P2POp(dist.irecv, arriving, (here - 1) % RANKS)
+        for work in dist.batch_isend_irecv([sending, receiving]):
+            work.wait()
+        total = total + arriving
+        passed = arriving
+    return total
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_ring_by_hand_sums_addends_and_is_no_finding(local: bool) -> None:
+    full = drawn(4, 3)
+    for found in outcomes(lambda: ring(addend(full)), local=local):
+        assert not isinstance(found, str), found
+        torch.testing.assert_close(found[0].value, full)
+        assert not found[0].type.local, "what a neighbour has sent has no type"
+    assert outcomes(lambda: ring(addend(full).relu()), local=local) == ["SW112"] * RANKS

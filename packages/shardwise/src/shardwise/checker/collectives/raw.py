@@ -271,8 +271,12 @@ def _check_type(
             continue
         if repr(place) in admits or repr(place) in _extrema(exchange, tensor):
             continue
-        if pending and any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None:
-            continue  # addends are exchanged as they are, to be summed afterwards
+        moved = any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None
+        message = row.name in ("send", "isend") and one == axis
+        if pending and message:
+            session.addends_sent.add(axis)
+        if pending and (moved or message):
+            continue  # addends are exchanged as they are, to be summed afterwards, as in a ring
         located = LocatedCall(name, [(row.sent, tensor)])
         told = _not_admitted(exchange, located.name(0), one, place, admits)
         if place.is_equal and row.sent == row.received and told.help:
@@ -377,7 +381,9 @@ def _arrived(
     outside = mesh is not None and axis not in mesh.axes
     if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
         return UNTYPED  # a message has its sender's type, which the program may give it
-    place = PerMeshAxisLocalSpmdType(row.gives)
+    # Ranks that send their addends to each other receive such: whoever puts them together knows of which sum.
+    of_sums = not row.sent and (axis in session.addends_sent or any(base.is_partial(one) for one in axes))
+    place: Placement = UNKNOWN if of_sums else PerMeshAxisLocalSpmdType(row.gives)
     handed_back = row.sent == row.received and bool(row.sent)
     after = {one: base.get(one) if handed_back and base.is_equal(one) else place for one in axes}
     placements = {**{a: base.get(a) for a in base.axes}, **after}

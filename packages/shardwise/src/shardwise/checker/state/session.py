@@ -30,6 +30,7 @@ class CheckSession(Session):
     ``here``        where the thread keeps its current mesh.
     ``gathering``   the calls of the coalescing manager that is open.
     ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
+    ``addends_sent``  the axes along which addends of a pending sum have been sent to a neighbour.
     ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
     ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.
     ``links``       what connects the ranks of each axis: repairs are ordered by it.
@@ -58,6 +59,7 @@ class CheckSession(Session):
         self.in_flight: dict[int, list[Any]] = {}
         self.gathering: Any = None
         self.rows_moved = False
+        self.addends_sent: set[MeshAxis] = set()
         self.numbers_left = False
         self.keeps_numbers = False
         self.links = NamedLinks()
