@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,8 @@ def test_what_differs_from_one_rank_is_named_with_rank_and_index(case):
     assert (wrong.against, wrong.rank, wrong.index, wrong.whole_index) == (Against.ALONE, rank, index, whole_index)
     assert wrong.difference is not None
     assert wrong.difference.expected == alone[whole_index]
+    assert "{" in wrong.claim or "@" in wrong.claim
+    assert replace(wrong, claim="f32[2] unknown").claim == "f32[2]"  # nobody claims that it is unknown
 
 
 def test_all_ranks_of_a_sum_are_named():

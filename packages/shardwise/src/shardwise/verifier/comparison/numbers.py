@@ -26,7 +26,7 @@ class Against(enum.Enum):
 class ValueDisagreement:
     """A tensor that is not what it is claimed to be.
 
-    ``claim``       its typed shape.
+    ``claim``       its typed shape; dtype and shape alone where nobody has said a type.
     ``against``     what it disagrees with.
     ``rank``        the first rank that holds a wrong element; for a pending sum the first of those who contribute.
     ``ranks``       all ranks that the element is made from.
@@ -48,6 +48,9 @@ class ValueDisagreement:
     said: str
     hint: str = ""
     near: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "claim", self.claim.removesuffix(" unknown"))
 
 
 @dataclass(frozen=True)
