@@ -25,7 +25,7 @@ from .difference import difference, scale_of
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
-from .shared_data import repeated_piece
+from .shared_data import overlapping_pieces, repeated_piece
 from .tolerance import Tolerance
 from .value_comparison import Entries, ValueComparison, Verdict, dtype_and_shape
 
@@ -140,8 +140,10 @@ class ObservedComparison:
             return "equal"
         if key.kind == "input":
             self._unexplained_inputs.add((key.name.partition(" of ")[2], key.nth))
-            return repeated_piece(key, first, pieces, expected) or NotCompared(
-                key, first.claim, "no layout explains the ranks' inputs"
+            return (
+                repeated_piece(key, first, pieces, expected)
+                or overlapping_pieces(key, first, pieces, expected)
+                or NotCompared(key, first.claim, "no layout explains the ranks' inputs")
             )
         if (key.name, key.nth) in self._unexplained_inputs:
             return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
