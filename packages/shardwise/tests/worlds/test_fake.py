@@ -393,3 +393,23 @@ def test_one_rank_alone_can_not_go_on_with_objects_of_another():
         dist.init_process_group("gloo")
         with pytest.raises(OtherRanksNeeded, match="rank 0 receives objects from 1"):
             dist.recv_object_list([None], src=1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(3, 4),
+        lambda: torch.empty_like(torch.full((3, 4), torch.nan)),
+        lambda: torch.ones(2).new_empty(3, 4),
+        lambda: torch.empty_strided((3, 4), (1, 3)),
+    ],
+    ids=["empty", "empty_like", "new_empty", "empty_strided"],
+)
+def test_what_is_received_in_open_memory_is_no_chance_value(make, world):
+    """A matrix that another rank has inverted is to be a matrix here too, and not what lay in memory."""
+    dist.init_process_group()
+    left = [torch.full((3, 4), torch.nan) for _ in range(20)]
+    del left
+    buffer = make()
+    dist.broadcast(buffer, 1)
+    assert torch.equal(buffer, torch.zeros(3, 4))

@@ -19,6 +19,7 @@ from shardwise.interop.running import session
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     is_fake,
+    no_torch_function,
     parse_to,
 )
 
@@ -31,13 +32,20 @@ HERE = {"cpu", "meta"}
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor")
 """Those that take an operation; not every torch has all of them."""
 
+CLEARED_BYTES = 1 << 20
+"""Of larger tensors that are left open the memory is not touched."""
+
 
 @dataclass(frozen=True)
 class Target:
-    """Where tensors live: ``device`` is ``cpu`` or ``meta``; ``fake`` tensors have a device but no storage."""
+    """Where tensors live: ``device`` is ``cpu`` or ``meta``; ``fake`` tensors have a device but no storage.
+
+    ``imagined``  nothing arrives from other ranks, so that what is to be received stays as it was made.
+    """
 
     device: str = "cpu"
     fake: bool = False
+    imagined: bool = False
 
     @property
     def has_values(self) -> bool:
@@ -179,6 +187,16 @@ def _stand_in(func: Any, x: torch.Tensor, args: Any) -> object:
     return one if converted is None else converted(one)
 
 
+def _cleared(target: Target, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
+    """Zeros where nobody writes the memory that the program has left open: no NaN that is there by chance."""
+    made: Any = func(*args, **kwargs)
+    if target.imagined and target.has_values and made.__class__ is torch.Tensor and made.device.type == "cpu":
+        with no_torch_function(), torch.no_grad():
+            if made.layout is torch.strided and made.nbytes <= CLEARED_BYTES:
+                made.zero_()
+    return made
+
+
 def _instead(
     stand_in: Callable[..., object], target: Target, func: TorchFunction, args: object, kwargs: object
 ) -> object:
@@ -198,6 +216,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
         _reduce,
     ),
     dist.all_to_all_single: _lengths,
+    **dict.fromkeys((torch.empty, torch.empty_like, torch.Tensor.new_empty, torch.empty_strided), _cleared),
     **dict.fromkeys(
         (
             torch.Tensor.item,

@@ -91,7 +91,7 @@ def fake_world(
         parallel = torch.nn.parallel.DistributedDataParallel
         stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__, on_reduction)))
         stack.enter_context(
-            accelerator_redirected(Target(device, fake), world.rank % world.local_size, world.local_size)
+            accelerator_redirected(Target(device, fake, imagined=True), world.rank % world.local_size, world.local_size)
         )
         yield world
 

@@ -20,6 +20,7 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import TensorType
 
 from ..records.annotation_sites import says_no_layout
+from .alignment import axis_parts
 from .counted_anew import counted_anew
 from .difference import difference, scale_of
 from .micro_batches import MicroBatches
@@ -55,7 +56,8 @@ class ObservedComparison:
         steps: Sequence[Sequence[int]],
     ) -> None:
         self._grid, self._ranks, self._alone = grid, ranks, alone
-        self._values = ValueComparison(names, apart, tolerance)
+        parts = {part: f"{called}[{part.layout}]" for axis, called in names.items() for part in _parts(axis)}
+        self._values = ValueComparison(parts | dict(names), apart, tolerance)
         self.parameters = ObservedParameters(grid, ranks, alone, self._values)
         self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
         self._losses_met: set[Key] = set()
@@ -257,6 +259,10 @@ class ObservedComparison:
         coordinates = self._grid.coordinates
         at = {axis: index for index, axis in enumerate(self._grid.axes.values())}
         return [axis for axis in self._axes if len({coordinates[rank][at[axis]] for rank in pieces}) > 1]
+
+
+def _parts(axis: MeshAxis) -> list[MeshAxis]:
+    return [part for both in axis_parts(axis) for part in both]
 
 
 def _before_parameters(run: Entries) -> frozenset[Key]:
