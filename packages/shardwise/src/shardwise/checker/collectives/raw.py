@@ -272,7 +272,7 @@ def _check_type(
         if repr(place) in admits or repr(place) in _extrema(exchange, tensor):
             continue
         moved = any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None
-        message = row.name in ("send", "isend") and one == axis
+        message = exchange.passed_on and one == axis
         if pending and message:
             session.addends_sent.add(axis)
         if pending and (moved or message):

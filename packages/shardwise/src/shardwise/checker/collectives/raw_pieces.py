@@ -28,6 +28,8 @@ from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
+from ..state.numbers import TYPED_NUMBERS
+
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
 
 
@@ -37,6 +39,7 @@ class Exchange:
 
     ``ragged``  the ranks are given pieces of different sizes.
     ``reducer`` the reduction that it makes, if any.
+    ``passed_on``  a message whose receiver is counted from the sender's own rank, as in a ring.
     ``rank``    which of the pieces is this rank's.
     """
 
@@ -48,6 +51,7 @@ class Exchange:
     ragged: bool = False
     reducer: Reducer | None = None
     rank: int = 0
+    passed_on: bool = False
 
     def stacks(self, sent: int) -> bool:
         """True if the result has one dim more or less than what was sent, with ``sent`` dims: one entry per rank."""
@@ -63,7 +67,9 @@ def exchange_of(
     sizes = [given[key] for key in _SIZES if isinstance(given.get(key), (list, tuple))]
     group = given.get("group") or given.get("group_name")
     rank = dist.get_rank(group_named(group) if isinstance(group, str) else group)
-    return Exchange(row, name, axis, dim, shape, any(len(set(each)) > 1 for each in sizes), reducer, max(rank, 0))
+    passed_on = any(given.get(key).__class__ in TYPED_NUMBERS for key in ("dst", "group_dst"))
+    ragged = any(len(set(each)) > 1 for each in sizes)
+    return Exchange(row, name, axis, dim, shape, ragged, reducer, max(rank, 0), passed_on)
 
 
 def own_chunk(pieces: Sequence[Piece], exchange: Exchange) -> list[Piece]:
