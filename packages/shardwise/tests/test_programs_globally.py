@@ -55,7 +55,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "rank_of_the_environment": [NUMBER, OWN_ROWS],
     "rank_slices": [NUMBER],
     "regions": [OPEN],
-    "saving_and_loading": [STATISTICS, OPEN],
+    "saving_and_loading": [STATISTICS],
     "sequence_parallel": [FUSED],
     "torch_distributed_nn": [NUMBER],
     "torch_modules": [OPEN],
