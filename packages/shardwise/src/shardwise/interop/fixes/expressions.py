@@ -61,7 +61,7 @@ def group_argument(axis: MeshAxis) -> str | None:
     root = re.match(r"\w*", text)
     if root is not None and any(name == root[0] for name, _ in _in_sight()):
         return f", group={text}"
-    return "" if axis.size() == dist.get_world_size() else None
+    return "" if dist.is_initialized() and axis.size() == dist.get_world_size() else None
 
 
 def wrapper_of(parameters: Sequence[torch.Tensor]) -> tuple[str, str] | None:
