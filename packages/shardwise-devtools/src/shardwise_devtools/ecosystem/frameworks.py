@@ -114,10 +114,13 @@ FRAMEWORKS = (
         (
             Case("GPT, DP and TP", "megatron_gpt.py", DP2_TP2, "--tp {tp}"),
             Case("GPT, DP, TP and SP", "megatron_gpt.py", DP2_TP2, "--tp {tp} --sp"),
-            Case("GPT, PP and DP", "megatron_gpt.py", PP2_DP2, "--pp {pp}"),
+            Case("GPT, PP and DP", "megatron_gpt.py", PP2_DP2, "--pp {pp}", verified="--by-name"),
             Case("GPT, distributed optimizer", "megatron_gpt.py", DP2_TP2, "--tp {tp} --distributed-optimizer"),
-            Case("GPT, EP", "megatron_gpt.py", DP4, "--ep {dp} --experts 4"),
-            Case("GPT, TP, SP and EP", "megatron_gpt.py", DP2_TP2, "--tp {tp} --sp --ep {dp} --experts 4"),
+            Case("GPT, EP", "megatron_gpt.py", DP4, "--ep {dp} --experts 4", verified="--by-name"),
+            Case(
+                "GPT, TP, SP and EP", "megatron_gpt.py", DP2_TP2, "--tp {tp} --sp --ep {dp} --experts 4",
+                verified="--by-name",
+            ),
         ),
         (
             "context parallelism: 0.16.1 has it in Transformer Engine only, which needs CUDA",

@@ -2,7 +2,10 @@
 
 import argparse
 import os
+import re
+import zlib
 
+import numpy as np
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
@@ -34,6 +37,7 @@ for name in ("tp", "pp", "ep", "cp"):
 options.add_argument("--sp", action="store_true")
 options.add_argument("--experts", type=int, default=0)
 options.add_argument("--distributed-optimizer", action="store_true")
+options.add_argument("--by-name", action="store_true", help="weights by their names, as from a checkpoint")
 asked = options.parse_args()
 
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -64,6 +68,7 @@ config = TransformerConfig(
     gradient_accumulation_fusion=False,
     add_bias_linear=not asked.experts,
     moe_token_dispatcher_type="alltoall",
+    **({} if not asked.by_name else dict.fromkeys(("init_method", "output_layer_init_method"), lambda weight: weight)),
 )
 spec = get_gpt_layer_local_spec(num_experts=asked.experts or None, moe_grouped_gemm=False)
 spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
@@ -73,9 +78,33 @@ model = GPTModel(
     transformer_layer_spec=block,
     vocab_size=128,
     max_sequence_length=32,
+    # What is learned is drawn by torch itself, on the first stage alone.
+    position_embedding_type="rope" if asked.by_name else "learned_absolute",
     pre_process=parallel_state.is_pipeline_first_stage(),
     post_process=parallel_state.is_pipeline_last_stage(),
 ).cuda()
+
+
+def fill(model):
+    """Weights as a checkpoint would give them: drawn for the name that a parameter has in the whole model, and cut."""
+    layers = 4 // asked.pp * parallel_state.get_pipeline_model_parallel_rank()
+    experts = asked.experts // asked.ep * parallel_state.get_expert_model_parallel_rank()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or "norm" in name:
+            continue
+        name = re.sub(r"(?<=layers\.)\d+", lambda at: str(int(at[0]) + layers), name)
+        name = re.sub(r"(?<=local_experts\.)\d+", lambda at: str(int(at[0]) + experts), name)
+        shape, cut = list(parameter.shape), getattr(parameter, "partition_dim", -1)
+        cut = cut if getattr(parameter, "tensor_model_parallel", False) else -1
+        if cut >= 0:
+            shape[cut] *= asked.tp
+        whole = np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.1, shape).astype(np.float32)
+        piece = np.split(whole, asked.tp, cut)[parallel_state.get_tensor_model_parallel_rank()] if cut >= 0 else whole
+        parameter.data.copy_(torch.from_numpy(piece.copy()))
+
+
+if asked.by_name:
+    fill(model)
 model = DistributedDataParallel(
     config=config,
     module=model,
