@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardwise.diagnostics.result import ExitCode
-from shardwise.host.program import NoProgram, Program
+from shardwise.host.no_run import NoProgram
+from shardwise.host.program import Program
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.reference import reference_named
 from shardwise.verifier.records.subject import Script

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import os
 import shlex
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardwise import __version__
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 
 from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
 from .runs.guard import OWN_PROCESS
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # reads mail headers, which takes longer to load than we do
+
+    return entry_points(group="shardwise.commands")
+
 
 def _added(name: str) -> click.Command | None:
-    for entry in importlib.metadata.entry_points(group="shardwise.commands", name=name):
+    for entry in _entry_points().select(name=name):
         command: click.Command = entry.load()
         return command
     if name in ADDED_BY:
@@ -37,7 +45,7 @@ def _added(name: str) -> click.Command | None:
 
 def _summary(name: str) -> str:
     package = ADDED_BY.get(name)
-    if package is None or importlib.metadata.entry_points(group="shardwise.commands", name=name):
+    if package is None or name in _entry_points().names:
         return LISTED[name].summary
     return f"{LISTED[name].summary} (pip install {package})"
 
@@ -54,8 +62,7 @@ class FrontDoor(click.Group):
     """A group whose commands are imported on first use and whose failures exit with 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        added = {entry.name for entry in importlib.metadata.entry_points(group="shardwise.commands")}
-        return sorted({*COMMANDS, *added})
+        return sorted({*COMMANDS, *_entry_points().names})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, then the options, of which there are two."""

@@ -10,15 +10,18 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .codes import CODES, Severity
 from .excerpt import Mark, character_column, excerpt, source_line
-from .fix import Fix
 from .printing.limits import DEFAULT, Limits, rest
 from .printing.paint import Line, paint
 from .printing.printable import safe_str
 from .printing.ranks import ranks_text
 from .source_location import Hop, Operand, SourceLocation
+
+if TYPE_CHECKING:
+    from .fix import Fix
 
 WIDTH = 120
 _MODULES = 3

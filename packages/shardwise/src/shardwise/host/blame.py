@@ -7,7 +7,7 @@ import os
 from shardwise.diagnostics.error_text import steps
 from shardwise.diagnostics.errors import SpmdTypeError
 
-from .program import StartsProcesses
+from .no_run import StartsProcesses
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 CALLS_FOR_THE_PROGRAM = os.path.join("host", "devices.py")

@@ -21,15 +21,8 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from .attribute_patch import patched
+from .no_run import NoProgram, StartsProcesses
 from .overlay import compiled, imports_overlaid, read_bytes
-
-
-class NoProgram(Exception):
-    """There is no such script or module, or it cannot be read."""
-
-
-class StartsProcesses(RuntimeError):
-    """The program under check starts processes of its own, which cannot be followed."""
 
 
 @dataclass(frozen=True)

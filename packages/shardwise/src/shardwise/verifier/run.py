@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 from shardwise.interop.running.recording import Draw, Record, Recorder
 from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry

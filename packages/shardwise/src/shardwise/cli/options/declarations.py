@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.configuration.settings import DeclaredRule, Settings
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 
 
 @dataclass(frozen=True)

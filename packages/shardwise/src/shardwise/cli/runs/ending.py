@@ -15,7 +15,7 @@ from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.printing.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.host.blame import is_ours
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 from shardwise.uniformity.calls import CutOff
 from shardwise.worlds.absent_objects import OtherRanksNeeded
 

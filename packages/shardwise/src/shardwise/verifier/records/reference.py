@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 from shardwise.interop.running.recording import recorded
 
 from .subject import Named

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from shardwise.host.attribute_patch import patched
-from shardwise.host.program import NoProgram, Program, output_to_stderr
+from shardwise.host.no_run import NoProgram
+from shardwise.host.program import Program, output_to_stderr
 
 
 class Subject(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, syntax_location
 from shardwise.host.blame import is_ours
-from shardwise.host.program import NoProgram
+from shardwise.host.no_run import NoProgram
 from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.waiting import told
 
