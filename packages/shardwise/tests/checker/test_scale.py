@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import shardwise as spmd
-from shardwise import P, R, S
+from shardwise import P, R, S, V
 from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
@@ -236,3 +236,14 @@ def test_a_sum_of_unknown_scale_is_advised_on_a_condition_and_not_made(
     assert summed
     assert all(("which is not known" in way) != is_known for way in summed)
     assert is_known or not found.fixes
+
+
+def test_what_the_program_calls_a_term_of_a_sum_is_summed_without_a_condition(tp_mesh: Any) -> None:
+    collector = Collector()
+    with checking(collect=collector):
+        y = spmd.reinterpret(spmd.assert_type(torch.randn(4), {"tp": V}), "tp", src=V, dst=P)
+        torch.relu(y)
+    (found,) = collector.result().findings
+    summed = [way for way in found.help if "all_reduce" in way]
+    assert summed
+    assert not any("which is not known" in way for way in summed)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.fix import Edit, Fix, Wrap
-from shardwise.interop.calls.located_call import LocatedCall, axis_text
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, provenance
 from shardwise.interop.fixes.annotations import moved_in_place
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
@@ -126,13 +126,20 @@ class RefusedCall:
         return 'op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
 
     def doubt(self, steps: Sequence[tuple[int, Step]]) -> str:
-        """What a repair depends on, where it sums what nobody knows the scale of: a factor may stand for the sum."""
+        """What a repair depends on, where it sums what nobody knows the scale of: a factor may stand for the sum.
+
+        Of what the program itself calls a term of a sum, by ``reinterpret``, there is no doubt.
+        """
         for position, step in steps:
             type = self.operands[position].type
             unknown = isinstance(type, TensorType) and self.at.axis in type and type.exponent(self.at.axis) is None
-            if unknown and step.op in ("all_reduce", "reduce_scatter"):
+            if unknown and step.op in ("all_reduce", "reduce_scatter") and not self._is_declared(position):
                 return f", if {self.name(position)} has the scale of an addend, which is not known"
         return ""
+
+    def _is_declared(self, position: int) -> bool:
+        since = provenance(self.located.values[position], self.at.axis)
+        return bool(since) and since[0].text.endswith("since this reinterpret")
 
     def around(self, position: int, dim: int) -> tuple[Fix, ...]:
         """The edits that gather an operand before the call, and keep this rank's piece of what the call gives."""
