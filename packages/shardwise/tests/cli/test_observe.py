@@ -114,6 +114,13 @@ def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_
     assert "shardwise infer train.py --mesh dp=2 --write" in done.stdout
 
 
+def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobody_typed(project):
+    """No sum of gradients is missed where no gradient has a type."""
+    report = reported(project, DDP.replace("ddp = DistributedDataParallel(model)", "ddp = model"))
+    assert report["coverage"] == {"typed_parameters": 0, "parameters": 2, "typed_inputs": 1, "inputs": 1}
+    assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
+
+
 def test_in_a_world_of_one_rank_there_is_nothing_to_type(project):
     done = project.check_source(PLAIN, "--world-size", "1", typed=False)
     assert "without a type" not in done.stdout

@@ -118,8 +118,8 @@ class Coverage:
 
     @property
     def has_types(self) -> bool:
-        """Some parameter or input has one."""
-        return self.typed_parameters + self.typed_inputs > 0
+        """Some parameter has one; where there are none, some input."""
+        return self.typed_parameters > 0 if self.parameters else self.typed_inputs > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,9 @@ class RunResult:
 
     @property
     def inconclusive(self) -> bool:
-        """The program ran to its end, and nothing was judged that depends on its parameters or its inputs."""
+        """The program ran to its end, and nothing was judged that depends on its parameters: a gradient that nobody sums
+        would pass. Where modules have none, nothing that depends on their inputs.
+        """
         covered = not self.coverage.has_modules or (self.coverage.has_types and self.checked_ops > 0)
         return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
 

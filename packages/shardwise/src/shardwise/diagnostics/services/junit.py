@@ -34,7 +34,7 @@ def to_junit(result: RunResult, *, root: str | None = None) -> str:
     if ending is not None:
         _said(run, "error", ending, base)
     elif result.inconclusive:
-        said = "nothing was judged that depends on a parameter or an input"
+        said = "nothing was judged that depends on a parameter"
         ET.SubElement(run, "error", message=said, type="inconclusive")
     counts = {
         "tests": len(suite),
