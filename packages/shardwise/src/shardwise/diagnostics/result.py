@@ -205,8 +205,9 @@ class RunResult:
 
     @property
     def inconclusive(self) -> bool:
-        """The program ran to its end, and nothing was judged that depends on its parameters: a gradient that nobody sums
-        would pass. Where modules have none, nothing that depends on their inputs.
+        """The program ran to its end, and nothing was judged that depends on its parameters.
+
+        A gradient that nobody sums would pass. Where modules have no parameters, it is their inputs that count.
         """
         covered = not self.coverage.has_modules or (self.coverage.has_types and self.checked_ops > 0)
         return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
