@@ -234,7 +234,7 @@ def test_the_annotation_that_is_suggested_names_the_axes_in_play(mesh: Any) -> N
     y.__dict__.clear()
     with typecheck(), refused("SW102") as caught:
         x * y
-    assert caught.value.finding.help[0].startswith('assert_type(y, {"dp": R, "tp": R}) where it is made')
+    assert caught.value.finding.help[0].startswith('assert_type(y, {"dp": V, "tp": R}) where it is made')
 
 
 @pytest.mark.parametrize("beta", [0, 0.0])

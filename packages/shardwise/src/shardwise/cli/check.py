@@ -258,7 +258,7 @@ def check(
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
         record=annotate or html is not None,
-        links=NamedLinks(chosen.settings.bandwidth, chosen.settings.latency),
+        links=NamedLinks(dict(chosen.settings.bandwidth), dict(chosen.settings.latency)),
     )
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate, html)

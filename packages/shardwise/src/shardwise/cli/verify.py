@@ -173,7 +173,7 @@ def verify(
 
     options = VerifyOptions(
         strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed,
-        links=NamedLinks(chosen.settings.bandwidth, chosen.settings.latency),
+        links=NamedLinks(dict(chosen.settings.bandwidth), dict(chosen.settings.latency)),
     )  # fmt: skip
     me = launched_rank()
     if against is not None and (me is not None or references is not None):

@@ -96,7 +96,10 @@ UNIFORM = Links()
 
 @dataclass(frozen=True)
 class NamedLinks:
-    """What is said of links by the names of axes, as a configuration says it: bytes per second, seconds per message."""
+    """What is said of links by the names of axes, as a configuration says it: bytes per second, seconds per message.
+
+    In dicts, which travel to other processes.
+    """
 
     bandwidth: Mapping[str, float] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)

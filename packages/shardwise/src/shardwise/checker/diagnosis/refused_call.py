@@ -103,7 +103,7 @@ class RefusedCall:
         """The operands at fault, with the dims on which they are sharded."""
         return " and ".join(self.cut(position) for position in self.culprits)
 
-    def fix(self, help: str, steps: Sequence[tuple[int, Step]]) -> tuple[Fix, ...]:
+    def fix(self, help: str, steps: Sequence[tuple[int, Step]], *, choice: bool = False) -> tuple[Fix, ...]:
         """The edits that take operands, given by position, through steps; none where the source does not show them all.
 
         What the call writes into gets its name anew before it: a copy of it would be changed in its place.
@@ -117,7 +117,7 @@ class RefusedCall:
                 edits += moved_in_place(self.located, step.op, self.argument, f"{step.src!r}", f"{step.dst!r}")
             else:
                 edits.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst), options))
-        return (Fix(help, tuple(edits)),) if len(edits) == len(steps) else ()
+        return (Fix(help, tuple(edits), choice=choice),) if len(edits) == len(steps) else ()
 
     def averaging(self, position: int, step: Step) -> str:
         """The argument with which a step takes the average of what is n times too large as a sum; else empty."""

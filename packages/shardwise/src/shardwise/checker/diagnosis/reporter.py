@@ -106,8 +106,7 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         ]
         doubt = refused.doubt(placed)
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect}){doubt}")
-        if not doubt:
-            steps += refused.fix(ways[-1], placed)
+        steps += refused.fix(ways[-1], placed, choice=bool(doubt))
     if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
         return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
     return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))
