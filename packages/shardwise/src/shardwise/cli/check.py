@@ -23,6 +23,7 @@ from shardwise.mesh.shape import MOST_RANKS, MeshShape
 
 from .options.configured import ConfiguredCommand, configured, policy_options, written
 from .options.declarations import declarations_of
+from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, world_size_of
 from .options.ranks_option import MOST, RankChoice, RanksParam
 from .options.shared_options import color_option, require_writer, type_options
@@ -238,7 +239,6 @@ def check(
     if death is not None:
         judged(_until(death, program, mesh, rank or 0))
         return ExitCode.BROKEN
-    from shardwise.planner.links import NamedLinks
     from shardwise.worlds.absent_objects import OtherRanksNeeded
 
     from .runs.run import CheckOptions, check_program
@@ -258,7 +258,7 @@ def check(
         plain_progress=form == "text" and (me is None or me.rank == 0),
         launched=me,
         record=annotate or html is not None,
-        links=NamedLinks(dict(chosen.settings.bandwidth), dict(chosen.settings.latency)),
+        links=configured_links(chosen.settings),
     )
     if me is not None:
         _refuse_imagined(world_size, rank, ranks, schedule, fake, device, diff, fix, annotate, html)

@@ -20,6 +20,7 @@ from shardwise.mesh.shape import MeshShape
 
 from .options.configured import ConfiguredCommand, configured, policy_options, written
 from .options.declarations import declarations_of
+from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, require_processes
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.progress import progress
@@ -140,7 +141,6 @@ def verify(
     before = declarations_of(chosen.settings)
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
     subject = subject if before is None else subject.declared(before)
-    from shardwise.planner.links import NamedLinks
     from shardwise.verifier.records.options import VerifyOptions
 
     if record is not None:
@@ -173,7 +173,7 @@ def verify(
 
     options = VerifyOptions(
         strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed,
-        links=NamedLinks(dict(chosen.settings.bandwidth), dict(chosen.settings.latency)),
+        links=configured_links(chosen.settings),
     )  # fmt: skip
     me = launched_rank()
     if against is not None and (me is not None or references is not None):

@@ -10,8 +10,9 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shardwise.configuration.settings import Settings
     from shardwise.mesh.axis import MeshAxis
-    from shardwise.planner.links import Links
+    from shardwise.planner.links import Links, NamedLinks
 
 Command = Callable[..., Any]
 
@@ -55,6 +56,13 @@ def link_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def configured_links(settings: Settings) -> NamedLinks:
+    """What the configuration says of links, for the run of a program."""
+    from shardwise.planner.links import NamedLinks
+
+    return NamedLinks(dict(settings.bandwidth), dict(settings.latency))
 
 
 def links_of(

@@ -14,7 +14,8 @@ from shardwise.mesh.normalize import axis_argument
 
 from ..calls.located_call import LocatedCall, provenance
 from ..torch_compat import no_torch_function
-from .expressions import call_at, is_path, location_in, node_text_is, text_of
+from .collective_calls import typed_call
+from .expressions import call_at, callee, is_path, location_in, node_text_is
 
 _ANNOTATIONS = ("assert_type", "assert_local_type")
 
@@ -25,8 +26,8 @@ def moved_before(located: LocatedCall, op: str, axis: MeshAxis, src: str, dst: s
     argument = axis_argument(axis)
     help = f"{op}({name}, {argument}, src={src}, dst={dst})"
     if located.location is not None and is_path(name):
-        call = f"spmd.{op}({name}, {argument}, src=spmd.{src}, dst=spmd.{dst})"
-        return (Fix(help, (Insert(located.location, (f"{name} = {call}",)),)),)
+        moved = typed_call(op, name, argument, src, dst)
+        return (Fix(help, (Insert(located.location, (f"{name} = {moved}",)),)),)
     return () if span is None else (Fix(help, (Wrap(span, op, argument, src, dst),)),)
 
 
@@ -38,8 +39,7 @@ def moved_in_place(located: LocatedCall, op: str, argument: str, src: str, dst: 
     if located.location is None or not is_path(name) or is_parameter or name.endswith((".data", ".grad")):
         return ()
     copied = ".clone()" if op == "convert" else ""  # autograd takes no writes into a view that a function made
-    call = f"spmd.{op}({name}, {argument}, src=spmd.{src}, dst=spmd.{dst}){copied}"
-    return (Insert(located.location, (f"{name} = {call}",)),)
+    return (Insert(located.location, (f"{name} = {typed_call(op, name, argument, src, dst)}{copied}",)),)
 
 
 def said_as_found(location: SourceLocation | None, axis: MeshAxis, found: str) -> tuple[Fix, ...]:
@@ -92,6 +92,6 @@ def _said(location: SourceLocation | None, axis: MeshAxis) -> ast.expr | None:
 def _types_of(location: SourceLocation) -> Iterator[ast.Dict]:
     """The dicts from axes to types that an annotation is given."""
     call = call_at(location)
-    if call is None or text_of(location, call.func).rpartition(".")[2] not in _ANNOTATIONS:
+    if call is None or callee(location, call) not in _ANNOTATIONS:
         return
     yield from (one for one in call.args[1:] if isinstance(one, ast.Dict))

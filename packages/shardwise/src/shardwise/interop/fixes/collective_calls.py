@@ -101,4 +101,9 @@ def sum_first(
 
 def typed_sum(name: str, axis: MeshAxis, src: str, dst: str) -> str:
     """A call of our all_reduce, as edits write it."""
-    return f"spmd.all_reduce({name}, {axis_argument(axis)}, src=spmd.{src}, dst=spmd.{dst})"
+    return typed_call("all_reduce", name, axis_argument(axis), src, dst)
+
+
+def typed_call(op: str, name: str, axis: str, src: str, dst: str) -> str:
+    """A call of one of our transitions, as edits write it; ``axis`` as the program may spell it."""
+    return f"spmd.{op}({name}, {axis}, src=spmd.{src}, dst=spmd.{dst})"

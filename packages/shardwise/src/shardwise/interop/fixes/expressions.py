@@ -96,6 +96,11 @@ def call_at(location: SourceLocation | None) -> ast.Call | None:
     return node if isinstance(node, ast.Call) else None
 
 
+def callee(location: SourceLocation, call: ast.Call) -> str:
+    """The last name of what is called, as ``all_reduce`` of ``dist.all_reduce(x)``."""
+    return text_of(location, call.func).rpartition(".")[2]
+
+
 def location_in(location: SourceLocation, node: ast.expr | ast.stmt) -> SourceLocation:
     """Where an expression or statement stands that is in the same file and function as ``location``."""
     return SourceLocation(

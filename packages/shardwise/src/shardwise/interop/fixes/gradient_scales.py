@@ -16,7 +16,7 @@ from shardwise.mesh.axis import MeshAxis
 from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import provenance
 from ..tensors.tagging import tag_of
-from .expressions import call_at, group_argument, keyword_of, location_in, text_of
+from .expressions import call_at, callee, group_argument, keyword_of, location_in, text_of
 
 _MOST_OFFERED = 4
 _SIZES = re.compile(
@@ -42,7 +42,7 @@ def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: i
 
 def _is_sum(location: SourceLocation) -> bool:
     call = call_at(location)
-    return call is not None and text_of(location, call.func).rpartition(".")[2] == "all_reduce"
+    return call is not None and callee(location, call) == "all_reduce"
 
 
 def _averaged(sums: Sequence[SourceLocation]) -> Iterator[Edit]:

@@ -20,6 +20,7 @@ from ..tensors.dtensors import is_dtensor
 from ..tensors.tagging import tag_of
 from .expressions import (
     call_at,
+    callee,
     expression_of,
     group_argument,
     is_path,
@@ -159,7 +160,7 @@ def pending_part(location: SourceLocation, axis: object) -> str | None:
 def _clipped(location: SourceLocation) -> str | None:
     """What torch's clipping is given, if that is the call; it takes the gradients itself."""
     call = call_at(location)
-    name = "" if call is None else text_of(location, call.func).rpartition(".")[2]
+    name = "" if call is None else callee(location, call)
     if call is None or not call.args or name not in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm"):
         return None
     return text_of(location, call.args[0]) if name != "get_total_norm" else None
@@ -167,9 +168,9 @@ def _clipped(location: SourceLocation) -> str | None:
 
 def without_sum(gradient: torch.Tensor | None, axis: MeshAxis, help: str) -> tuple[Fix, ...]:
     """The statement that has summed a gradient already, left out."""
-    made = next((hop.location for hop in provenance(gradient, axis) if call_at(hop.location) is not None), None)
+    made = _call_that_made(gradient, axis)
     call = call_at(made)
-    if made is None or call is None or text_of(made, call.func).rpartition(".")[2] != "all_reduce":
+    if made is None or call is None or callee(made, call) != "all_reduce":
         return ()
     return (Fix(help, (Remove(made),)),)
 
@@ -181,7 +182,7 @@ def without_own_sum(code: CodeType | None, help: str) -> tuple[Fix, ...]:
     lines = {line for _, _, line in code.co_lines() if line is not None}
     calls = [node for node in nodes_in(code.co_filename) if isinstance(node, ast.Call) and node.lineno in lines]
     place = SourceLocation(code.co_filename, code.co_firstlineno)
-    sums = [call for call in calls if text_of(place, call.func).rpartition(".")[2] == "all_reduce"]
+    sums = [call for call in calls if callee(place, call) == "all_reduce"]
     if len(sums) != 1 or not sums[0].args:
         return ()
     where = location_in(place, sums[0])
@@ -204,7 +205,7 @@ def once_after_loop(
     gradient: torch.Tensor, location: SourceLocation | None, axis: MeshAxis, help: str
 ) -> tuple[Fix, ...]:
     """The sum that was made, moved behind the loop in which backward, at ``location``, runs."""
-    made = next((hop.location for hop in provenance(gradient, axis) if call_at(hop.location) is not None), None)
+    made = _call_that_made(gradient, axis)
     if made is None or location is None:
         return ()
     for place in (made, *_callers(made, location)):
@@ -213,11 +214,16 @@ def once_after_loop(
     return ()
 
 
+def _call_that_made(gradient: torch.Tensor | None, axis: MeshAxis) -> SourceLocation | None:
+    """The call in the program from which a gradient has its placement on the axis."""
+    return next((hop.location for hop in provenance(gradient, axis) if call_at(hop.location) is not None), None)
+
+
 def _callers(made: SourceLocation, location: SourceLocation) -> list[SourceLocation]:
     """The calls, in the file of ``location``, of the function in which ``made`` is."""
     name = made.function.rpartition(".")[2]
     calls = (node for node in nodes_in(location.file) if isinstance(node, ast.Call))
-    return [location_in(location, call) for call in calls if text_of(location, call.func).rpartition(".")[2] == name]
+    return [location_in(location, call) for call in calls if callee(location, call) == name]
 
 
 def _comprehension(location: SourceLocation, name: str) -> tuple[SourceLocation, str] | None:

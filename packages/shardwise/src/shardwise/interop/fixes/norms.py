@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwise.diagnostics.fix import Fix, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
 
-from .expressions import call_at, location_in, text_of
+from .expressions import call_at, callee, location_in
 
 _TAKES = ("max_norm", "norm_type", "error_if_nonfinite")
 
@@ -15,6 +15,6 @@ def clipped_by_ours(location: SourceLocation | None, help: str) -> tuple[Fix, ..
     call = call_at(location)
     if location is None or call is None or any(one.arg not in (*_TAKES, "parameters") for one in call.keywords):
         return ()
-    if text_of(location, call.func).rpartition(".")[2] != "clip_grad_norm_" or len(call.args) > 3:
+    if callee(location, call) != "clip_grad_norm_" or len(call.args) > 3:
         return ()
     return (Fix(help, (Rewrite(location_in(location, call.func), "spmd.train.clip_grad_norm_"),)),)

@@ -11,7 +11,7 @@ from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 
-from .expressions import keyword_of, location_in, node_text_is, text_of
+from .expressions import callee, keyword_of, location_in, node_text_is, text_of
 
 
 def drawn_alike(location: SourceLocation | None, axis: str, help: str) -> tuple[Fix, ...]:
@@ -55,7 +55,7 @@ def drawn_from(location: SourceLocation | None, axes: Sequence[MeshAxis]) -> tup
 
 def _distinct(location: SourceLocation, node: ast.Call) -> ast.expr | None:
     """The axes along which a call of ``rng`` makes numbers differ, if that is all that it is told of axes."""
-    if text_of(location, node.func).rpartition(".")[2] != "rng":
+    if callee(location, node) != "rng":
         return None
     return keyword_of(node, "distinct") if len(node.keywords) == 1 else None
 
