@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.annotations.annotating import asserted_type
-from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.interop.running.recording import Draw, Key, Record, Recorder
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
@@ -111,7 +110,12 @@ def test_what_differs_from_one_rank_is_named_with_rank_and_index(case):
     assert wrong.difference is not None
     assert wrong.difference.expected == alone[whole_index]
     assert "{" in wrong.claim or "@" in wrong.claim
-    assert replace(wrong, claim="f32[2] unknown").claim == "f32[2]"  # nobody claims that it is unknown
+
+
+def test_what_nobody_has_said_a_type_of_is_not_claimed_to_be_unknown():
+    recorder = Recorder()
+    recorder.add("value", "x", torch.ones(2), UNTYPED, None)
+    assert [record.claim for record in recorder.entries] == ["f32[2]"]
 
 
 def test_all_ranks_of_a_sum_are_named():

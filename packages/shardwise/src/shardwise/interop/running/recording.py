@@ -18,7 +18,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
-from shardwise.types.tensor_type import UNTYPED, TensorType
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..tensors.local_form import local_form
 from ..tensors.tagging import typed_shape
@@ -70,7 +70,7 @@ class Key:
 class Record:
     """One tensor of one rank.
 
-    ``claim``    the typed shape as the rank prints it, with the axes' names.
+    ``claim``    the typed shape as the rank prints it, with the axes' names; where nothing is known, without a type.
     ``value``    a copy; None if there was nothing to copy, and then ``missing`` says why.
     ``owing``    the other type that it may have: of a gradient that may not have been summed yet.
     ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
@@ -150,7 +150,8 @@ class Recorder:
         value, missing = self._copy(x) if keep else (None, "has no type")
         for axis in type.axes:
             self.axes.setdefault(axis, repr(axis))
-        self.entries.append(Record(key, type, str(typed_shape(x, type)), value, missing, owing, size))
+        claim = str(typed_shape(x, type)).removesuffix(f" {Ground.UNKNOWN.value}")  # which nobody claims
+        self.entries.append(Record(key, type, claim, value, missing, owing, size))
 
     @property
     def latest(self) -> torch.Tensor | None:

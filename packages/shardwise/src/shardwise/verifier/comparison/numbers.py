@@ -49,9 +49,6 @@ class ValueDisagreement:
     hint: str = ""
     near: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "claim", self.claim.removesuffix(" unknown"))
-
 
 @dataclass(frozen=True)
 class NotCompared:

@@ -28,7 +28,7 @@ from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .shared_data import overlapping_pieces, repeated_piece
 from .tolerance import Tolerance
-from .value_comparison import Entries, ValueComparison, Verdict, dtype_and_shape
+from .value_comparison import Entries, ValueComparison, Verdict
 
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation")
 """Kinds of records whose layout is observed where nobody has said it."""
@@ -155,7 +155,7 @@ class ObservedComparison:
             return self._in_no_layout(key, first, pieces, there)
         if any(piece.shape != expected.shape for piece in pieces.values()):
             return NotCompared(key, first.claim, "the ranks' tensors do not fit together")
-        first = replace(first, claim=f"{dtype_and_shape(first)}, equal on all ranks, or the terms of a sum or a mean")
+        first = replace(first, claim=f"{first.claim}, equal on all ranks, or the terms of a sum or a mean")
         total = torch.stack([piece.double() for piece in pieces.values()]).sum(0)
         mean, wide = total / len(pieces), expected.double()
         nearer = total if (total - wide).abs().sum() < (mean - wide).abs().sum() else mean
@@ -210,7 +210,7 @@ class ObservedComparison:
         )
         if layout is None or wrong is None:
             return None
-        return replace(wrong, claim=f"{dtype_and_shape(first)}, {layout.described(self._values.names)}", near=True)
+        return replace(wrong, claim=f"{first.claim}, {layout.described(self._values.names)}", near=True)
 
     def _in_no_layout(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record

@@ -17,7 +17,7 @@ from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import difference
 from .numbers import Against, NotCompared, ValueDisagreement
-from .value_comparison import Entries, ValueComparison, Verdict, dtype_and_shape
+from .value_comparison import Entries, ValueComparison, Verdict
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
@@ -102,9 +102,7 @@ class ObservedParameters:
         there: Record,
     ) -> ValueDisagreement | None:
         """What is wrong with ``pieces`` if they lie as ``layout`` says; None if nothing is."""
-        first = replace(
-            first, claim=f"{dtype_and_shape(first)}, as the parameter lies: {layout.described(self._values.names)}"
-        )
+        first = replace(first, claim=f"{first.claim}, as the parameter lies: {layout.described(self._values.names)}")
         unequal = self._unequal(key, first, pieces, [step.axis for step in layout.steps if step.way is Way.EQUAL])
         if unequal is not None:
             return unequal

@@ -58,8 +58,3 @@ class ValueComparison:
         return ValueDisagreement(
             key, first.claim, Against.ALONE, rank, (rank,), found.index, found.index, found, said, hint
         )
-
-
-def dtype_and_shape(record: Record) -> str:
-    """Dtype and shape, without the types that nobody has said."""
-    return record.claim.removesuffix(" unknown")
