@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
 from click.testing import CliRunner
 
+from shardwise.cli.main import main
 from shardwise.cli.zoo import zoo
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.zoo.catalogue import names
+from shardwise.zoo.catalogue import entry, names
 
 
 def shown(*words: str) -> str:
@@ -30,15 +36,48 @@ def test_a_page_has_words_numbers_and_code() -> None:
     assert "def parallel(" in page
 
 
-def test_its_mesh_is_drawn_for_every_axis() -> None:
+@pytest.mark.parametrize(
+    ("name", "rank", "line"),
+    [
+        (
+            "tensor_parallel",
+            0,
+            'y = spmd.linear(h, w.down, out_partial_axes="tp")    # y: f64[4@dp, 12] {tp: P}, 2 times',
+        ),
+        ("pipeline", 1, "y = self.error(y, targets)                   # y: f64[] {pp: V}, 8 times"),
+    ],
+)
+def test_the_types_of_every_line_are_a_command_away(name: str, rank: int, line: str) -> None:
+    (command,) = (one for one in shown(name).splitlines() if one.startswith("shardwise check "))
+    words = shlex.split(command)[1:]
+    assert ("--rank" in words) == (rank > 0)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert line in done.output
+
+
+def test_its_mesh_is_drawn_for_every_axis_with_the_reason() -> None:
     picture = shown("ulysses", "--draw")
-    assert picture.count("mesh dp=2, sp=2: 4 ranks") == 2
+    assert picture.startswith("ulysses on dp=2, sp=2: 4 ranks\n")
+    assert all(f"fibers of {axis}, the ranks that talk" in picture for axis in ("dp", "sp"))
+    assert " ".join(picture.split()).count(entry("ulysses").parts["Mesh"]) == 1
 
 
 def test_a_folded_mesh_is_drawn_with_the_axes_that_the_other_lacks() -> None:
     picture = shown("deepseek_v3", "--draw")
-    assert picture.count("mesh pp=2, dp=4: 8 ranks") == 2
-    assert picture.count("mesh pp=2, edp=2, ep=2: 8 ranks") == 2
+    seen_by_experts = [axis for axis in ("pp", "dp", "edp", "ep") if f"fibers of {axis}, as experts see" in picture]
+    assert seen_by_experts == ["edp", "ep"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_drawing_of_every_program_is_written_as_svg(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "zoo.svg"
+    assert shown(name, "-o", os.fspath(file)).splitlines() == [f"{file}: {shown(name, '--draw').splitlines()[0]}"]
+    words = [text.text or "" for text in ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")]
+    program = entry(name).program
+    axes = {axis for sizes in program.meshes(program.mesh) for axis in sizes}
+    assert {axis for axis in axes if any(word.startswith(f"fibers of {axis}") for word in words)} == axes
+    assert any(word.startswith("the schedule on") for word in words) == (program.order is not None)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -52,9 +91,21 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     [
         (("ulysses", "--mesh", "tp=2"), "the axes of ulysses are dp, sp, e.g. --mesh dp=2,sp=2"),
         (("--run",), "shardwise zoo NAME"),
+        (("-o", "all.svg"), "shardwise zoo NAME"),
+        (("fsdp", "-o", "mesh.bmp"), "known are .svg"),
+        (("fsdp", "-o", "no/such/folder/mesh.svg"), "cannot be written"),
+        (("fsdp", "--run", "-o", "mesh.svg"), "leave --draw and -o out"),
         (("fsdp", "--mesh", "dp=5", "--run"), "up is f64[16@dp, 12], and 16 is no multiple of 5 ranks"),
     ],
-    ids=["other axes", "no name", "pieces of several lengths"],
+    ids=[
+        "other axes",
+        "no name",
+        "a drawing of all",
+        "no picture's suffix",
+        "no folder",
+        "a drawing of numbers",
+        "pieces of several lengths",
+    ],
 )
 def test_wrong_usage_says_what_is_right(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(zoo, words)

@@ -32,6 +32,7 @@ Examples:
 """
 WRITTEN = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 NARROWEST = 20
+TEXT_COLUMNS = 100
 _LAYOUT = re.compile(r"\s*[(\d][\d\s,()]*:[\d\s,()]+")
 
 
@@ -74,12 +75,9 @@ def draw(
     except SpmdValueError as error:
         raise click.UsageError("; ".join([error.message, *(f"try {line}" for line in error.help)])) from None
     if output is None:
-        terminal = sys.stdout.isatty()
-        columns = width or (shutil.get_terminal_size().columns if terminal else 100)
-        color = terminal and not os.environ.get("NO_COLOR")
-        click.echo(drawing.text(columns, color=color), color=True if color else None)
-        return ExitCode.CLEAN
-    write(drawing, output, width)
+        show(drawing, width)
+    else:
+        write(drawing, output, width)
     return ExitCode.CLEAN
 
 
@@ -89,10 +87,20 @@ def check_suffix(output: Path | None) -> None:
         raise click.UsageError(f"-o {output} ends in {output.suffix or 'no suffix'!r}; known are {', '.join(WRITTEN)}")
 
 
+def show(drawing: Drawing, width: int | None = None) -> None:
+    """Print the drawing: as wide as the terminal, if nobody says how wide, and coloured there."""
+    terminal = sys.stdout.isatty()
+    columns = width or (shutil.get_terminal_size().columns if terminal else TEXT_COLUMNS)
+    color = terminal and not os.environ.get("NO_COLOR")
+    click.echo(drawing.text(columns, color=color), color=True if color else None)
+
+
 def write(drawing: Drawing, output: Path, width: int | None = None) -> None:
     """Write the drawing as the file's suffix says, and tell its title on stderr."""
     kind = WRITTEN[output.suffix.lower()]
-    text = drawing.text(width or 100) + "\n" if kind == "text" else getattr(drawing, kind)(*filter(None, [width]))
+    text = (
+        drawing.text(width or TEXT_COLUMNS) + "\n" if kind == "text" else getattr(drawing, kind)(*filter(None, [width]))
+    )
     try:
         output.write_text(text, "utf-8")
     except OSError as error:

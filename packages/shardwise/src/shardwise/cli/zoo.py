@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ import click
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
+from .draw import check_suffix, show, write
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ Examples:
   shardwise zoo tensor_parallel                    when to choose it, its mesh, its code
   shardwise zoo tensor_parallel --mesh dp=2,tp=4   the same on a mesh of another size
   shardwise zoo tensor_parallel --draw             its mesh, drawn
+  shardwise zoo tensor_parallel -o mesh.svg        the drawing as a file
   shardwise zoo tensor_parallel --run              on real processes, compared with one device
 """
 
@@ -39,12 +42,15 @@ Examples:
     help="Draw the mesh, which ranks belong together along each axis, and the schedule of a pipeline.",
 )
 @click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The drawing as a .svg, .html or .txt file."
+)
+@click.option(
     "--run",
     "runs",
     is_flag=True,
     help="Run it on gloo processes, one a rank, and compare losses, gradients and weights with one device.",
 )
-def zoo(name: str | None, mesh: MeshShape | None, draw: bool, runs: bool) -> ExitCode:
+def zoo(name: str | None, mesh: MeshShape | None, draw: bool, output: Path | None, runs: bool) -> ExitCode:
     """Show the ways to train in parallel: data, tensor, sequence, context, expert and pipeline parallelism and more.
 
     Each is a page: the mesh and why it is laid out so, when to choose it, what breaks it, what it needs, and a program
@@ -54,19 +60,21 @@ def zoo(name: str | None, mesh: MeshShape | None, draw: bool, runs: bool) -> Exi
     """
     from shardwise.zoo.catalogue import entry, names
 
+    check_suffix(output)
     if name is None:
-        if mesh is not None or draw or runs:
-            raise click.UsageError("--mesh, --draw and --run are of one program: shardwise zoo NAME")
+        if mesh is not None or draw or output is not None or runs:
+            raise click.UsageError("--mesh, --draw, -o and --run are of one program: shardwise zoo NAME")
         width = max(map(len, names()))
         click.echo("\n".join(f"{one:<{width}}  {entry(one).title}" for one in names()))
         return ExitCode.CLEAN
+    if runs and (draw or output is not None):
+        raise click.UsageError("--run compares numbers and draws nothing: leave --draw and -o out")
     found = entry(name)
     sizes = _sizes(found, mesh)
     if runs:
         return _run(found, sizes)
-    if draw:
-        click.echo("\n\n".join(_drawn(found, sizes)))
-        return ExitCode.CLEAN
+    if draw or output is not None:
+        return _draw(found, sizes, output)
     click.echo("\n".join(_page(found, sizes)))
     return ExitCode.CLEAN
 
@@ -94,25 +102,29 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     for axis, elements in found.traffic(sizes).items():
         yield f"  receives  {elements * BYTES:,.0f} bytes a step over {axis}"
     yield ""
-    options = " ".join(f"--{axis} {size}" for axis, size in sizes.items())
-    yield f"torchrun --nproc-per-node {prod(sizes.values())} -m {found.module.__name__} {options}"
+    yield from _commands(found, sizes)
     yield ""
     yield found.code
 
 
-def _drawn(found: Entry, mesh: Mapping[str, int]) -> Iterator[str]:
-    from shardwise.drawing.mesh import mesh_picture, row_major
-    from shardwise.drawing.text import text_of
-    from shardwise.zoo.schedule_picture import schedule_picture
+def _commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
+    """That run it, and that show the type of every line: on the last rank, which has the loss of a pipeline."""
+    module, ranks = found.module.__name__, prod(sizes.values())
+    mesh = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+    rank = "" if found.program.order is None else f" --rank {ranks - 1}"
+    options = " ".join(f"--{axis} {size}" for axis, size in sizes.items())
+    yield f"torchrun --nproc-per-node {ranks} -m {module} {options}"
+    yield f"shardwise check -m {module} --mesh {mesh}{rank} --global --annotate -- {options}"
 
-    own, *folded = found.program.meshes(mesh)
-    for axis in own:
-        yield text_of(mesh_picture(row_major(own), highlight=axis))
-    for sizes in folded:
-        for axis in (axis for axis in sizes if axis not in own):
-            yield text_of(mesh_picture(row_major(sizes), highlight=axis))
-    if found.program.order is not None:
-        yield text_of(schedule_picture(found.program.order, mesh["pp"]))
+
+def _draw(found: Entry, sizes: Mapping[str, int], output: Path | None) -> ExitCode:
+    from shardwise.drawing.drawing import Drawing
+    from shardwise.drawing.mesh import LIMIT
+    from shardwise.zoo.program_picture import program_picture
+
+    drawing = Drawing(lambda limit: program_picture(found, sizes, limit=limit), LIMIT)
+    show(drawing) if output is None else write(drawing, output)
+    return ExitCode.CLEAN
 
 
 def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
