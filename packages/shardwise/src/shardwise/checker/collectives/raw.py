@@ -7,22 +7,16 @@ a group of one rank is nobody's business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import user_location, user_site
+from shardwise.diagnostics.source import user_site
 from shardwise.interop import alias
-from shardwise.interop.autograd.gradient_origin import gradient_origin, origin_after
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
+from shardwise.interop.autograd.gradient_origin import origin_after
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.tracing import is_tracing
-from shardwise.interop.fixes.annotations import said_first
-from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
-from shardwise.interop.tensors.memory_pieces import Piece
-from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
@@ -33,23 +27,13 @@ from shardwise.interop.torch_compat import (
     qualified_name,
 )
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.entry import current_entry
-from shardwise.mesh.normalize import axis_argument
-from shardwise.mesh.regions import cut_along, put_together
 from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
-from shardwise.op_rules.transition_types import parts_of
-from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Placement
-from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
+from shardwise.types.placement import PerMeshAxisLocalSpmdType
+from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.collective_findings import (
-    gradient_through_extremum,
-    no_type_on_axis,
     unknown_collective,
-    wrong_source,
 )
-from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
-from ..operators.buffer_filling import completed, left_to_others
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
 from ..operators.row_orders import order_of, set_order
@@ -61,25 +45,17 @@ from .differentiable import check_operand, check_passed_on
 from .divergence import check_arrival
 from .gathered_lists import note_gathered
 from .handles import started
-from .next_statement import divided_next
-from .raw_arrivals import receipt
+from .raw_arrivals import Receipt, receipt
 from .raw_backward import leave_node, passages
-from .raw_buffers import admitted, as_declared, check_buffers
-from .raw_pieces import Exchange, exchange_of, received_spec, refused_pieces, uneven_after
+from .raw_buffers import check_buffers
+from .raw_operands import operand_type
+from .raw_pieces import Exchange, exchange_of
+from .raw_results import result_type
 from .rearranged_dims import dim_meant
 from .rows_exchanged import order_after
 
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
-_MOVING = ("gather", "all_to_all", "send")
-"""Words in the names of rows that take addends as they are."""
-_SUM_OF_EQUAL = "summing {n} equal values multiplies them by {n}"
-_OF_EQUAL = {
-    **dict.fromkeys(REDUCERS, _SUM_OF_EQUAL),
-    "product": "multiplying {n} equal values raises them to the power of {n}",
-    "bxor": "the exclusive or of {n} equal values is 0, or the value if {n} is odd",
-}
-"""What comes of a reduction of equal values that changes them."""
 _MESSAGES = ("isend", "irecv")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
@@ -131,7 +107,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if session.in_flight:
             check_collective(session, usual, sent, _tensors(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
-        types = [_check(session, exchange, tensor) for tensor in sent]
+        types = [operand_type(session, exchange, tensor) for tensor in sent]
         if row.functional and torch.is_grad_enabled():
             look = check_passed_on if usual == "broadcast" else check_operand
             for tensor, type in zip(sent, types, strict=True):
@@ -150,24 +126,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         else:
             session.unchecked += 1
         received = _tensors(result if row.functional else given.get(row.received))
-        dims = sent[0].ndim if sent else 0
-        bases: Sequence[TensorType | None] = types
-        if row.sent != row.received:
-            bases = [types[0] if types else None] * len(received)
-        site, text = user_site(1), f"{_word(row.gives)} over {axis!r} since this {usual}"
-        arrivals = [
-            receipt(
-                session,
-                tensor,
-                base,
-                exchange,
-                sent,
-                origin_after(tensor, site, text),
-                lambda one, tensor=tensor: _received(session, tensor, one, exchange, dims),  # type: ignore[misc]
-            )
-            for tensor, base in zip(received, bases, strict=False)
-            if isinstance(tensor, torch.Tensor)
-        ]
+        arrivals = _receipts(session, exchange, sent, types, received)
         if row.name == "all_gather" and not session.local and types:
             note_gathered(axis, types[0], received)
         for tensor in received if row.sent != row.received else ():
@@ -180,6 +139,29 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         return result
 
     return handle
+
+
+def _receipts(
+    session: CheckSession,
+    exchange: Exchange,
+    sent: Sequence[torch.Tensor],
+    types: Sequence[TensorType],
+    received: Sequence[torch.Tensor],
+) -> list[Receipt]:
+    """What the call leaves in each tensor that receives."""
+    row, dims = exchange.row, sent[0].ndim if sent else 0
+    bases: Sequence[TensorType | None] = types
+    if row.sent != row.received:
+        bases = [types[0] if types else None] * len(received)
+    site, text = user_site(1), f"{_word(row.gives)} over {exchange.axis!r} since this {exchange.name}"
+
+    def arrived(tensor: torch.Tensor, base: TensorType | None) -> Receipt:
+        def of_type(sent: TensorType | None) -> TensorType | None:
+            return result_type(session, tensor, sent, exchange, dims)
+
+        return receipt(session, tensor, base, exchange, sent, origin_after(tensor, site, text), of_type)
+
+    return [arrived(tensor, base) for tensor, base in zip(received, bases, strict=False)]
 
 
 def _ordered(name: str, given: Mapping[str, object]) -> object:
@@ -211,224 +193,9 @@ def _tensors(value: object) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
 
 
-def _check(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> TensorType:
-    """The sent tensor's type; a placement that the row does not admit is reported, that of a part of it too."""
-    pieces = pieces_of(tensor)
-    types = dict.fromkeys(piece.type for piece in pieces)
-    if len(types) < 2:
-        return _check_type(session, exchange, tensor, type_of(tensor))
-    for type in types:
-        if type.ground is Ground.ABSENT and type.axes:
-            _check_type(session, exchange, tensor, type, [piece for piece in pieces if piece.type is type])
-    completed(tensor)
-    return type_of(tensor)
-
-
-def _check_type(
-    session: CheckSession, exchange: Exchange, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
-) -> TensorType:
-    """``within``  the pieces of the tensor that have the type, if it is not that of all of it."""
-    row, name, axis = exchange.row, exchange.name, exchange.axis
-    uncut, type = type, cut_along(type, axis)
-    if type.ground is not Ground.ABSENT:
-        return type
-    axes = parts_of(axis, type)
-    located = None
-    # A message to one rank has no axis: the group only says who could be meant.
-    # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
-    own = row.admitted(exchange.reducer)
-    admits = own if gradient_origin(tag_of(tensor)) is not None else admitted(row, exchange.reducer)
-    said = bool(type.axes) or admits != own  # the reference takes no operand that is not annotated
-    if not axes and session.strict and said and row.received and gradient_origin(tag_of(tensor)) is None:
-        located = LocatedCall(name, [(row.sent, tensor)])
-        first, *others = own
-        choice = f" (or {', '.join(others)})" if others else ""
-        way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: {first}}}) where it is made{choice}"
-        untyped = no_type_on_axis(name, located.name(0), axis, way)
-        report(session, located, replace(untyped, fixes=said_first(located, axis, first, way)), axis)
-    sums = exchange.reducer is not None and "P" in own
-    for one in uncut.equal_axes if sums and not axes else ():
-        # The group is no part of an axis along which the values are equal, and has several of its ranks.
-        if not one.isorthogonal(axis) and gradient_sum_not_owed(session, name, one, tensor, uncut, within):
-            return UNKNOWN_TYPE
-    for one in axes:
-        place = type.get(one)
-        if place.is_unknown:
-            continue
-        if sums and place.is_equal and left_to_others(tensor, one.size()):
-            type = type.rescaled({one: -1})  # each rank has filled in a part, so that the sum counts nothing twice
-            continue
-        if sums and place.is_equal and _is_share(exchange, type, one):
-            continue
-        if place.is_equal and repr(place) in admits:
-            continue
-        pending = not place.is_extremum and place.is_pending_sum(name)
-        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, within):
-            return UNKNOWN_TYPE
-        if place.is_extremum and tensor.requires_grad and repr(place) in _extrema(exchange, tensor):
-            located = LocatedCall(name, [(row.sent, tensor)])
-            report(session, located, gradient_through_extremum(name, located.name(0), one, place), one)
-            continue
-        if repr(place) in admits or repr(place) in _extrema(exchange, tensor):
-            continue
-        moved = any(word in row.name for word in _MOVING) and gradient_origin(tag_of(tensor)) is not None
-        message = exchange.passed_on and one == axis
-        if pending and message:
-            session.addends_sent.add(axis)
-        if pending and (moved or message):
-            continue  # addends are exchanged as they are, to be summed afterwards, as in a ring
-        located = LocatedCall(name, [(row.sent, tensor)])
-        told = _not_admitted(exchange, located.name(0), one, place, admits)
-        if place.is_equal and row.sent == row.received and told.help:
-            told = replace(told, fixes=located.removed(told.help[0]))
-            meant = meant_axis(type, one, lambda other: other is P) if name == "all_reduce" else None
-            if meant is not None:
-                way = f"{name} over {axis_text(meant)}, along which {located.name(0)} is a partial sum"
-                fixes = (*over_axis(located.location, meant, way, raw=True), *told.fixes)
-                told = replace(told, help=(way, *told.help), fixes=fixes)
-        if place is P and told.help:
-            written = row.sent == row.received
-            fixes = sum_first(located.location, located.names[0], one, told.help[0], written=written)
-            told = replace(told, fixes=fixes)
-        if within:
-            told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
-        report(session, located, told, one)
-        if place.is_equal:
-            type = type.rescaled({one: None})  # what follows from the mistake is told no second time
-    completed(tensor)
-    if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
-        located = located or LocatedCall(name, [(row.sent, tensor)])
-        stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
-        assert stuck is not None, "what the operand is called changes no verdict"
-        report(session, located, stuck, axis)
-    return type
-
-
-def _received(
-    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, exchange: Exchange, sent_ndim: int
-) -> TensorType | None:
-    """The type of a received tensor; a buffer of its own may have declared it."""
-    arrived = _arrived(session, tensor, base, exchange, sent_ndim)
-    return as_declared(tensor, arrived) if exchange.row.sent != exchange.row.received else arrived
-
-
-def _is_share(exchange: Exchange, type: TensorType, axis: MeshAxis) -> bool:
-    """n times one n-th of a value, or n times the value where the next statement divides by n."""
-    if type.exponent(axis) == -1:
-        return True
-    return type.exponent(axis) == 0 and exchange.row.sent == exchange.row.received and divided_next()
-
-
 def _word(gives: str) -> str:
     """The placement that a row gives, in a word; of a row that gives none its result is unknown."""
     return PerMeshAxisLocalSpmdType(gives).word if gives else "unknown"
-
-
-def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
-    """The pending extremes that the reduction discharges; of truth values also by bits."""
-    name = "" if exchange.reducer is None else exchange.reducer.name
-    of_bits = {"bor": ("P(max)",), "band": ("P(min)",)} if tensor.dtype is torch.bool else {}
-    return {"max": ("P(max)",), "min": ("P(min)",), **of_bits}.get(name, ())
-
-
-def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Any, admitted: Sequence[str]) -> Diagnosis:
-    """What is said of an operand called ``name`` with a placement that the call does not take."""
-    op, axis = exchange.name, exchange.axis
-    words = placements_text(admitted)
-    said = wrong_source(op, name, words, axis_text(one), place)
-    if place.is_extremum:
-        fact = f"{name} is a pending {place.reduction} over {axis_text(one)}: it is finished by that reduction alone"
-        way = f"dist.all_reduce({name}, op=dist.ReduceOp.{place.reduction.name.upper()}, group=...) first"
-        return replace(said, code="SW210", facts=(fact,), help=(way,))
-    if place is P:
-        fact = f"every rank would hand in its own addend of {name}, and the sum is never made"
-        way = f"all_reduce({name}, {axis_argument(one)}, src=P, dst=R) first"
-        return replace(said, code="SW210", facts=(fact,), help=(way,))
-    alone = (f"use {name} as it is, without {op}",)
-    if not place.is_equal:
-        way = f"reinterpret({name}, {axis_argument(one)}, src={place!r}, dst=P)"
-        return replace(said, help=(f"{way} first, if the ranks' values are addends",))
-    if exchange.reducer is None:
-        return replace(said, facts=(f"every rank has {name} already",), help=alone)
-    return replace(said, facts=(_OF_EQUAL[exchange.reducer.name].format(n=axis.size()),), help=alone)
-
-
-def _arrived(
-    session: CheckSession, tensor: torch.Tensor, base: TensorType | None, exchange: Exchange, sent_ndim: int
-) -> TensorType | None:
-    """The type of a received tensor: that of what was sent, with the collective's result along its axis.
-
-    ``sent_ndim``  how many dims that has.
-    """
-    row, axis = exchange.row, exchange.axis
-    sent_unknown = base is not None and base.ground is Ground.UNKNOWN
-    if base is None or sent_unknown:
-        base, sent_ndim = type_of(tensor), tensor.ndim
-    if not base.axes and base.ground is Ground.ABSENT and type_of(tensor).ground.is_constant:
-        return base  # what nobody has typed has been written over the zeros
-    if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
-        return None
-    if base.axes and not base.local:
-        return None  # nothing is known along any axis: the result of a rejected call
-    if base.ground is Ground.ZERO and row.sent == row.received:
-        return None  # whatever is done to zeros that all ranks have, they stay zeros
-    base = cut_along(base, axis)
-    axes = parts_of(axis, base) or (axis,)
-    mesh = current_entry()
-    if any(one not in axes and not one.isorthogonal(axis) for one in base.axes):
-        session.lose(f"the type of what {exchange.name} leaves over ranks that are no part of an axis", user_location())
-        return base
-    outside = mesh is not None and axis not in mesh.axes
-    if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
-        return UNTYPED  # a message has its sender's type, which the program may give it
-    # Ranks that send their addends to each other receive such: whoever puts them together knows of which sum.
-    of_sums = not row.sent and (axis in session.addends_sent or any(base.is_partial(one) for one in axes))
-    place: Placement = UNKNOWN if of_sums else PerMeshAxisLocalSpmdType(row.gives)
-    handed_back = row.sent == row.received and bool(row.sent)
-    after = {one: base.get(one) if handed_back and base.is_equal(one) else place for one in axes}
-    placements = {**{a: base.get(a) for a in base.axes}, **after}
-    if sent_unknown and mesh is not None and mesh.axes.issuperset(axes):
-        placements = {**dict.fromkeys(mesh.axes, UNKNOWN), **placements}
-    if session.local or (base.spec is not None and len(base.spec) != sent_ndim):
-        arrived = TensorType.of(placements, scale=_scale_after(exchange, base, axes))
-    else:
-        spec = received_spec(exchange, base, tensor.ndim, sent_ndim)
-        scale = _scale_after(exchange, base, axes)
-        unsaid = [one for one in axes if _is_moved(exchange, placements[one], one, spec)]
-        if unsaid:
-            session.lose(f"which part of the whole {exchange.name} leaves on each rank", user_location())
-            placements |= dict.fromkeys(unsaid, UNKNOWN)
-        arrived = TensorType.of(placements, spec, uneven=uneven_after(exchange, base), scale=scale)
-    return arrived if mesh is None else put_together(arrived, mesh.ordered_axes)
-
-
-def _is_moved(exchange: Exchange, place: Placement, axis: MeshAxis, spec: PartitionSpec | None) -> bool:
-    """True if an exchange leaves pieces that only whoever puts them together knows the place of."""
-    mesh = current_entry()
-    if "all_to_all" not in (exchange.row.name, exchange.row.pieces) or (mesh is not None and axis in mesh.local_axes):
-        return False
-    return place.is_varying and partition_spec_get_shard(spec, axis) is None
-
-
-def _scale_after(exchange: Exchange, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
-    """The scale of the result: a sum counts equal values once per rank, an average divides."""
-    if not exchange.row.sent:
-        return dict.fromkeys(before.axes)
-    if before.ground in (Ground.CONSTANT, Ground.EMPTY):
-        return dict.fromkeys(axes)  # what has been written into constants or new memory may be anything
-    reducer, scale = exchange.reducer, dict(before.scale_under(dict.fromkeys(axes, UNKNOWN)))
-    if reducer is None:
-        # What is exchanged piece by piece is a list of whatever the pieces are.
-        return {**scale, **dict.fromkeys(axes)} if exchange.row.gives == "V" else scale
-    for axis in axes:
-        exponent = before.exponent(axis)
-        if reducer.name in ("sum", "avg"):
-            summed = before.is_equal(axis)
-            exponent = None if before.is_varying(axis) else exponent
-            scale[axis] = None if exponent is None else exponent + int(summed) - int(reducer.divides)
-        elif not reducer.known or (exponent != 0 and reducer.name not in ("max", "min")):
-            scale[axis] = None
-    return scale
 
 
 def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:

@@ -1,0 +1,192 @@
+"""What a raw collective is given: is it of a type that the collective's row admits?
+
+A row admits placements along the call's axis; the reductions of a program admit more: addends where a ring sums by
+hand, equal values of which each rank filled in a part, shares that are one n-th of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
+from shardwise.interop.fixes.annotations import said_first
+from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
+from shardwise.interop.tensors.memory_pieces import Piece
+from shardwise.interop.tensors.tagging import pieces_of, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.regions import cut_along
+from shardwise.op_rules.raw_collectives import REDUCERS
+from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.placement import P, Placement
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
+from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
+from ..operators.buffer_filling import completed, left_to_others
+from ..state.session import CheckSession
+from .next_statement import divided_next
+from .raw_buffers import admitted
+from .raw_pieces import Exchange, refused_pieces
+
+_MOVING = ("gather", "all_to_all", "send")
+"""Words in the names of rows that take addends as they are."""
+_SUM_OF_EQUAL = "summing {n} equal values multiplies them by {n}"
+_OF_EQUAL = {
+    **dict.fromkeys(REDUCERS, _SUM_OF_EQUAL),
+    "product": "multiplying {n} equal values raises them to the power of {n}",
+    "bxor": "the exclusive or of {n} equal values is 0, or the value if {n} is odd",
+}
+"""What comes of a reduction of equal values that changes them."""
+
+
+def operand_type(session: CheckSession, exchange: Exchange, tensor: torch.Tensor) -> TensorType:
+    """The sent tensor's type; a placement that the row does not admit is reported, that of a part of it too."""
+    pieces = pieces_of(tensor)
+    types = dict.fromkeys(piece.type for piece in pieces)
+    if len(types) < 2:
+        return _checked(session, exchange, tensor, type_of(tensor))
+    for type in types:
+        if type.ground is Ground.ABSENT and type.axes:
+            _checked(session, exchange, tensor, type, [piece for piece in pieces if piece.type is type])
+    completed(tensor)
+    return type_of(tensor)
+
+
+def _checked(
+    session: CheckSession, exchange: Exchange, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
+) -> TensorType:
+    """``within``  the pieces of the tensor that have the type, if it is not that of all of it."""
+    row, name, axis = exchange.row, exchange.name, exchange.axis
+    uncut, type = type, cut_along(type, axis)
+    if type.ground is not Ground.ABSENT:
+        return type
+    axes = parts_of(axis, type)
+    # A message to one rank has no axis: the group only says who could be meant.
+    # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
+    of_gradients = gradient_origin(tag_of(tensor)) is not None
+    own = row.admitted(exchange.reducer)
+    admits = own if of_gradients else admitted(row, exchange.reducer)
+    said = bool(type.axes) or admits != own  # the reference takes no operand that is not annotated
+    if not axes and session.strict and said and row.received and not of_gradients:
+        _report_untyped(session, exchange, tensor, own)
+    sums = exchange.reducer is not None and "P" in own
+    for one in uncut.equal_axes if sums and not axes else ():
+        # The group is no part of an axis along which the values are equal, and has several of its ranks.
+        if not one.isorthogonal(axis) and gradient_sum_not_owed(session, name, one, tensor, uncut, within):
+            return UNKNOWN_TYPE
+    for one in axes:
+        place = type.get(one)
+        if place.is_unknown:
+            continue
+        if sums and place.is_equal and left_to_others(tensor, one.size()):
+            type = type.rescaled({one: -1})  # each rank has filled in a part, so that the sum counts nothing twice
+            continue
+        if place.is_equal and (repr(place) in admits or (sums and _is_share(exchange, type, one))):
+            continue
+        pending = not place.is_extremum and place.is_pending_sum(name)
+        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, within):
+            return UNKNOWN_TYPE
+        finished = repr(place) in _extrema(exchange, tensor)
+        if finished and tensor.requires_grad:
+            located = LocatedCall(name, [(row.sent, tensor)])
+            report(session, located, gradient_through_extremum(name, located.name(0), one, place), one)
+            continue
+        if finished or repr(place) in admits:
+            continue
+        message = exchange.passed_on and one == axis
+        if pending and message:
+            session.addends_sent.add(axis)
+        if pending and (message or (of_gradients and any(word in row.name for word in _MOVING))):
+            continue  # addends are exchanged as they are, to be summed afterwards, as in a ring
+        _report_not_admitted(session, exchange, tensor, type, one, admits, within)
+        if place.is_equal:
+            type = type.rescaled({one: None})  # what follows from the mistake is told no second time
+    completed(tensor)
+    if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
+        located = LocatedCall(name, [(row.sent, tensor)])
+        stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
+        assert stuck is not None, "what the operand is called changes no verdict"
+        report(session, located, stuck, axis)
+    return type
+
+
+def _is_share(exchange: Exchange, type: TensorType, axis: MeshAxis) -> bool:
+    """n times one n-th of a value, or n times the value where the next statement divides by n."""
+    if type.exponent(axis) == -1:
+        return True
+    return type.exponent(axis) == 0 and exchange.row.sent == exchange.row.received and divided_next()
+
+
+def _extrema(exchange: Exchange, tensor: torch.Tensor) -> tuple[str, ...]:
+    """The pending extremes that the reduction discharges; of truth values also by bits."""
+    name = "" if exchange.reducer is None else exchange.reducer.name
+    of_bits = {"bor": ("P(max)",), "band": ("P(min)",)} if tensor.dtype is torch.bool else {}
+    return {"max": ("P(max)",), "min": ("P(min)",), **of_bits}.get(name, ())
+
+
+def _report_untyped(session: CheckSession, exchange: Exchange, tensor: torch.Tensor, own: Sequence[str]) -> None:
+    """Report an operand that has a type along other axes only. ``own``: what the row admits."""
+    axis = exchange.axis
+    located = LocatedCall(exchange.name, [(exchange.row.sent, tensor)])
+    first, *others = own
+    choice = f" (or {', '.join(others)})" if others else ""
+    way = f"assert_type({located.name(0)}, {{{axis_argument(axis)}: {first}}}) where it is made{choice}"
+    untyped = no_type_on_axis(exchange.name, located.name(0), axis, way)
+    report(session, located, replace(untyped, fixes=said_first(located, axis, first, way)), axis)
+
+
+def _report_not_admitted(
+    session: CheckSession,
+    exchange: Exchange,
+    tensor: torch.Tensor,
+    type: TensorType,
+    one: MeshAxis,
+    admits: Sequence[str],
+    within: Sequence[Piece],
+) -> None:
+    """Report what is sent with a placement along ``one`` that is none of ``admits``, with the edits that mend it."""
+    row, place = exchange.row, type.get(one)
+    located = LocatedCall(exchange.name, [(row.sent, tensor)])
+    told = _not_admitted(exchange, located.name(0), one, place, admits)
+    in_place = row.sent == row.received
+    if place.is_equal and in_place and told.help:
+        told = replace(told, fixes=located.removed(told.help[0]))
+        meant = meant_axis(type, one, lambda other: other is P) if exchange.name == "all_reduce" else None
+        if meant is not None:
+            way = f"{exchange.name} over {axis_text(meant)}, along which {located.name(0)} is a partial sum"
+            fixes = (*over_axis(located.location, meant, way, raw=True), *told.fixes)
+            told = replace(told, help=(way, *told.help), fixes=fixes)
+    if place is P and told.help:
+        fixes = sum_first(located.location, located.names[0], one, told.help[0], written=in_place)
+        told = replace(told, fixes=fixes)
+    if within:
+        told = replace(told, facts=(*told.facts, f"that is so of {elements_text(tensor, within)}"))
+    report(session, located, told, one)
+
+
+def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Placement, admitted: Sequence[str]) -> Diagnosis:
+    """What is said of an operand called ``name`` with a placement that the call does not take."""
+    op, axis = exchange.name, exchange.axis
+    words = placements_text(admitted)
+    said = wrong_source(op, name, words, axis_text(one), place)
+    if place.is_extremum and place.reduction is not None:
+        fact = f"{name} is a pending {place.reduction} over {axis_text(one)}: it is finished by that reduction alone"
+        way = f"dist.all_reduce({name}, op=dist.ReduceOp.{place.reduction.name.upper()}, group=...) first"
+        return replace(said, code="SW210", facts=(fact,), help=(way,))
+    if place is P:
+        fact = f"every rank would hand in its own addend of {name}, and the sum is never made"
+        way = f"all_reduce({name}, {axis_argument(one)}, src=P, dst=R) first"
+        return replace(said, code="SW210", facts=(fact,), help=(way,))
+    alone = (f"use {name} as it is, without {op}",)
+    if not place.is_equal:
+        way = f"reinterpret({name}, {axis_argument(one)}, src={place!r}, dst=P)"
+        return replace(said, help=(f"{way} first, if the ranks' values are addends",))
+    if exchange.reducer is None:
+        return replace(said, facts=(f"every rank has {name} already",), help=alone)
+    return replace(said, facts=(_OF_EQUAL[exchange.reducer.name].format(n=axis.size()),), help=alone)
