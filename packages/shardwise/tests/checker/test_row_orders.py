@@ -56,6 +56,51 @@ def gathered(x: Tensor) -> list[Tensor]:
     return pieces
 
 
+def received(rows: int, columns: int, dim: int, step: int) -> Tensor:
+    """All pieces, in the parts of a new tensor."""
+    whole = torch.empty(rows, columns, dtype=WHOLE.dtype)
+    dist.all_gather(list(whole.chunk(RANKS, dim))[::step], shard(WHOLE))
+    return whole
+
+
+def put_back(dim: int, factor: float = 1) -> Tensor:
+    """All pieces, of which the own one can have a gradient."""
+    x = shard(WHOLE.detach().requires_grad_())
+    pieces = gathered(x.detach())
+    pieces[dist.get_rank()] = x if factor == 1 else x * factor
+    return torch.cat(pieces, dim)
+
+
+def halves() -> list[Tensor]:
+    return [half for x in gathered(rows()) for half in x.chunk(2)]
+
+
+def sums() -> list[Tensor]:
+    return [x.sum(0) for x in gathered(rows())]
+
+
+def quarters(x: Tensor) -> list[Tensor]:
+    """The quarters of ``x``, those that are first in a half first."""
+    return [*x.chunk(4)[::2], *x.chunk(4)[1::2]]
+
+
+def beside(x: Tensor) -> Tensor:
+    return torch.cat([x, x.relu()], 1)
+
+
+def exchanged(x: Tensor, dim: int) -> list[Tensor]:
+    """This rank's pieces along ``dim`` of what all ranks have."""
+    sent = [piece.contiguous() for piece in x.chunk(RANKS, dim)]
+    received = [torch.empty_like(piece) for piece in sent]
+    dist.all_to_all(received, sent)
+    return received
+
+
+def there_and_back(first: int, second: int) -> Tensor:
+    columns = torch.cat(exchanged(rows(), 1), first)
+    return torch.cat(exchanged(columns, 0), second)
+
+
 def mixture(exchange: Callable[[Tensor], Tensor]) -> Tensor:
     x = shard(WHOLE)
     return exchange(torch.relu(exchange(x) @ whole(WEIGHT)) * 2) + x
@@ -97,7 +142,36 @@ CASES += [
     Case("pieces turned round", lambda: torch.cat(gathered(rows())[::-1]), WHOLE, "SW223"),
     Case("a piece left out", lambda: torch.cat(gathered(rows())[:1]), WHOLE, "SW223"),
     Case("a piece twice", lambda: torch.cat([gathered(rows())[0]] * 2), WHOLE, "SW223"),
-]
+    # What is computed of pieces are pieces too, along the dim that has become of theirs.
+    Case("computed pieces", lambda: torch.cat([x.relu() for x in gathered(rows())]), WHOLE.relu()),
+    Case("computed pieces turned round", lambda: torch.cat([x.abs() for x in gathered(rows())][::-1]), WHOLE, "SW223"),
+    Case("viewed pieces", lambda: torch.cat([x.view(4, 2, 2) for x in gathered(rows())]), WHOLE.view(8, 2, 2)),
+    Case("viewed along another dim", lambda: torch.cat([x.view(4, 2, 2) for x in gathered(rows())], 1), 0, "SW223"),
+    Case("transposed pieces", lambda: torch.cat([x.t() for x in gathered(rows())], 1), WHOLE.t()),
+    Case("transposed, on top of each other", lambda: torch.cat([x.t() for x in gathered(rows())]), WHOLE.t(), "SW223"),
+    Case("written pieces", lambda: torch.cat([x.mul_(2) for x in gathered(rows())]), 2 * WHOLE),
+    Case("a piece beside what is computed of it", lambda: beside(gathered(rows())[1]), beside(WHOLE[4:])),
+    Case("halves in another order", lambda: torch.cat(halves()[::2] + halves()[1::2]), torch.cat(quarters(WHOLE))),
+    Case("reduced pieces turned round", lambda: torch.stack(sums()[::-1]).sum(0), WHOLE.sum(0)),
+    # Pieces that are received into a tensor of the program.
+    Case("received in place", lambda: received(8, 4, 0, 1), WHOLE),
+    Case("received in place, turned round", lambda: received(8, 4, 0, -1), WHOLE, "SW223"),
+    Case("received side by side", lambda: received(4, 8, 1, 1), WHOLE, "SW223"),
+    Case("the own piece put back", lambda: put_back(0), WHOLE),
+    Case("the own piece put back, side by side", lambda: put_back(1), WHOLE, "SW402"),
+    Case("another piece in place of the own", lambda: put_back(0, 2.0), WHOLE, "SW402"),
+    # From rows to columns and back, by lists.
+    Case("exchanged", lambda: torch.cat(exchanged(rows(), 1)), WHOLE),
+    Case("exchanged, computed", lambda: torch.cat([x.exp() for x in exchanged(rows(), 1)]), WHOLE.exp()),
+    Case("exchanged, along all rows", lambda: torch.cat(exchanged(rows(), 1)).softmax(0), WHOLE.softmax(0)),
+    Case("exchanged there and back", lambda: there_and_back(0, 1) + rows(), 2 * WHOLE),
+    Case("exchanged and joined the wrong way", lambda: torch.cat(exchanged(rows(), 1), 1), WHOLE, "SW405"),
+    Case("exchanged, turned round", lambda: torch.cat(exchanged(rows(), 1)[::-1]), WHOLE, "SW223"),
+    Case("exchanged there, and back the wrong way", lambda: there_and_back(0, 0), WHOLE, "SW405"),
+    Case("exchanged, with whole rows", lambda: torch.cat(exchanged(rows(), 1)) + shard(WHOLE, 1), 2 * WHOLE),
+    Case("exchanged, contracted", lambda: torch.cat(exchanged(rows(), 1)) @ shard(WEIGHT), WHOLE @ WEIGHT),
+    Case("exchanged, as if rows were still cut", lambda: torch.cat(exchanged(rows(), 1)).cumsum(1), WHOLE, "SW405"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -34,7 +34,7 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ordinary import Handler, ordinary
-from .operators.own_parts import PARTING, parting
+from .operators.own_parts import PARTING, copying, parting
 from .operators.parts_written import assign_data, assigning_parts, storage_given
 from .operators.random_ops import random_op
 from .operators.running_statistics import with_statistics, writes_statistics
@@ -91,6 +91,8 @@ def handler_for(func: TorchFunction) -> Handler:
         return joining_pieces(handler)
     if rule.op in PARTING:
         return parting(rule.op, handler)
+    if rule.op in ("contiguous", "clone"):
+        return copying(handler)
     if rule.op in SEARCHES:
         return searching(handler)
     if rule.op == "setitem":

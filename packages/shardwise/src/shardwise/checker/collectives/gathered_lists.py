@@ -3,52 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.placement import I
 from shardwise.types.spec import entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
+from ..operators.listed_pieces import ListedPiece, PieceList, memory_of, note_piece, piece_of
 from ..operators.ordinary import Handler
-from ..operators.own_parts import is_whole_cut
+from ..operators.own_parts import pieces_of_cut
 from ..state.session import CheckSession
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GatheredList:
-    """One gather of ``count`` pieces of a tensor that is sharded on ``dim`` over ``axis``."""
-
-    axis: MeshAxis
-    dim: int
-    count: int
-
+from .raw_pieces import Exchange
 
 OWN_DIMS = {"hstack": 1, "column_stack": 1, "vstack": 0, "row_stack": 0, "dstack": 2}
 """The functions that join along a dim of their own; tensors of one dim are joined along it."""
-_pieces: Any = WeakIdKeyDictionary()
-"""For every piece: the gather that it comes from, and the rank whose piece it is."""
 
 
-def note_gathered(axis: MeshAxis, sent: TensorType, received: Sequence[torch.Tensor]) -> None:
-    """``received`` are the pieces of all ranks of ``axis``, each of the type ``sent``."""
-    shards = [partition_spec_get_shard(sent.spec, one) for one in parts_of(axis, sent)]
-    if not shards or any(shard is None for shard in shards) or len(received) != axis.size():
-        return
+def note_gathered(
+    session: CheckSession, exchange: Exchange, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+) -> None:
+    """``received`` are the pieces of all ranks of the axis, in the order of the ranks. Errors: SW223.
+
+    Each is what its rank has sent; of an exchange whose pieces are cut along another dim, this rank's part of that.
+    """
+    type, axis = type_of(sent[0]), exchange.axis
+    shards = [partition_spec_get_shard(type.spec, one) for one in parts_of(axis, type)]
     dims = {shard.dim for shard in shards if shard is not None}
-    gather = GatheredList(axis, dims.pop(), len(received)) if len(dims) == 1 else None
-    with no_torch_function():
-        for rank, piece in enumerate(received):
-            _pieces[piece] = gather, rank
+    if len(dims) != 1 or None in shards or len(received) != axis.size():
+        return
+    whole = exchange.row.name == "all_gather"
+    if axis not in type or not (whole or exchange.cut not in (None, *dims)):
+        return
+    (dim,), own = dims, memory_of(sent[0]) if whole else None
+    source = PieceList(exchange.name, axis, len(received), exchange.rank, own)
+    _check_filled(session, source, dim, received)
+    for rank, piece in enumerate(received):
+        note_piece(session, piece, ListedPiece(source, rank, dim))
+
+
+def _check_filled(session: CheckSession, source: PieceList, dim: int, received: Sequence[torch.Tensor]) -> None:
+    """Report pieces that are received into the parts of one tensor, in another order or along another dim."""
+    found = pieces_of_cut(received)
+    if found is None or found[0].dim is None:
+        return
+    cut, numbers = found
+    if cut.dim != dim or numbers != sorted(numbers):
+        located = LocatedCall(source.op, [("received", received[0])])
+        remedy = f"receive into the pieces of a new tensor that is cut along dim {dim}, in their order"
+        said = _misplaced(source, f"{source.op} writes", cut.dim or 0, dim, numbers, remedy)
+        report(session, located, said, source.axis)
 
 
 def joining_pieces(usual: Handler) -> Handler:
@@ -57,39 +68,66 @@ def joining_pieces(usual: Handler) -> Handler:
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         given: Any = dict(zip(("tensors", "dim"), args, strict=False)) | dict(kwargs)
         tensors, dim = given.get("tensors"), given.get("dim", 0)
-        packed = None if session.local else _packed(func, tensors, dim)
-        if packed is not None:
+        known = None if session.local else _packed(func, tensors, dim) or _with_own(func, tensors, dim)
+        if known is not None:
             made: Any = func(*args, **kwargs)
-            set_tag(made, Tag(packed, None if (tag := tag_of(tensors[0])) is None else tag.origin))
+            set_tag(made, Tag(known, None if (tag := tag_of(tensors[0])) is None else tag.origin))
             return made
         result = usual(session, func, args, kwargs)
         if session.local or not isinstance(tensors, (list, tuple)) or not isinstance(result, torch.Tensor):
             return result
+        found = [piece_of(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        first = found[0] if found else None
         with no_torch_function():
-            found = [_pieces.get(tensor, (None, 0)) for tensor in tensors if isinstance(tensor, torch.Tensor)]
-        gather = found[0][0] if found else None
-        if gather is None or any(one is not gather for one, _ in found):
-            return result
-        with no_torch_function():
-            if result.ndim != tensors[0].ndim:
+            if first is None or result.ndim != tensors[0].ndim:
                 return result  # each piece has become an entry of a list
-        ranks = [rank for _, rank in found]
+        if any(one is None or (one.source, one.computed) != (first.source, first.computed) for one in found):
+            return result
+        numbers, wanted = [one.number for one in found if one is not None], list(range(first.source.count))
+        if first.computed and sorted(numbers) != wanted:
+            return result  # what is computed of some pieces may be anything
         along = _dim_of(func, dim, result.ndim)
-        if along != gather.dim or ranks != list(range(gather.count)):
+        if along != first.dim or numbers != wanted:
             located = LocatedCall("cat", [("tensors", tensors[0])])
-            report(session, located, _misplaced(gather, along, ranks), gather.axis)
+            remedy = f"torch.cat(pieces, dim={first.dim}), of the list as {first.source.op} fills it"
+            said = _misplaced(first.source, "cat joins", along, first.dim, numbers, remedy)
+            report(session, located, said, first.source.axis)
             set_tag(result, Tag(UNKNOWN_TYPE))
         return result
 
     return handle
 
 
-def _packed(func: object, tensors: object, dim: Any) -> TensorType | None:
+def _with_own(func: object, tensors: object, dim: object) -> TensorType | None:
+    """The type of all gathered pieces in their order, in which the program has put its own piece back.
+
+    So gradients reach the own piece, and no others: each rank computes the same of the result.
+    """
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(x, torch.Tensor) for x in tensors):
+        return None
+    found = [piece_of(x) for x in tensors]
+    missing = [at for at, piece in enumerate(found) if piece is None]
+    known = next((piece for piece in found if piece is not None), None)
+    if len(missing) != 1 or known is None or known.computed or not isinstance(dim, int):
+        return None
+    (at,), source = missing, known.source
+    if at != source.own or memory_of(tensors[at]) != source.sent or len(found) != source.count:
+        return None
+    if any(piece is not None and (piece.source is not source or piece.number != n) for n, piece in enumerate(found)):
+        return None
+    type, ndim = type_of(tensors[at - 1]), len(source.sent[1]) if source.sent else 0
+    if _dim_of(func, dim, ndim) != known.dim:
+        return None
+    return type.with_placements(dict.fromkeys(parts_of(source.axis, type), I)) if tensors[at].requires_grad else type
+
+
+def _packed(func: object, tensors: object, dim: object) -> TensorType | None:
     """The type of what a rank has packed for an exchange: all pieces of a shard, behind one another along the dim that
     is sharded. It varies, and nobody but the exchange takes it. None for anything else."""
-    if not isinstance(tensors, (list, tuple)) or len(tensors) < 2 or dim.__class__ is not int:
+    if not isinstance(tensors, (list, tuple)) or len(tensors) < 2 or not isinstance(dim, int):
         return None
-    if not is_whole_cut(tensors):
+    cut = pieces_of_cut(tensors)
+    if cut is None or cut[1] != sorted(cut[1]):
         return None
     type = type_of(tensors[0])
     entry = () if type.spec is None else entry_axes(type.spec[_dim_of(func, dim, len(type.spec))])
@@ -106,18 +144,19 @@ def _dim_of(func: object, dim: int, ndim: int) -> int:
     return dim + ndim if dim < 0 else dim
 
 
-def _misplaced(gather: GatheredList, along: int, ranks: Sequence[int]) -> Diagnosis:
-    over = axis_text(gather.axis)
-    if along != gather.dim:
+def _misplaced(source: PieceList, verb: str, along: int, dim: int, numbers: Sequence[int], remedy: str) -> Diagnosis:
+    """``verb``  what puts the pieces ``numbers`` together along the dim ``along``; they are pieces along ``dim``."""
+    over, op = axis_text(source.axis), source.op
+    if along != dim:
         return Diagnosis(
             "SW223",
-            f"cat joins along dim {along} what all_gather has gathered over {over} of pieces along dim {gather.dim}",
-            (f"the whole tensor has the pieces of its {gather.count} ranks side by side along dim {gather.dim}",),
-            (f"torch.cat(pieces, dim={gather.dim})",),
+            f"{verb} along dim {along} what {op} has brought over {over}, pieces along dim {dim}",
+            (f"the whole has the pieces of its {source.count} ranks side by side along dim {dim}",),
+            (remedy,),
         )
     return Diagnosis(
         "SW223",
-        f"cat joins the pieces that all_gather has gathered over {over} of the ranks {', '.join(map(str, ranks))}",
-        (f"the whole tensor has the pieces of the ranks 0 to {gather.count - 1} in that order along dim {gather.dim}",),
-        (f"torch.cat(pieces, dim={gather.dim}) of the list as all_gather fills it",),
+        f"{verb} the pieces that {op} has brought over {over} from the ranks {', '.join(map(str, numbers))}",
+        (f"the whole has the pieces of the ranks 0 to {source.count - 1} in that order along dim {dim}",),
+        (remedy,),
     )

@@ -127,8 +127,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             session.unchecked += 1
         received = _tensors(result if row.functional else given.get(row.received))
         arrivals = _receipts(session, exchange, sent, types, received)
-        if row.name == "all_gather" and not session.local and types:
-            note_gathered(axis, types[0], received)
+        if row.name in ("all_gather", "all_to_all") and not session.local and types:
+            note_gathered(session, exchange, sent, received)
         for tensor in received if row.sent != row.received else ():
             set_order(session, tensor, order)
         early = bool(given.get("async_op")) or usual in _MESSAGES

@@ -28,6 +28,7 @@ from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
+from ..operators.own_parts import pieces_of_cut
 from ..state.numbers import TYPED_NUMBERS
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
@@ -41,6 +42,7 @@ class Exchange:
     ``reducer`` the reduction that it makes, if any.
     ``passed_on``  a message whose receiver is counted from the sender's own rank, as in a ring.
     ``rank``    which of the pieces is this rank's.
+    ``cut``     the dim along which the pieces that it sends are all of one tensor, one for each rank in their order.
     """
 
     row: RawCollective
@@ -52,6 +54,7 @@ class Exchange:
     reducer: Reducer | None = None
     rank: int = 0
     passed_on: bool = False
+    cut: int | None = None
 
     def stacks(self, sent: int) -> bool:
         """True if the result has one dim more or less than what was sent, with ``sent`` dims: one entry per rank."""
@@ -69,7 +72,15 @@ def exchange_of(
     rank = dist.get_rank(group_named(group) if isinstance(group, str) else group)
     passed_on = any(given.get(key).__class__ in TYPED_NUMBERS for key in ("dst", "group_dst"))
     ragged = any(len(set(each)) > 1 for each in sizes)
-    return Exchange(row, name, axis, dim, shape, ragged, reducer, max(rank, 0), passed_on)
+    return Exchange(row, name, axis, dim, shape, ragged, reducer, max(rank, 0), passed_on, _cut_of(row, given, axis))
+
+
+def _cut_of(row: RawCollective, given: Mapping[str, Any], axis: MeshAxis) -> int | None:
+    sent = given.get(row.sent) if row.name == "all_to_all" else None
+    found = pieces_of_cut(sent) if isinstance(sent, (list, tuple)) else None
+    if found is None or found[1] != list(range(axis.size())) or not found[0].even:
+        return None
+    return found[0].dim
 
 
 def own_chunk(pieces: Sequence[Piece], exchange: Exchange) -> list[Piece]:
@@ -124,6 +135,8 @@ def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: 
         return None
     elif pieces == "reduce_scatter":
         op, src, dst = pieces, P, dim
+    elif exchange.cut is not None and before.spec and not set(axes) & set(entry_axes(before.spec[exchange.cut])):
+        op, src, dst = "all_to_all", V, Shard(exchange.cut)
     elif pieces == "all_to_all" and before.spec and all(axis in entry_axes(before.spec[0]) for axis in axes):
         op, src, dst = pieces, dim, dim
     else:

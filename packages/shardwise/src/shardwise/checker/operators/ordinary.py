@@ -33,8 +33,8 @@ from . import buffer_filling as filling
 from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
+from .listed_pieces import handing_on
 from .parted_memory import parted, run_parted
-from .row_orders import following
 from .varying_lengths import carry
 from .write_destination import settle, write
 
@@ -89,7 +89,7 @@ def ordinary(op: Op) -> Handler:
         else:
             if session.rows_moved and not ordered:
                 call = functools.partial(handle, session, func, args, kwargs, ordered=True)
-                return following(session, op.name, call, args, kwargs)
+                return handing_on(session, op, call, args, kwargs)
             key = full_key(session, args, kwargs, tags)
             if key is None:
                 return slow(session, func, args, kwargs)
@@ -123,7 +123,8 @@ def ordinary(op: Op) -> Handler:
     def handle_write(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         """A call that writes into its first operand."""
         if session.rows_moved and not session.local:
-            return following(session, op.name, lambda: slow(session, func, args, kwargs, writing=True), args, kwargs)
+            call = functools.partial(slow, session, func, args, kwargs, writing=True)
+            return handing_on(session, op, call, args, kwargs)
         key = writes.key(session, args, kwargs)
         known, result = writes.run(session, func, args, kwargs, key)
         return result if known else slow(session, func, args, kwargs, key, writing=True)

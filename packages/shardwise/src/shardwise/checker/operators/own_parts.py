@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -159,39 +160,65 @@ def parting(op: str, handler: Handler) -> Handler:
         result: Any = handler(session, func, args, kwargs)
         if result.__class__ is not tuple:
             return result
-        if not session.local:
-            _note_cut(result)
         x: Any = args[0] if args else kwargs.get("input", kwargs.get("self", kwargs.get("tensor")))
         position = 1 if op == "unbind" else 2
         dim = _DIMS.get(op, kwargs.get("dim", args[position] if len(args) > position else 0))
+        along = dim if dim.__class__ is int and isinstance(x, torch.Tensor) and x.ndim > 1 else 0
+        if not session.local:
+            _note_cut(result, None if op == "unbind" else along)
         if dim.__class__ is not int or not isinstance(x, torch.Tensor) or not _may_be_shared_out(x, len(result)):
             return result
         made = RankPieces(result)
-        made.whole = (x, dim if x.ndim > 1 else 0, op == "unbind")
+        made.whole = (x, along, op == "unbind")
         return made
 
     return handle
 
 
 _cuts: Any = WeakIdKeyDictionary()
-"""For a piece of a cut: all pieces of it have one mark, and their numbers."""
+"""For a piece of a cut: what all pieces of it have in common, and its number."""
 
 
-def _note_cut(pieces: Sequence[torch.Tensor]) -> None:
-    mark = object()
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeCut:
+    """Into how many pieces a tensor was cut, all of them alike or not, and along which dim; None: that dim is gone."""
+
+    count: int
+    dim: int | None
+    even: bool
+
+
+def _note_cut(pieces: Sequence[torch.Tensor], dim: int | None) -> None:
     with no_torch_function():
+        even = len({piece.shape for piece in pieces}) < 2
+        cut = WholeCut(len(pieces), dim if dim is None or dim >= 0 or not pieces else dim + pieces[0].ndim, even)
         for number, piece in enumerate(pieces):
-            _cuts[piece] = mark, number, len(pieces)
+            _cuts[piece] = cut, number
 
 
-def is_whole_cut(tensors: Sequence[object]) -> bool:
-    """True if these are all the pieces of one tensor, in their order."""
+def pieces_of_cut(tensors: Sequence[object]) -> tuple[WholeCut, list[int]] | None:
+    """The numbers of these tensors, if they are all the pieces of one, in whatever order."""
     with no_torch_function():
         found = [_cuts.get(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)]
-    if not found or found[0] is None:
-        return False
-    mark, _, count = found[0]
-    return found == [(mark, number, count) for number in range(len(tensors))] and len(found) == count
+    if not found or len(found) < len(tensors) or None in found:
+        return None
+    cut, numbers = found[0][0], [number for _, number in found]
+    return (cut, numbers) if all(one is cut for one, _ in found) and sorted(numbers) == list(range(cut.count)) else None
+
+
+def copying(handler: Handler) -> Handler:
+    """The handler of an operator that hands its operand or a copy of it back, which is the same piece."""
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        result: Any = handler(session, func, args, kwargs)
+        if not session.local and args and isinstance(args[0], torch.Tensor):
+            with no_torch_function():
+                piece = _cuts.get(args[0])
+                if piece is not None:
+                    _cuts[result] = piece
+        return result
+
+    return handle
 
 
 def _may_be_shared_out(x: torch.Tensor, count: int) -> bool:

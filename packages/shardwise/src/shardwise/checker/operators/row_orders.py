@@ -63,7 +63,7 @@ def following(
     session: CheckSession, name: str, run: Callable[[], object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
     """``run()`` of an operator, which hands the order of its operands on. Errors: SW223 where two orders meet."""
-    tensors = list(_tensors((*args, *kwargs.values())))
+    tensors = list(tensors_in((*args, *kwargs.values())))
     orders = {id(x): order_of(x) for x in tensors}
     found = next((order for order in orders.values() if order), None)
     if found is None:
@@ -76,7 +76,7 @@ def following(
         moved = next(at for at, x in enumerate(pieces) if orders[id(x)])
         report(session, located, _orders_meet(name, located.name(moved), located.name(other), axis), axis)
     result = run()
-    for made in _tensors((result,)):
+    for made in tensors_in((result,)):
         if other is not None:
             set_tag(made, Tag(UNKNOWN_TYPE))
         elif _is_piece(made, axis):
@@ -108,12 +108,13 @@ def _is_piece(x: torch.Tensor, axis: MeshAxis) -> bool:
     return any(partition_spec_get_shard(type.spec, one) is not None for one in parts_of(axis, type))
 
 
-def _tensors(values: Iterable[object]) -> Iterator[torch.Tensor]:
+def tensors_in(values: Iterable[object]) -> Iterator[torch.Tensor]:
+    """Every tensor among ``values``, also in lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
 def _orders_meet(name: str, moved: str, other: str, axis: MeshAxis) -> Diagnosis:

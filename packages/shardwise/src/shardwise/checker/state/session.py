@@ -29,7 +29,7 @@ class CheckSession(Session):
     ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
     ``here``        where the thread keeps its current mesh.
     ``gathering``   the calls of the coalescing manager that is open.
-    ``rows_moved``  an exchange has left rows in another order; see ``row_orders``.
+    ``rows_moved``  an exchange has left rows in another order or pieces in a list; ``row_orders``, ``listed_pieces``.
     ``addends_sent``  the axes along which addends of a pending sum have been sent to a neighbour.
     ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
     ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.

@@ -1,0 +1,125 @@
+"""Pieces that a raw collective has put into a list: which piece of the whole each is, and along which dim.
+
+What is computed of a piece is that piece of what is computed of the whole, wherever the operator would take a shard in
+its place. So every operator is asked about the piece as if it were the shard; where it refuses, nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_call import Arguments, Keywords
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.transition_types import landed
+from shardwise.types.placement import Shard, V
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import TensorType
+
+from ..call.arguments import Op
+from ..state.session import CheckSession
+from .judging import UnreadableArguments, judge
+from .row_orders import following, tensors_in
+
+Memory = tuple[int, tuple[int, ...], TensorType]
+"""Where a tensor's numbers are, its shape and its type."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceList:
+    """The ``count`` pieces that a call of ``op`` has left on this rank, of a tensor that was sharded over ``axis``.
+
+    ``own``   the number of this rank's piece.
+    ``sent``  where that has been gathered from.
+    """
+
+    op: str
+    axis: MeshAxis
+    count: int
+    own: int
+    sent: Memory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPiece:
+    """Piece ``number`` along ``dim``; ``computed``: what has been done to the pieces of ``source`` since."""
+
+    source: PieceList
+    number: int
+    dim: int
+    computed: tuple[object, ...] = ()
+
+
+_pieces: Any = WeakIdKeyDictionary()
+
+
+def piece_of(x: torch.Tensor) -> ListedPiece | None:
+    """Which piece ``x`` is; None if it is none, or nobody knows."""
+    with no_torch_function():
+        found: ListedPiece | None = _pieces.get(x)
+    return found
+
+
+def memory_of(x: torch.Tensor) -> Memory:
+    """Where ``x`` is; the same of what ``detach`` makes of it."""
+    with no_torch_function():
+        return x.data_ptr(), tuple(x.shape), type_of(x)
+
+
+def note_piece(session: CheckSession, x: torch.Tensor, piece: ListedPiece | None) -> None:
+    """Remember which piece ``x`` is."""
+    with no_torch_function():
+        if piece is not None:
+            session.rows_moved = True
+            _pieces[x] = piece
+        else:
+            _pieces.pop(x, None)
+
+
+def handing_on(session: CheckSession, op: Op, run: Callable[[], object], args: Arguments, kwargs: Keywords) -> object:
+    """``run()`` of an operator, whose results have the order of its operands, and are pieces where these are."""
+    pieces = [(x, piece) for x in tensors_in((*args, *kwargs.values())) if (piece := piece_of(x)) is not None]
+    if not pieces:
+        return following(session, op.name, run, args, kwargs)
+    made = _made(session, op, pieces, args, kwargs)
+    result = following(session, op.name, run, args, kwargs)
+    for at, tensor in enumerate(tensors_in((result,))):
+        note_piece(session, tensor, made[at if len(made) > 1 else 0] if at < len(made) or len(made) == 1 else None)
+    return result
+
+
+def _made(
+    session: CheckSession, op: Op, pieces: list[tuple[torch.Tensor, ListedPiece]], args: Arguments, kwargs: Keywords
+) -> list[ListedPiece | None]:
+    """For every result the piece that it is; a single one stands for all."""
+    first = pieces[0][1]
+    axis = first.source.axis
+    if any(piece.number != first.number or piece.source.axis != axis for _, piece in pieces):
+        return [None]
+    types = {id(x): _as_shard(type_of(x), axis, piece.dim, x) for x, piece in pieces}
+    try:
+        _, _, outcome, _ = judge(session, op, args, kwargs, types)
+    except (UnreadableArguments, SpmdTypeError):
+        return [None]
+    if outcome.refusals:
+        return [None]
+    made: list[ListedPiece | None] = []
+    for at, type in enumerate(outcome.results or (outcome.type,)):
+        shard = partition_spec_get_shard(type.spec, axis)
+        computed = (*first.computed, op.name, at)
+        made.append(None if shard is None else ListedPiece(first.source, first.number, shard.dim, computed))
+    return made
+
+
+def _as_shard(type: TensorType, axis: MeshAxis, dim: int, x: torch.Tensor) -> TensorType:
+    with no_torch_function():
+        spec = landed(type.spec, x.ndim, (axis,), Shard(dim))
+    places = {**{one: type.get(one) for one in type.axes}, axis: V}
+    return TensorType.of(places, spec, uneven=type.uneven)
