@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shardwise.checker import typecheck
-from shardwise.checker.patching import installation
+from shardwise.checker.patching import installation, patches
 from shardwise.checker.patching.patches import Patches, Plugin
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.formats import from_json, to_json
@@ -93,3 +93,16 @@ def test_a_function_is_replaced_under_every_name_that_a_module_has(monkeypatch):
     with typecheck():
         assert module.average is torch.masked.mean is not original
     assert module.average is torch.masked.mean is original
+
+
+def test_after_a_rehearsal_only_the_program_and_what_is_loaded_later_are_searched(monkeypatch):
+    monkeypatch.setattr(patches, "_lengths", {})
+    monkeypatch.setattr(patches, "_calm", {})
+    installation.rehearse()
+    assert set(patches._calm) == {"__main__"}
+    module = types.ModuleType("a_module_that_is_loaded_later")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.average = original = torch.masked.mean
+    with typecheck():
+        assert module.average is torch.masked.mean is not original
+    assert module.average is original

@@ -27,6 +27,7 @@ from shardwise import (
     verify,
 )
 from shardwise.checker import mode
+from shardwise.checker.patching import patches
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.op_rules import registry as table
@@ -96,9 +97,19 @@ def local_claim(y: torch.Tensor) -> torch.Tensor:
     return y * 1.0
 
 
+def searching(mesh: Any) -> torch.Tensor:
+    """Fails on a rank that has itself searched the thousands of modules for what checks replace."""
+    assert len(patches._calm) < 100
+    return regression(mesh)
+
+
 def assert_clean(verdict: Verdict) -> None:
     assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
     assert verdict.ok
+
+
+def test_ranks_know_where_what_checks_replace_is_when_they_start():
+    assert_clean(verify(searching, DP))
 
 
 def test_a_right_data_parallel_program_is_right_in_both_verdicts():

@@ -117,9 +117,9 @@ def _held(
             _calm[name] = calm + 1
         else:
             _lengths[name] = len(vars(module))
-            for key, value in list(vars(module).items()):
-                if id(value) in _wanted:
-                    _holders[name, key] = _wanted[id(value)]
+            if not _wanted.keys().isdisjoint(map(id, vars(module).values())):
+                held = {key: _wanted[id(value)] for key, value in list(vars(module).items()) if id(value) in _wanted}
+                _holders.update({(name, key): function for key, function in held.items()})
     for (name, key), function in list(_holders.items()):
         namespace = vars(sys.modules[name]) if name in sys.modules else {}
         if id(function) in wanted and namespace.get(key) is function:

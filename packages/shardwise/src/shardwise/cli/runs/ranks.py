@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
+from shardwise.checker.patching.installation import rehearse
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
@@ -105,6 +106,7 @@ def _load_what_all_need(options: CheckOptions) -> None:
             torch.ones(1).add(1)
     if options.device == "meta":
         torch.ones(1, device="meta").add(1)
+    rehearse()
 
 
 def _end(result: RunResult) -> End:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 
+from shardwise.checker.patching.installation import rehearse
 from shardwise.interop.torch_compat import preload
 from shardwise.op_rules.registry import lookup
 
@@ -25,8 +26,9 @@ PUBLIC = (
 
 @functools.cache
 def warm_up() -> None:
-    """Load torch's late imports, the registry and what programs import; nothing if that has been done."""
+    """Load torch's late imports, the registry and what programs import, and find what checks replace; once."""
     preload()
     lookup("add")
     for name in PUBLIC:
         importlib.import_module(name)
+    rehearse()
