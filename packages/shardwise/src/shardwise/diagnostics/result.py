@@ -11,7 +11,7 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
@@ -293,6 +293,22 @@ class Collector:
         with self._lock:
             self._findings.append(finding)
         self.told(finding)
+
+    @property
+    def count(self) -> int:
+        """How many findings have been added."""
+        with self._lock:
+            return len(self._findings)
+
+    def added_since(self, count: int) -> list[Finding]:
+        """The findings after the first ``count``."""
+        with self._lock:
+            return self._findings[count:]
+
+    def withdraw(self, findings: Sequence[Finding]) -> None:
+        """These findings, which were added, have turned out to be none."""
+        with self._lock:
+            self._findings = [one for one in self._findings if all(one is not other for other in findings)]
 
     def count_checked(self, count: int = 1) -> None:
         with self._lock:

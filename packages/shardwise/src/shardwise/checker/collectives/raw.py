@@ -36,6 +36,7 @@ from ..diagnosis.collective_findings import (
 )
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
+from ..operators.passed_pieces import note_passed
 from ..operators.row_orders import order_of, set_order
 from ..operators.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
@@ -107,6 +108,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if session.in_flight:
             check_collective(session, usual, sent, _tensors(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
+        if exchange.passed_on and not session.local:
+            note_passed(session, axis, sent)
         types = [operand_type(session, exchange, tensor) for tensor in sent]
         if row.functional and torch.is_grad_enabled():
             look = check_passed_on if usual == "broadcast" else check_operand

@@ -82,7 +82,9 @@ def _arrived(
 def _is_moved(exchange: Exchange, place: Placement, axis: MeshAxis, spec: PartitionSpec | None) -> bool:
     """True if an exchange leaves pieces that only whoever puts them together knows the place of."""
     mesh = current_entry()
-    if "all_to_all" not in (exchange.row.name, exchange.row.pieces) or (mesh is not None and axis in mesh.local_axes):
+    message = not exchange.row.sent
+    exchanged = "all_to_all" in (exchange.row.name, exchange.row.pieces)
+    if not (message or exchanged) or (mesh is not None and axis in mesh.local_axes):
         return False
     return place.is_varying and partition_spec_get_shard(spec, axis) is None
 

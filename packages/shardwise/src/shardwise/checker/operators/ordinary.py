@@ -24,7 +24,6 @@ from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import COUNT, extend, extend_named, full_key, gradient_bits, number_key
-from ..diagnosis.reporter import refuse
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
@@ -35,6 +34,7 @@ from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .listed_pieces import handing_on
 from .parted_memory import parted, run_parted
+from .passed_pieces import refuse_unless_passed
 from .varying_lengths import carry
 from .write_destination import settle, write
 
@@ -147,7 +147,7 @@ def ordinary(op: Op) -> Handler:
             return run_parted(session, op, func, args, kwargs, parts)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         if outcome.refusals:
-            refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
+            refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())
         elif key is not None and not writing:

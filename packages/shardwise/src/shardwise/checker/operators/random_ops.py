@@ -23,12 +23,12 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..call.arguments import Op
 from ..call.cache_key import full_key, gradient_bits
-from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
 from .ordinary import Handler, run_first, writes_by_name
+from .passed_pieces import refuse_unless_passed
 
 
 def random_op(op: Op) -> Handler:
@@ -80,7 +80,7 @@ def random_op(op: Op) -> Handler:
         elif draws:
             outcome = drawn(draws_of(session, kwargs), outcome, operands)
         if outcome.refusals:
-            refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
+            refuse_unless_passed(session, op, operands, values, outcome, blocked)
         writing = op.in_place or writes_by_name(kwargs)
         if key is not None and not writing:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
