@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
-from shardwise.diagnostics.run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
+from shardwise.diagnostics.run_record import (
+    AssumedLink,
+    CostedCall,
+    MadeMesh,
+    ModuleTypes,
+    NamedLayout,
+    NamedTypes,
+    RunRecord,
+)
 from shardwise.diagnostics.source_location import SourceLocation
 
 ATTACKS = (
@@ -45,6 +53,7 @@ def hostile(attack: str) -> Hostile:
         (ModuleTypes(attack, attack, (unplaced,), (unplaced,), (unplaced,)),),
         (CostedCall(attack, attack, (0, 1), 0, attack, attack, attack, 2, 1000, 1e-5, at),),
         (AssumedLink(attack, 1e-6, 1e9, attack),),
+        (MadeMesh((NamedLayout(attack, (2,), (1,)),), (NamedLayout(attack, (2,), (1,)),)),),
     )
     noted = (Noted(attack, at, 2), Noted(attack))
     finding = Finding("SW112", attack, at, attack, attack, (), (attack,), (attack,), count=2)

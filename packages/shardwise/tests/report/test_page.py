@@ -136,6 +136,7 @@ def test_all_that_a_run_has_is_on_the_page(project):
         "P->R",
         "assert_type train.py:",
         "Without a type: 2 of 2 parameters",
+        "--write puts their types into the source",
     ):
         assert part in text, part
     assert "1 finding" in text
@@ -152,7 +153,7 @@ def test_a_run_of_nothing_has_a_page():
     text = report_page(RunResult())
     assert "No line of the program has a type." in text
     assert "The program has called no module." in text
-    assert "No --mesh was given." in text
+    assert "The program makes no mesh with named axes, and no --mesh was given." in text
 
 
 def test_a_model_of_126_layers_stays_small():

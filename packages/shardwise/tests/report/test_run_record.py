@@ -16,7 +16,9 @@ from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import (
     AssumedLink,
     CostedCall,
+    MadeMesh,
     ModuleTypes,
+    NamedLayout,
     NamedTypes,
     RunRecord,
     merged_types,
@@ -134,6 +136,7 @@ RECORD = RunRecord(
     (ModuleTypes("GPT.0", "Block", (NamedTypes("x", (("f32[4]", 1),)),), (), (), 3),),
     (CostedCall("all_reduce", "tp", (0, 1), 0, "f32[4]", "sum", "P->R", 2, 16, 1e-6, SourceLocation(FILE, 30)),),
     (AssumedLink("tp", 1e-6, 1e9, "assumed"),),
+    (MadeMesh((NamedLayout("pp", (2,), (4,)), NamedLayout("tp", (4,), (1,))), (NamedLayout("all", (8,), (1,)),)),),
 )
 
 
@@ -150,7 +153,7 @@ def test_a_record_survives_json_and_the_merging_of_ranks(long_file):
     result = RunResult(record=RECORD)
     assert from_json(to_json(result)) == result
     assert merge({0: result, 1: result}).record == RunRecord(
-        RECORD.values, RECORD.modules, RECORD.collectives * 2, RECORD.links
+        RECORD.values, RECORD.modules, RECORD.collectives * 2, RECORD.links, RECORD.meshes
     )
     assert from_json(json.dumps({**to_dict(result), "record": None})).record is None
 

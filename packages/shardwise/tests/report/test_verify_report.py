@@ -22,6 +22,10 @@ def right():
 def wrong():
     return assert_type(torch.ones(4) * (1 + dist.get_rank()), {"tp": R})
 """
+MANY = """
+def many():
+    return [assert_type(torch.ones(4) * (at + dist.get_rank()), {"tp": R}) for at in range(15)]
+"""
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,13 @@ def test_the_page_has_types_and_numbers(project, function, code, parts):
     page = Path("report.html").read_text("utf-8")
     for part in ("Numbers against one rank", *parts):
         assert part in page, part
+
+
+def test_what_disagrees_is_one_list_that_the_page_shows_whole(project):
+    project.write(MODEL + MANY, "many.py")
+    command = ["verify", "many.py:many", "--mesh", "tp=2", "--html", "report.html"]
+    told = CliRunner().invoke(main, command).stdout
+    page = Path("report.html").read_text("utf-8")
+    assert "more tensors; --all shows them" in told
+    assert "--all shows" not in page
+    assert page.count('data-find="number"') == 15 + 15  # as annotated, and as outputs

@@ -19,7 +19,7 @@ from .finding import Finding
 from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from .printing.printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
-from .run_record import AssumedLink, CostedCall, ModuleTypes, NamedTypes, RunRecord
+from .run_record import AssumedLink, CostedCall, MadeMesh, ModuleTypes, NamedLayout, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation
 
 SCHEMA = "shardwise.check/2"
@@ -191,7 +191,12 @@ def _record(record: RunRecord) -> dict[str, object]:
             for one in record.collectives
         ],
         "links": [asdict(one) for one in record.links],
+        "meshes": [{"axes": _layouts(one.axes), "flattened": _layouts(one.flattened)} for one in record.meshes],
     }
+
+
+def _layouts(axes: Iterable[NamedLayout]) -> list[dict[str, object]]:
+    return [{"name": safe_str(one.name), "sizes": list(one.sizes), "strides": list(one.strides)} for one in axes]
 
 
 def _without_location(call: CostedCall) -> dict[str, object]:
@@ -318,7 +323,12 @@ def _read_record(data: Mapping[str, Any]) -> RunRecord:
         for one in data["collectives"]
     ]
     links = tuple(AssumedLink(**one) for one in data["links"])
-    return RunRecord(_read_types(data["values"]), tuple(modules), tuple(calls), links)
+    meshes = [MadeMesh(_read_layouts(one["axes"]), _read_layouts(one["flattened"])) for one in data.get("meshes", ())]
+    return RunRecord(_read_types(data["values"]), tuple(modules), tuple(calls), links, tuple(meshes))
+
+
+def _read_layouts(axes: Iterable[Mapping[str, Any]]) -> tuple[NamedLayout, ...]:
+    return tuple(NamedLayout(one["name"], tuple(one["sizes"]), tuple(one["strides"])) for one in axes)
 
 
 def _read_types(entries: Iterable[Mapping[str, Any]]) -> tuple[NamedTypes, ...]:

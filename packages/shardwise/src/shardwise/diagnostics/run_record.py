@@ -123,13 +123,34 @@ class AssumedLink:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedLayout:
+    """An axis of a mesh with the layout of its ranks: ``sizes`` with the ``strides`` between them."""
+
+    name: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeMesh:
+    """A mesh that the program has made: its ``axes`` in its own order, and those that are several of them as one."""
+
+    axes: tuple[NamedLayout, ...]
+    flattened: tuple[NamedLayout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
-    """``values`` by file and line, ``modules`` as called first, ``collectives`` in the order of the program."""
+    """``values`` by file and line, ``modules`` as called first, ``collectives`` in the order of the program.
+
+    ``meshes``  that the program has made or made current, parts of others left out.
+    """
 
     values: tuple[NamedTypes, ...] = ()
     modules: tuple[ModuleTypes, ...] = ()
     collectives: tuple[CostedCall, ...] = ()
     links: tuple[AssumedLink, ...] = ()
+    meshes: tuple[MadeMesh, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -154,7 +175,7 @@ def counted_types(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
 
 
 def joined(records: Iterable[RunRecord]) -> RunRecord:
-    """The record of several ranks: values and modules of the first that has them, collectives of all."""
+    """The record of several ranks: values and modules of the first that has them, collectives and meshes of all."""
     kept = list(records)
     values: dict[tuple[str, SourceLocation | None], NamedTypes] = {}
     modules: dict[str, ModuleTypes] = {}
@@ -167,4 +188,5 @@ def joined(records: Iterable[RunRecord]) -> RunRecord:
         for link in record.links:
             links.setdefault(link.axis, link)
     calls = tuple(call for record in kept for call in record.collectives)
-    return RunRecord(tuple(values.values()), tuple(modules.values()), calls, tuple(links.values()))
+    meshes = tuple(dict.fromkeys(mesh for record in kept for mesh in record.meshes))
+    return RunRecord(tuple(values.values()), tuple(modules.values()), calls, tuple(links.values()), meshes)

@@ -79,6 +79,11 @@ def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:
     return found
 
 
+def fiber_text(layout: Layout) -> str:
+    """The ranks of the first fiber of an axis: ``0,1,2,3``, or ``0,1,2,…,63``."""
+    return _listed([offset_at(layout, at) for at in range(layout.numel())])
+
+
 def offset_at(layout: Layout, at: int) -> int:
     """The rank offset of the ``at``-th place of a fiber: the inverse of ``Layout.place``."""
     return IndexMap.of_modes(layout.atoms)(at)

@@ -16,6 +16,7 @@ from shardwise.types.aliases import DeviceMeshAxis, MeshArgument
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
 from .given import mesh_of, outermost_first
+from .made_meshes import listener
 from .normalize import format_axis, normalize_axis
 
 __all__ = [
@@ -81,6 +82,8 @@ def set_current_mesh(axes: MeshArgument | None = None, *, local_axes: Sequence[D
     """
     before = current_entry()
     entry = mesh_of(axes)
+    if (told := listener()) is not None:
+        told(entry)
     set_current_entry(entry)
     try:
         if local_axes:  # looked up, and printed in errors, by the new mesh's names

@@ -18,6 +18,7 @@ from shardwise.types.aliases import MeshArgument
 from .axis import MeshAxis
 from .entry import CurrentMesh, current_entry, set_current_entry
 from .given import mesh_of
+from .made_meshes import listener
 
 
 class _Found:
@@ -107,7 +108,11 @@ class MeshFollower:
 
     def made(self, device_mesh: Any) -> None:
         """The program has made a device mesh, and no part of one."""
-        if current_entry() is not self._current or device_mesh.mesh_dim_names is None:
+        if device_mesh.mesh_dim_names is None:
+            return
+        if (told := listener()) is not None:
+            told(mesh_of(device_mesh))
+        if current_entry() is not self._current:
             return
         own = mesh_of(device_mesh)
         if any(other.all_names == own.all_names for other in self._made):

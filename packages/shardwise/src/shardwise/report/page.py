@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,16 +24,17 @@ from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, Noted, RunResult
 from shardwise.diagnostics.run_record import NamedTypes, RunRecord
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.drawing.mesh import mesh_picture, row_major
-from shardwise.drawing.svg import alternative, svg_of
 
+from .mesh_figures import mesh_figures
 from .module_tree import module_tree
 from .source_view import SourceFile, source_files
 from .traffic import LANE, WIDTH, by_axis, by_line, link_text, of_one_rank, timeline
 
 MOST_LISTED = 1000
 """Entries of one list that are written; the number of the rest is told."""
-_AXIS = re.compile(r"\s*(.+?)=(\d+)\s*")
+MOST_MESHES = 12
+FEW = 12
+"""So many tensors that disagree are shown unfolded."""
 _TONES = {ExitCode.CLEAN: "good", ExitCode.FINDINGS: "error"}
 
 
@@ -92,25 +92,15 @@ def report_page(
         lane=LANE,
         width=WIDTH,
         links=[link_text(link) for link in record.links],
-        mesh=_mesh(result.mesh),
+        meshes=mesh_figures(result.mesh, record.meshes),
+        most_meshes=MOST_MESHES,
+        few=FEW,
         numbers=numbers,
         wrong=_wrong(numbers, places),
         lists=[entry for entry in _lists(result, numbers) if entry[1]],
         ranks=ranks_text(result.ranks) if result.ranks else "",
         most=MOST_LISTED,
     )
-
-
-def _mesh(mesh: str) -> tuple[str, str] | None:
-    """The picture of a mesh that is printed as ``dp=2, tp=4``: what an image shows, and in words. None for no mesh."""
-    found = [_AXIS.fullmatch(part) for part in mesh.split(",")]
-    sizes = {match[1]: int(match[2]) for match in found if match is not None}
-    if not sizes or len(sizes) != len(found):
-        return None
-    picture = mesh_picture(row_major(sizes))
-    # As an image it is a document of its own: nothing in it can reach the page.
-    drawn = base64.b64encode(svg_of(picture).encode()).decode()
-    return f"data:image/svg+xml;base64,{drawn}", alternative(picture)
 
 
 class _Places:

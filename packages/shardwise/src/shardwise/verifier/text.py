@@ -89,7 +89,8 @@ def render_verdict(
     return "\n\n".join(blocks)
 
 
-def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterator[list[Line]]:
+def _numbers(verdict: Verdict, width: int, root: str, limits: Limits | None) -> Iterator[list[Line]]:
+    """A block for each thing to say; without ``limits`` those that are lists are left out."""
     numbers = verdict.numbers
     if verdict.failure is not None:
         yield _failed(verdict.failure, width, root)
@@ -99,9 +100,8 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
         yield _first(first, verdict.mesh, width, root)
     if numbers.module is not None and numbers.module is not first:
         yield _module(numbers.module, verdict.mesh)
-    further = _further(others, root, limits)
-    if further:
-        yield further
+    if others and limits is not None:
+        yield _further(others, root, limits)
     for note in numbers.notes:
         yield [[("strong", "note: "), ("", safe_str(note))]]
     if numbers.parting is not None:
@@ -111,7 +111,7 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits) -> Iterato
             [("", "  from there on only what should be equal on several ranks is compared")],
             *([[("strong", "  what to do: "), ("", numbers.parting.remedy)]] if numbers.parting.remedy else []),
         ]
-    if numbers.not_compared:
+    if numbers.not_compared and limits is not None:
         yield _not_compared(numbers.not_compared, root, limits)
 
 
@@ -191,8 +191,6 @@ def _number(value: float | complex | bool) -> str:
 
 
 def _further(others: Sequence[ValueDisagreement], root: str, limits: Limits) -> list[Line]:
-    if not others:
-        return []
     limit = None if limits.findings is None else FURTHER
     lines: list[Line] = [[("strong", "also, later in program order:")]]
     for wrong in others[:limit]:
@@ -257,10 +255,10 @@ def _where(key: Key, root: str) -> str:
 
 
 def numbers_lines(verdict: Verdict, width: int = WIDTH, root: str | None = None) -> tuple[Line, ...]:
-    """What the text says of the numbers alone: the first tensor that disagrees, later ones, and what parts."""
+    """What the text says of the numbers alone, for a page that has its lists: what disagrees first, and what parts."""
     root = os.path.abspath(root if root is not None else os.getcwd())
     lines: list[Line] = []
-    for block in _numbers(verdict, width, root, DEFAULT):
+    for block in _numbers(verdict, width, root, None):
         lines += [[], *block] if lines else block
     return tuple(lines)
 

@@ -11,13 +11,26 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from shardwise.diagnostics.run_record import ModuleTypes, NamedTypes, RunRecord, counted_types
+from shardwise.diagnostics.run_record import (
+    MadeMesh,
+    ModuleTypes,
+    NamedLayout,
+    NamedTypes,
+    RunRecord,
+    counted_types,
+)
 from shardwise.host.bound_values import BoundValues, bindings_told
 from shardwise.interop.tensors.tagging import typed_shape
+from shardwise.interop.torch_compat import flattened_meshes
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.entry import CurrentMesh
+from shardwise.mesh.layout import Layout
+from shardwise.mesh.made_meshes import made_meshes
 from shardwise.types.tensor_type import UNTYPED
 
 MOST_PARTS = 8
@@ -67,8 +80,9 @@ class _Module:
 class RunWatch:
     """Hears of the program's statements and modules; ``record`` is what it knows of them so far."""
 
-    def __init__(self, bound: BoundValues) -> None:
+    def __init__(self, bound: BoundValues, meshes: Sequence[CurrentMesh]) -> None:
         self._bound = bound
+        self._meshes = meshes
         self._paths: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: Counter[str] = Counter()
         self._modules: dict[str, _Module] = {}
@@ -81,7 +95,7 @@ class RunWatch:
             for path, one in self._modules.items()
             if one.count
         ]
-        return RunRecord(tuple(values), tuple(modules))
+        return RunRecord(tuple(values), tuple(modules), meshes=tuple(map(_made, self._meshes)))
 
     def entered(self, module: torch.nn.Module, args: tuple[object, ...]) -> None:
         """``module`` is about to be called; modules that are new are named after the outermost one."""
@@ -131,11 +145,22 @@ def _named(counts: Mapping[str, Counter[str]]) -> tuple[NamedTypes, ...]:
     return tuple(NamedTypes(name, counted_types(each)) for name, each in counts.items())
 
 
+def _made(mesh: CurrentMesh) -> MadeMesh:
+    flattened: dict[str, Any] = {} if mesh.device_mesh is None else {**flattened_meshes(mesh.device_mesh)}
+    layouts = {name: axis.layout for name, axis in mesh.all_names.items()}
+    found = {name: MeshAxis.of(one.get_group()).layout for name, one in flattened.items() if name not in layouts}
+    return MadeMesh(_named_layouts(layouts), _named_layouts(found))
+
+
+def _named_layouts(layouts: Mapping[str, Layout]) -> tuple[NamedLayout, ...]:
+    return tuple(NamedLayout(name, layout.sizes, layout.strides) for name, layout in layouts.items())
+
+
 @contextlib.contextmanager
 def watched() -> Iterator[RunWatch]:
     """What the program does inside the block, on this thread, is recorded."""
     with contextlib.ExitStack() as stack:
-        watch = RunWatch(stack.enter_context(bindings_told(described)))
+        watch = RunWatch(stack.enter_context(bindings_told(described)), stack.enter_context(made_meshes()))
         stack.callback(register_module_forward_pre_hook(watch.entered).remove)
         stack.callback(register_module_forward_hook(watch.left, with_kwargs=True).remove)
         yield watch
