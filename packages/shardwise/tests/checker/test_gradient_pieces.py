@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import P, R, S, V
+from shardwise import I, P, R, S, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult
 from shardwise.worlds.world import FakeWorld, InProcessWorld
@@ -311,3 +311,88 @@ def test_the_numbers_of_a_right_way_are_those_of_one_device(name: str) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_numbers_of_a_wrong_way_are_not(name: str) -> None:
     assert not is_right(WRONG[name][0])
+
+
+# A weight that is split along its second dim: no dim of the bucket is cut, and the bucket may be summed all the same.
+
+
+def gathered_by(rows: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Parameters, Any], None]:
+    def way(parameters: Parameters, group: Any) -> None:
+        flat = torch.cat([rows(parameter.grad) for parameter in parameters])  # type: ignore[arg-type]
+        dist.all_reduce(flat, group=group)
+        put_back(parameters, flat)
+
+    return way
+
+
+def one_by_one(parameters: Parameters, group: Any) -> None:
+    for parameter in parameters:
+        dist.all_reduce(parameter.grad.view(-1), group=group)  # type: ignore[union-attr]
+
+
+def in_a_buffer(parameters: Parameters, group: Any, last: int = 24) -> None:
+    flat = torch.zeros(24)
+    for parameter, start in zip(parameters, starts(parameters), strict=True):
+        flat[start : start + parameter.numel()].copy_(parameter.grad.view(-1))  # type: ignore[union-attr]
+    dist.all_reduce(flat[:last], group=group)
+    put_back(parameters, flat)
+
+
+def divided(parameters: Parameters, group: Any) -> None:
+    for parameter in parameters:
+        row = parameter.grad.view(-1)  # type: ignore[union-attr]
+        row.div_(2)
+        dist.all_reduce(row, group=group)
+        row.mul_(2)
+
+
+SPLIT: dict[str, tuple[Callable[[Parameters, Any], None], list[str]]] = {
+    "cat of views": (gathered_by(lambda gradient: gradient.view(-1)), []),
+    "cat of rows": (gathered_by(torch.ravel), []),
+    "cat of copies": (gathered_by(lambda gradient: gradient.mul(1).reshape(-1)), []),
+    "cat in another dtype": (gathered_by(lambda gradient: gradient.flatten().double()), []),
+    "one by one": (one_by_one, []),
+    "a buffer": (in_a_buffer, []),
+    "divided": (divided, []),
+    "nothing": (lambda parameters, group: None, ["SW608"]),
+    "the last ones missed": (lambda parameters, group: in_a_buffer(parameters, group, 20), ["SW608"]),
+    "one missed": (lambda parameters, group: one_by_one(parameters[1:], group), ["SW608"]),
+    "twice": (lambda p, group: [one_by_one(p, group) for _ in range(2)] and None, ["SW605"]),
+}
+
+
+def split_step(way: Callable[[Parameters, Any], None]) -> RunResult:
+    def program() -> None:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        with spmd.set_current_mesh(mesh), checking(collect=collector, local=False):
+            w, v = nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(3, 4))
+            spmd.assert_type(w, {"dp": R, "tp": S(1)})
+            spmd.assert_type(v, {"dp": R, "tp": S(0)})
+            x = spmd.assert_type(torch.randn(2, 4), {"dp": S(0), "tp": R})
+            y = spmd.linear(torch.tanh(nn.functional.linear(x, v)), w, out_partial_axes=("tp",))
+            spmd.all_reduce(y, "tp", src=P, dst=I).square().sum().backward()
+            way([w, v], mesh.get_group("dp"))
+            torch.optim.SGD([w, v], 0.1).step()
+
+    collector = Collector()
+    FakeWorld(4, 1).run(program)
+    return collector.result()
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_bucket_holds_what_is_split_along_any_dim(name: str) -> None:
+    way, codes = SPLIT[name]
+    result = split_step(way)
+    assert [finding.code for finding in result.findings] == codes, [str(finding) for finding in result.findings]
+    assert not result.lost
+
+
+def test_a_parameter_without_a_name_is_told_by_its_place_in_the_optimizer(tp_mesh: Any) -> None:
+    held = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+    spmd.assert_type(held, {"tp": R})
+    with checking(collect=(collector := Collector())):
+        x = spmd.assert_type(torch.ones(3), {"tp": V})
+        spmd.reinterpret((held[1] * x).sum(), "tp", src=V, dst=P).backward()
+        torch.optim.SGD(held, 0.1).step()
+    (finding,) = collector.result().findings
+    assert "the gradient of parameter 1 of shape [3], which is not summed over tp" in str(finding)

@@ -29,7 +29,7 @@ from .collectives.typed import collective
 from .control_flow.operators import CONTROL_FLOW
 from .gradients import forward_derivatives, gradient_hooks, loss
 from .gradients import unjudged_calls as special
-from .gradients.gradient_buckets import FLATTEN, JOINING, UNFLATTEN, flatten, joining, unflatten
+from .gradients.gradient_buckets import FLATTEN, IN_A_ROW, JOINING, UNFLATTEN, flatten, in_a_row, joining, unflatten
 from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
@@ -87,6 +87,8 @@ def handler_for(func: TorchFunction) -> Handler:
     handler = handler_of_rule(name, rule)
     if rule.op in JOINING:
         return joining_pieces(joining(handler))
+    if rule.op in IN_A_ROW:
+        return in_a_row(handler)
     if rule.op in OWN_DIMS:
         return joining_pieces(handler)
     if rule.op in PARTING:

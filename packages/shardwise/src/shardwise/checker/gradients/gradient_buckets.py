@@ -16,15 +16,17 @@ from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type
 from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
-from shardwise.interop.torch_call import Arguments, Keywords
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import no_torch_function, same_memory
 from shardwise.types.placement import UNKNOWN
+from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 
+IN_A_ROW = ("view", "reshape", "flatten", "ravel")
 JOINING = ("cat", "concat", "concatenate")
 FLATTEN, UNFLATTEN = "flatten_dense_tensors", "unflatten_dense_tensors"
 
@@ -61,6 +63,33 @@ def unflatten(session: CheckSession, func: Any, args: Arguments, kwargs: Keyword
         for piece in results:
             alias(piece, args[0], tag.current().with_spec(None), tag.origin)
     return results
+
+
+def in_a_row(usual: Handler) -> Handler:
+    """The handler of an operator that may lay all elements of a tensor in a row: by ``usual``, but for a gradient.
+
+    A shard of another dim than the first is no shard of the row. A bucket can be made of it, or a sum over other axes.
+    """
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        x: Any = args[0] if args and not session.local else None
+        tag = tag_of(x) if isinstance(x, torch.Tensor) else None
+        spec = None if tag is None or gradient_origin(tag) is None else tag.current().spec
+        if tag is None or spec is None or not any(map(entry_axes, spec[1:])):
+            return usual(session, func, args, kwargs)
+        with no_torch_function():
+            made: Any = func(*args, **kwargs)
+            is_row = made.ndim == 1 and x.is_contiguous()
+        if not is_row:
+            return usual(session, func, args, kwargs)
+        session.checked += 1
+        if same_memory(made, x):
+            alias(made, x, tag.current().with_spec(None), tag.origin)
+        else:
+            _tag(session, made, [x], in_order=True)
+        return made
+
+    return handle
 
 
 def _is_bucket(tensors: Sequence[object]) -> bool:

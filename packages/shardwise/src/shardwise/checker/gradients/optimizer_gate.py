@@ -82,12 +82,11 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     """
     scaled: dict[tuple[Any, int], list[torch.Tensor]] = {}
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
-    names: dict[int, str] = {}
+    names: dict[int, str | int] = {}
     taken: dict[int, torch.Tensor] = {}
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
-            if isinstance(name, str):
-                names[id(parameter)] = name
+            names[id(parameter)] = name if isinstance(name, str) else len(names)
             if gradient_of(parameter) is not None:
                 taken[id(parameter)] = parameter
                 for axis in undischarged(parameter):
@@ -139,9 +138,9 @@ def _refuse_scale(
     axis: MeshAxis,
     exponent: int,
     parameters: Sequence[torch.Tensor],
-    known: Mapping[int, str],
+    known: Mapping[int, str | int],
 ) -> None:
-    names = [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
+    names = _names(parameters, known)
     said = gradient_off_scale(step, names, axis, exponent)
     said = replace(said, fixes=scaled([_gradient(one) for one in parameters], axis, exponent, said.help[0]))
     report(session, LocatedCall("step", []), said, axis, operands=gradients_as_operands(parameters, names, axis))
@@ -152,7 +151,7 @@ def _refuse(
     optimizer: torch.optim.Optimizer,
     axis: MeshAxis,
     parameters: Sequence[torch.Tensor],
-    known: Mapping[int, str],
+    known: Mapping[int, str | int],
     pending: bool,
 ) -> None:
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
@@ -184,7 +183,7 @@ def _check_place(
     step: str,
     parameter: torch.Tensor,
     taken: Mapping[int, torch.Tensor],
-    known: Mapping[int, str],
+    known: Mapping[int, str | int],
 ) -> None:
     """Report elements of the gradient that are known to be those of other elements. Errors: SW614."""
     gradient = _gradient(parameter)
@@ -210,5 +209,8 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor:
     return local_part(gradient)
 
 
-def _names(parameters: Sequence[torch.Tensor], known: Mapping[int, str]) -> list[str]:
-    return [known.get(id(p), name) for p, name in zip(parameters, names_of(parameters), strict=True)]
+def _names(parameters: Sequence[torch.Tensor], known: Mapping[int, str | int]) -> list[str]:
+    """``known``  the name of each parameter that the optimizer holds, or its place among them."""
+    places = {key: place for key, place in known.items() if isinstance(place, int)}
+    said = {key: name for key, name in known.items() if isinstance(name, str)}
+    return [said.get(id(p), name) for p, name in zip(parameters, names_of(parameters, places), strict=True)]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.interop.tensors.tagging import is_pieced, type_of
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import is_pieced, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome, propagate
@@ -69,7 +70,7 @@ def _judge(
         operands = [replace(o, type=types.get(id(value), o.type)) for o, value in zip(operands, values, strict=True)]
     if not session.local:
         operands = [
-            replace(o, type=_unsharded(o.type)) if isinstance(o.type, TensorType) and is_pieced(value) else o
+            replace(o, type=_unsharded(o.type)) if isinstance(o.type, TensorType) and _is_bucket(value) else o
             for o, value in zip(operands, values, strict=True)
         ]
     blocked = None
@@ -101,6 +102,11 @@ def position_lost(operands: Sequence[Bound], outcome: Outcome) -> bool:
     }
     lost = {axis for axis in numbers if axis in outcome.type and outcome.type.get(axis).is_unknown}
     return any(not any(axis in type and type.get(axis).is_unknown for type in types) for axis in lost)
+
+
+def _is_bucket(value: object) -> bool:
+    """True of memory that is known piece by piece, and of the elements of a gradient in a row."""
+    return is_pieced(value) or gradient_origin(tag_of(value)) is not None
 
 
 def _unsharded(type: TensorType) -> TensorType:

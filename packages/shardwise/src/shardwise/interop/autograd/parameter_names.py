@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
@@ -12,10 +13,11 @@ from shardwise.diagnostics.source import user_frame
 _SHOWN = 3
 
 
-def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
+def names_of(parameters: Sequence[torch.Tensor], places: Mapping[int, int] = MappingProxyType({})) -> list[str]:
     """The paths of ``parameters``, such as ``layers.0.weight``; for one that no module has, the variable it is in.
 
-    Looks through everything that is alive, so it is for findings only.
+    One that has neither is told by its place, by id in ``places``, and its shape. Looks through everything that is
+    alive, so it is for findings only.
     """
     wanted = {id(parameter): position for position, parameter in enumerate(parameters)}
     names: dict[int, str] = {}
@@ -32,9 +34,13 @@ def names_of(parameters: Sequence[torch.Tensor]) -> list[str]:
         if id(value) in wanted:
             names.setdefault(wanted[id(value)], name)
     return [
-        names.get(position, f"parameter {position} of shape {list(parameter.shape)}")
+        names.get(position, f"{_placed(places.get(id(parameter)))} of shape {list(parameter.shape)}")
         for position, parameter in enumerate(parameters)
     ]
+
+
+def _placed(place: int | None) -> str:
+    return "a parameter" if place is None else f"parameter {place}"
 
 
 def listed(names: Sequence[str]) -> str:
