@@ -151,18 +151,50 @@ def test_a_mesh_too_big_for_the_world_shows_the_arithmetic(project):
 @pytest.mark.parametrize(
     "source",
     [
-        "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n",
         "import multiprocessing\nmultiprocessing.Process(target=print).start()\n",
         "import os\nos.fork()\n",
         "import os\nos.execvp('echo', ['echo', 'gone'])\n",
     ],
-    ids=["spawn", "process", "fork", "exec"],
+    ids=["process", "fork", "exec"],
 )
 def test_a_program_that_starts_processes_is_told_what_to_check_instead(project, source):
     result = project.check_source(source)
     assert result.exit_code == 2
     assert "SW910 script-error: the program raised StartsProcesses" in result.stdout
     assert "check the function that one rank runs" in result.stdout
+
+
+@pytest.mark.parametrize("mean", [True, False], ids=["summed", "not summed"])
+def test_a_program_that_spawns_its_ranks_is_checked_as_one_of_them(project, mean):
+    step = "dist.all_reduce(model.weight.grad, op=dist.ReduceOp.AVG)" if mean else "pass"
+    result = project.check_source(
+        f"""
+        import torch
+        import torch.distributed as dist
+        import torch.multiprocessing as mp
+        from torch.nn.parallel import DistributedDataParallel
+
+        def train(rank, world_size):
+            dist.init_process_group("nccl", rank=rank, world_size=world_size)
+            model = torch.nn.Linear(4, 1, bias=False)
+            wrapped = DistributedDataParallel(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            rows = torch.arange(32.0).view(8, 4).chunk(world_size)[rank]
+            model(rows).mean().backward()
+            {step}
+            optimizer.step()
+
+        if __name__ == "__main__":
+            mp.spawn(train, args=(2,), nprocs=2)
+        """,
+        typed=False,
+    )
+    if mean:
+        assert result.exit_code == 0, result.stdout
+    else:
+        assert result.exit_code == 1
+        assert "SW608 gradient-not-summed: SGD.step takes the gradient of weight" in result.stdout
+        assert "each of the 2 ranks steps with its own addend" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ def check(
 
     options = CheckOptions(
         world_size=size,
+        guessed=mesh is None and world_size is None and not (diff or fix),
         rank=rank or (0 if me is None else me.rank),
         mesh=mesh,
         strict=strict,

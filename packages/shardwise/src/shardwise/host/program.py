@@ -24,6 +24,8 @@ from .attribute_patch import patched
 from .no_run import NoProgram, StartsProcesses
 from .overlay import compiled, imports_overlaid, read_bytes
 
+_START = multiprocessing.process.BaseProcess.start
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -186,7 +188,7 @@ def output_to_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_processes() -> Iterator[None]:
-    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed.
+    """Starting a process stops the program: what runs in it would go unchecked, and unnoticed. A world may know better.
 
     Leaving this process without a word (``os._exit``) ends the program like ``sys.exit``: a report is still due.
     """
@@ -201,5 +203,6 @@ def _no_processes() -> Iterator[None]:
         for name in ("fork", "execv", "execve"):
             stack.enter_context(patched(os, name, refuse))
         stack.enter_context(patched(os, "_exit", sys.exit))
-        stack.enter_context(patched(multiprocessing.process.BaseProcess, "start", refuse))
+        if multiprocessing.process.BaseProcess.start is _START:
+            stack.enter_context(patched(multiprocessing.process.BaseProcess, "start", refuse))
         yield

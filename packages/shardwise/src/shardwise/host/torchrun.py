@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,11 @@ from .launcher import OWN_RUN
 RANKS_PER_HOST = 8
 
 
-@dataclass(frozen=True)
+@dataclass
 class TorchrunJob:
     """A job, and which of its ranks this process is. ``command`` is the command of ours that runs it.
+
+    ``guessed``  nobody has said how many ranks there are, so that the program may, until it has joined them.
 
     Errors: SW903 for a job without ranks, or a rank outside it.
     """
@@ -29,6 +32,7 @@ class TorchrunJob:
     rank: int = 0
     command: str = "check"
     port: int = 29500
+    guessed: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -71,6 +75,14 @@ class TorchrunJob:
             "TORCHELASTIC_USE_AGENT_STORE": "False",
         }
 
+    def adapt(self, size: int) -> bool:
+        """Become a job of ``size`` ranks; False if the size is no guess, or this rank would not be among them."""
+        if not self.guessed or size <= self.rank:
+            return False
+        self.size = size
+        os.environ.update(self.variables)
+        return True
+
 
 class Membership:
     """Whether the script has joined the job: its process group may be there before."""
@@ -109,11 +121,11 @@ def init_process_group_of(
         *rest: object,
         **options: object,
     ) -> None:
-        if world_size not in (-1, world.size):
+        if world_size not in (-1, world.size) and not (world_size > 1 and world.adapt(world_size)):
             raise SpmdValueError(
                 f"the script asks for a world of {world_size} ranks, but the check runs with {world.size}",
                 code="SW903",
-                help=(_more_ranks(world, world_size),),
+                help=(more_ranks(world, world_size),),
             )
         if rank not in (-1, world.rank):
             raise SpmdValueError(
@@ -129,6 +141,7 @@ def init_process_group_of(
             joined = False
             return
         original(backend, world_size=world.size, rank=world.rank)
+        world.guessed = False
 
     return init_process_group
 
@@ -139,12 +152,12 @@ def init_device_mesh_of(world: TorchrunJob, original: Callable[..., object]) -> 
     @functools.wraps(original)
     def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *rest: object, **options: object) -> object:
         needed = math.prod(mesh_shape)
-        if needed > world.size:
+        if needed > world.size and not world.adapt(needed):
             product = " x ".join(map(str, mesh_shape))
             raise SpmdValueError(
                 f"a mesh of {product} = {needed} ranks does not fit into a world of {world.size}",
                 code="SW903",
-                help=(_more_ranks(world, needed),),
+                help=(more_ranks(world, needed),),
             )
         return original(device_type, mesh_shape, *rest, **options)
 
@@ -182,7 +195,7 @@ def cutting(original: Callable[..., object], on_mesh: Callable[[object], None]) 
     return cut
 
 
-def _more_ranks(world: TorchrunJob, ranks: int) -> str:
+def more_ranks(world: TorchrunJob, ranks: int) -> str:
     if world.command == "check":
         return f"shardwise check --world-size {ranks}"
     return f"shardwise {world.command} --mesh with axes whose sizes multiply to {ranks}"

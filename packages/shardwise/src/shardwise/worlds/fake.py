@@ -19,6 +19,7 @@ import torch.distributed.device_mesh as device_mesh
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import accelerator_redirected
+from shardwise.host.program_ranks import ranks_of_program
 from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import (
     Membership,
@@ -49,6 +50,7 @@ def fake_world(
     fake: bool = False,
     joined: bool = False,
     alone: bool = False,
+    guessed: bool = False,
     on_mesh: Callable[[object], None] = lambda mesh: None,
     on_reduction: Callable[[torch.Tensor, object], None] | None = None,
 ) -> Iterator[TorchrunJob]:
@@ -58,13 +60,14 @@ def fake_world(
     ``fake``     make fake tensors, so that nothing is allocated and nothing computed.
     ``joined``   the process group is there from the start; the program's first ``init_process_group`` is then a no-op.
     ``alone``    no other rank is run beside this one, so that one that waits for an object waits in vain.
+    ``guessed``  the program may say how many ranks there are, and the world becomes as large.
     ``on_mesh``  called with a device mesh that the program has made.
     ``on_reduction``  called with a buffer and its group where a wrapper's own reducer would sum it.
 
     Errors: OtherRanksNeeded for a program that goes on with objects of others, SW903 for a rank outside the world, or
     if this process has a process group already.
     """
-    world = TorchrunJob(world_size, rank)
+    world = TorchrunJob(world_size, rank, guessed=guessed)
     if default_group_exists():
         raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
     with contextlib.ExitStack() as stack:
@@ -86,6 +89,7 @@ def fake_world(
         stack.enter_context(patched(kind, "__init__", mesh_init_of(kind.__init__, on_mesh)))
         stack.enter_context(patched(kind, CUT_AXIS.attribute, cutting(vars(kind)[CUT_AXIS.attribute], on_mesh)))
         stack.enter_context(patched(dist, "TCPStore", _store))
+        stack.enter_context(ranks_of_program(world))
         stack.enter_context(absent_objects(world, alone=alone))
         stack.enter_context(sources_assumed())
         parallel = torch.nn.parallel.DistributedDataParallel

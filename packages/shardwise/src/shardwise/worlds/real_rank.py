@@ -17,6 +17,7 @@ import torch.distributed.device_mesh as device_mesh
 
 from shardwise.host.attribute_patch import environment, patched
 from shardwise.host.devices import accelerator_redirected
+from shardwise.host.program_ranks import ranks_of_program
 from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import (
     Membership,
@@ -58,5 +59,6 @@ def real_world(
         kind = device_mesh.DeviceMesh
         stack.enter_context(patched(kind, "__init__", mesh_init_of(kind.__init__, on_mesh, alone=world.size == 1)))
         stack.enter_context(patched(kind, CUT_AXIS.attribute, cutting(vars(kind)[CUT_AXIS.attribute], on_mesh)))
+        stack.enter_context(ranks_of_program(world))
         stack.enter_context(accelerator_redirected(Target(), world.local_rank, world.local_size))
         yield world

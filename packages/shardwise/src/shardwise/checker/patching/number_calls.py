@@ -17,6 +17,7 @@ import torch
 
 from shardwise.diagnostics.source import is_internal, is_library_calling, user_location
 from shardwise.host.number_calls import CARRYING
+from shardwise.host.program_ranks import own_rank
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
@@ -71,9 +72,15 @@ class RankRange(Sequence[object]):
 
 
 def _install(patches: Patches) -> None:
-    CARRYING.update({int: _made(int), float: _made(float), range: _range})
+    CARRYING.update({int: _made(int), float: _made(float), range: _range, own_rank: _own_rank})
     patches.on_undo(CARRYING.clear)
     patches.replace_attribute(type(os.environ), "__getitem__", _reading)
+
+
+def _own_rank() -> object:
+    """The number of the rank that a program has started itself."""
+    known = _variable("RANK", os.environ.__getitem__)
+    return own_rank() if known is None else known
 
 
 def _made(make: type) -> Callable[..., object]:

@@ -44,9 +44,13 @@ from .progress import progress
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How a program is to be checked; the command line's options under the same names."""
+    """How a program is to be checked; the command line's options under the same names.
+
+    ``guessed``  nobody has said how many ranks there are: the program may.
+    """
 
     world_size: int
+    guessed: bool = False
     rank: int = 0
     mesh: MeshShape | None = None
     strict: bool = True
@@ -163,6 +167,7 @@ def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[Non
         joined=mesh is not None,
         on_mesh=follower.made,
         alone=recorder is None,
+        guessed=options.guessed and recorder is None,
         on_reduction=None if recorder is None else recorder.reduced_by_wrapper,
     ):
         if mesh is not None:
