@@ -143,6 +143,36 @@ def test_a_command_that_is_ended_leaves_no_process_and_no_file(project, tmp_path
     assert list(scratch.iterdir()) == []
 
 
+POOL = """
+import os, sys, time
+from shardwise.host.worker_pool import worker_pool
+
+def work():
+    print(os.getpid(), flush=True)
+    time.sleep(60 if sys.argv[2] == "busy" else 0)
+
+if __name__ == "__main__":
+    with worker_pool(1, sys.argv[1]) as pool:
+        pool.submit(work).result()
+        time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("state", ["busy", "idle"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_end_with_the_process_that_has_started_them(tmp_path, method, state):
+    (tmp_path / "pool.py").write_text(POOL)
+    command = [sys.executable, "pool.py", method, state]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        worker = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 20
+    while processes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert worker not in processes_of(tmp_path)
+
+
 def test_output_that_nobody_reads_is_no_finding(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "shardwise", "explain", "SW112"],

@@ -6,17 +6,17 @@ A fix may leave another finding. It may not make an accepted program of a reject
 from __future__ import annotations
 
 import enum
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix
+from shardwise.host.worker_pool import worker_pool
 from shardwise.rewriting.editing import edited
 from shardwise.rewriting.file_edit import read_source
 
@@ -113,7 +113,7 @@ def outcome(bench: Bench, texts: Mapping[Path, str]) -> tuple[After, str]:
 
 def try_all(benches: Sequence[Bench], mutants: Sequence[tuple[int, Mutant]], jobs: int) -> Iterator[list[Tried]]:
     """What becomes of each mutant, in their order, ``jobs`` at a time; a mutant comes with the number of its bench."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_start, initargs=(benches,)) as pool:
+    with worker_pool(jobs, "fork", functools.partial(_start, benches)) as pool:
         yield from pool.map(_try, mutants)
 
 

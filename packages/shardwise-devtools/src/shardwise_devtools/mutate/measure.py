@@ -6,11 +6,10 @@ The one-rank run is of the mutant too: a change that is the same on one device i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.finding import Finding
 from shardwise.host.program import Program
+from shardwise.host.worker_pool import worker_pool
 from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.comparison.compare import compare
@@ -125,7 +125,7 @@ def judge_all(
     bench: Bench, mutants: Sequence[Mutant], jobs: int, explained: tuple[Explained, ...] = ()
 ) -> Iterator[Judged]:
     """Every mutant judged, in their order, ``jobs`` at a time."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_start, initargs=(bench,)) as pool:
+    with worker_pool(jobs, "fork", functools.partial(_start, bench)) as pool:
         for mutant, (measured, said) in zip(mutants, pool.map(_judge, mutants), strict=True):
             yield Judged(mutant, measured, said, reason_for(mutant, explained))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from shardwise.checker.patching.installation import rehearse
@@ -16,6 +14,7 @@ from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.host.program import Program
+from shardwise.host.worker_pool import worker_pool
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
 from shardwise.uniformity.congruence import equal_draws, incongruent
 from shardwise.uniformity.expressions import EqualValue
@@ -90,7 +89,7 @@ def check_ranks_afresh(
     program: Program, options: CheckOptions, choice: RankChoice
 ) -> tuple[RunResult, Sequence[Trace]]:
     """``check_ranks`` in a new process: one in which the program has run remembers groups that are gone."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(1, "spawn") as pool:
         return pool.submit(check_ranks, program, options, choice).result()
 
 
