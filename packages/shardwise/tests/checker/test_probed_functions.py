@@ -384,3 +384,69 @@ class TestDeclared:
             x = spmd.assert_type(torch.randn(8, 2), {"dp": R, "tp": S(1)})
             with typecheck(local=False), refused("SW305" if src is P else "SW201"):
                 cls.apply(x)
+
+
+class PerhapsSummed(Function):
+    """A linear layer that sums over ranks, or the gradient of its input, only where it is told to."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, group: Any, sums: bool) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.group, ctx.sums = group, sums
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
+        x, w = ctx.saved_tensors
+        back = g @ w.T
+        if ctx.sums:
+            dist.all_reduce(back, group=ctx.group)
+        return back, x.T @ g, None, None
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "sums", "result"),
+    [("V", "V", False, "V"), ("R", "V", False, "V"), ("I", "I", False, "I"), ("I", "V", True, "V")],
+)
+def test_a_function_that_communicates_in_other_calls_only_is_local(grid, x, w, sums, result):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        made = PerhapsSummed.apply(make(x, 3, 4, grad=True), make(w, 4, 5, grad=True), grid.get_group("tp"), sums)
+    assert place(made) == result
+    assert not found.result().findings
+
+
+def test_a_local_call_with_an_invariant_operand_misses_the_sum_of_its_gradient(grid):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        PerhapsSummed.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), grid.get_group("tp"), False)
+    (finding,) = found.result().findings
+    assert finding.code == "SW101"
+
+
+def test_of_a_pending_sum_a_local_call_says_nothing(grid):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        made = PerhapsSummed.apply(make("P", 3, 4, grad=True), make("R", 4, 5, grad=True), grid.get_group("tp"), False)
+    assert not spmd.has_local_type(made)
+    assert not found.result().findings
+
+
+class Scaled(Function):
+    """Takes the number of a rank from outside; beside it there is a collective that is not reached."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, rank: int, group: Any) -> torch.Tensor:
+        if group is not None:
+            dist.all_reduce(x, group=group)
+        return x * (1 + rank)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
+        return g, None, None
+
+
+def test_a_local_call_with_the_number_of_a_rank_is_not_known(grid):
+    with checking(strict=False, local=True, collect=Collector()):
+        made = Scaled.apply(make("R", 3), 0, None)
+    assert not spmd.has_local_type(made)

@@ -8,29 +8,59 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 
-from .attribute_patch import patched
-
 Tell = Callable[[torch.nn.Module, Mapping[str, object]], None]
+_told: list[Tell] = []
 
 
 @contextlib.contextmanager
 def telling_calls(tell: Tell) -> Iterator[None]:
     """Inside the block ``tell`` gets every module that is called, and its arguments by position or by keyword.
 
-    Code that is being compiled is left alone: what a compiled module is called with is known from outside of it.
+    Blocks may overlap: who came last is told first. Code that is being compiled is left alone: what a compiled module
+    is called with is known from outside of it.
     """
-    plain: Any = torch.nn.Module.__call__
+    if not _told:
+        torch.nn.Module.__call__ = _telling(torch.nn.Module.__call__)  # type: ignore[method-assign]
+    _told.append(tell)
+    try:
+        yield
+    finally:
+        _told.remove(tell)
+        if not _told:
+            torch.nn.Module.__call__ = torch.nn.Module.__call__.__wrapped__  # type: ignore[method-assign, attr-defined]
 
+
+def _telling(plain: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         if not torch.compiler.is_compiling():
-            tell(self, {**{str(at): value for at, value in enumerate(args)}, **kwargs})
+            given = {**{str(at): value for at, value in enumerate(args)}, **kwargs}
+            for tell in reversed(_told):
+                tell(self, given)
         return plain(self, *args, **kwargs)
 
-    with patched(torch.nn.Module, "__call__", __call__):
-        yield
+    return __call__
+
+
+class OuterModules:
+    """The modules that a program calls itself, and not as parts of another that it has called."""
+
+    def __init__(self) -> None:
+        self._called: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._inner: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+    def is_new(self, module: torch.nn.Module) -> bool:
+        """True if ``module`` is one, and is called for the first time."""
+        if module in self._called or module in self._inner:
+            return False
+        self._called.add(module)
+        self._inner.update(inner for inner in module.modules() if inner is not module)
+        return True
+
+    def __contains__(self, module: torch.nn.Module) -> bool:
+        return module not in self._inner

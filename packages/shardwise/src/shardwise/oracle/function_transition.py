@@ -49,7 +49,7 @@ def transition_of(runs: FunctionRuns, letters: Callable[[MeshAxis], Sequence[str
         first = scout(runs)
         axis = only_axis(first)
         if axis is None:
-            return FunctionTransition()
+            return FunctionTransition(unclear=RankNumbers(runs, [runs.rank]).named())
         return _Search(runs, first, axis).found(letters(axis))
     except NotRun as why:
         return FunctionTransition(unclear=str(why))

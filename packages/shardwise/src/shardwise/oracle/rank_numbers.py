@@ -88,6 +88,11 @@ class RankNumbers:
         steps: list[int | None] = [*self._steps(), None] if self.starts or self.ends else [None]
         return [self._guess(numbering, step) for numbering in numberings for step in steps]
 
+    def named(self) -> str:
+        """Which number may depend on the rank; empty if there is none."""
+        numbers = (*self.own, *self.starts, *self.ends, *self.doubtful)
+        return f"{numbers[0].name} may differ between ranks" if numbers else ""
+
     def unseen(self, first: FunctionObservation) -> str:
         """Why the function may depend on the rank in a way that no guess covers; empty if it cannot matter."""
         if (self.starts or self.ends) and not self._is_sure():

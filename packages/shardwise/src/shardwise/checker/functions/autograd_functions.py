@@ -42,7 +42,7 @@ from .captured_tensors import captured_tensors
 from .compared_derivative import compare_derivative
 from .declared_forward import compare_forward, watched
 from .function_backward import remember, types_of
-from .probed_functions import communicates, probed
+from .probed_functions import communicates, probed, runs_locally
 
 Run = Callable[[], Any]
 
@@ -98,6 +98,8 @@ def _checked_forward(
         if session.strict:
             raise _unregistered(cls)
         if not kwargs and communicates(cls, args):
+            if runs_locally(session, cls, args):
+                return _as_local(session, cls, args, kwargs, run)
             return probed(session, cls, args, run)
     except SpmdTypeError as error:
         if error.attached is not None:

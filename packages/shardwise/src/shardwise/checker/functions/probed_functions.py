@@ -71,6 +71,15 @@ def communicates(cls: type, args: Sequence[object]) -> bool:
     return known
 
 
+def runs_locally(session: CheckSession, cls: type[torch.autograd.Function], args: Sequence[object]) -> bool:
+    """True if this call has been run, and neither its forward nor its backward communicates.
+
+    Of a pending sum it is not said: what is local need not be linear.
+    """
+    entry = _entry(session, cls, args)
+    return entry is not None and entry.is_local and not any(type_of(x).partial_axes for x in args if _is_float(x))
+
+
 def probed(session: CheckSession, cls: type, args: Sequence[object], run: Callable[[], object]) -> object:
     """Run ``cls.apply(*args)`` with its results typed as its collectives say, and what is wrong in it reported."""
     entry = _entry(session, cls, args)

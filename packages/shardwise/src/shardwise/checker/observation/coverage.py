@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -11,9 +10,9 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.result import Coverage
-from shardwise.host.module_calls import telling_calls
+from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import tag_of
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_flat_parameter, no_torch_function, tree_leaves
 
 
@@ -34,19 +33,14 @@ def counting(tell: Callable[[Coverage], None]) -> Iterator[None]:
 class _Count:
     def __init__(self) -> None:
         self.coverage = Coverage()
-        self._called: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._inner: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._outer = OuterModules()
         self._parameters = WeakIdKeyDictionary()
 
     def called(self, module: torch.nn.Module, args: Mapping[str, object]) -> None:
         """``module`` is about to be called."""
-        if module in self._called or module in self._inner:
+        if not self._outer.is_new(module):
             return
-        self._called.add(module)
         with no_torch_function():
-            for inner in module.modules():
-                if inner is not module:
-                    self._inner.add(inner)
             for parameter in module.parameters():
                 if parameter not in self._parameters:
                     self._parameters[parameter] = True
@@ -65,8 +59,5 @@ class _Count:
 def _is_typed(x: torch.Tensor) -> bool:
     if is_dtensor(x) or is_flat_parameter(x):
         return True
-    tag = tag_of(x)
-    if tag is None:
-        return False
-    type = tag.current()
+    type = type_of(x)
     return bool(type.local) or type.ground.is_constant

@@ -22,6 +22,7 @@ from . import (
     gradients,
     group_sizes,
     masked,
+    megatron,
     module_hooks,
     number_calls,
     parameters,
@@ -53,6 +54,7 @@ PLUGINS: tuple[Plugin, ...] = (
     threads.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,
+    megatron.PLUGIN,
 )
 
 _lock = threading.RLock()

@@ -1,0 +1,131 @@
+"""What Megatron's marks say of parameters: which are cut over tensor or expert parallel ranks, and who sums gradients.
+
+``tensor_model_parallel`` is true of a parameter that is cut along its ``partition_dim``; ``sequence_parallel`` of one
+that every rank holds and whose gradients the step sums over tensor parallel ranks, so R. One without either must get
+the same gradient on each of them, so I. ``allreduce`` is false of what belongs to one expert parallel rank. Over data
+and context parallel ranks all are kept equal and their gradients are averaged, so R.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+
+from ..state.session import CheckSession
+from .wrappers import averaged
+
+STATE = "megatron.core.parallel_state"
+"""The module that knows the groups that a program of Megatron's has made."""
+_NORMS_OF_HEADS = ("q_layernorm", "k_layernorm")
+"""Norms of heads, which are cut: the step sums their gradients without a mark."""
+
+
+class _State(Protocol):
+    def model_parallel_is_initialized(self) -> bool: ...
+    def get_tensor_model_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_data_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_context_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_expert_tensor_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_expert_model_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_expert_data_parallel_group(self) -> dist.ProcessGroup: ...
+
+
+def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
+    """Type the parameters of ``module`` that nobody has typed, if the program has Megatron's groups."""
+    state = _state()
+    if state is None:
+        return
+    data = tuple(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()))
+    averaged(session, data)
+    origin = Origin(user_site(), "said by Megatron's marks")
+    for owner, name, parameter in _owned(module):
+        if not _is_untyped(parameter):
+            continue
+        expert = not getattr(parameter, "allreduce", True)
+        places: dict[MeshAxis, PerMeshAxisLocalSpmdType] = {}
+        if not expert:
+            places |= dict.fromkeys(data, R)
+        elif not any(_axes(state.get_expert_data_parallel_group())):
+            # With copies of an expert, ranks are cut in two ways, and a forward pass has one mesh.
+            places |= dict.fromkeys(_axes(state.get_expert_model_parallel_group()), V)
+        group = getattr(owner, "tp_group", None)
+        if not isinstance(group, dist.ProcessGroup):
+            group = state.get_expert_tensor_parallel_group() if expert else state.get_tensor_model_parallel_group()
+        cut = None
+        for axis in _axes(group):
+            places[axis] = place = _over_tensor_parallel(parameter, name)
+            cut = axis if place is V and getattr(parameter, "partition_stride", 1) == 1 else None
+        spec = None
+        if not session.local and cut is not None:
+            at = getattr(parameter, "partition_dim", -1)
+            spec = PartitionSpec(*(cut if dim == at else None for dim in range(parameter.ndim)))
+        _put(parameter, TensorType.of(places, spec), origin)
+
+
+def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
+    """Type what a model gets and nobody has typed: equal on tensor parallel ranks, each data parallel rank's own."""
+    state = _state()
+    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and type_of(x) is UNTYPED and not is_dtensor(x)]
+    if state is not None and untyped:
+        places = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
+        places |= dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
+        origin = Origin(user_site(), "an input of a model of Megatron")
+        for x in untyped:
+            _put(x, TensorType.of(places), origin)
+
+
+def _is_untyped(parameter: torch.Tensor) -> bool:
+    """True also of zeros to which a parameter has been moved, to be filled with what it was."""
+    type = type_of(parameter)
+    return not is_dtensor(parameter) and not type.axes and type.ground is not Ground.UNKNOWN
+
+
+def _put(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
+    """Type ``x``, and of the memory that it shares with others nothing else."""
+    tag = tag_of(x)
+    if tag is None or tag.cell is None:
+        set_tag(x, Tag(type, origin))
+    else:
+        set_part(x, type, origin)
+
+
+def _state() -> _State | None:
+    state: Any = sys.modules.get(STATE)
+    ready = state is not None and dist.is_initialized() and state.model_parallel_is_initialized()
+    return state if ready else None
+
+
+def _over_tensor_parallel(parameter: torch.Tensor, name: str) -> PerMeshAxisLocalSpmdType:
+    if getattr(parameter, "tensor_model_parallel", False):
+        return V
+    summed = getattr(parameter, "sequence_parallel", False) or any(norm in name for norm in _NORMS_OF_HEADS)
+    return R if summed else I
+
+
+def _axes(*groups: dist.ProcessGroup) -> Iterator[MeshAxis]:
+    for group in groups:
+        axis = MeshAxis.of(group)
+        if axis.size() > 1:
+            yield axis
+
+
+def _owned(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, torch.Tensor]]:
+    """The parameters of ``module``, each once, with the modules that hold them, and their names in it."""
+    seen = set[int]()
+    for prefix, owner in module.named_modules():
+        for name, parameter in owner.named_parameters(prefix=prefix, recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield owner, name, parameter

@@ -1,0 +1,164 @@
+"""Models of Megatron: types of their parameters and inputs, as its marks and its groups say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+import shardwise as spmd
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
+from shardwise.host.module_calls import OuterModules, telling_calls
+from shardwise.interop.torch_compat import fake_world
+
+from .helpers import place
+
+
+class Wrapper(nn.Module):
+    """What stands for Megatron's wrapper: with ``moves`` it puts all parameters into one buffer."""
+
+    def __init__(self, module: nn.Module, moves: bool = False) -> None:
+        super().__init__()
+        self.module = module
+        buffer = torch.zeros(sum(one.numel() for one in module.parameters()))
+        at = 0
+        for parameter in module.parameters() if moves else ():
+            before, end = parameter.data, at + parameter.numel()
+            parameter.data = buffer[at:end].view(parameter.shape)
+            parameter.data.detach().copy_(before)
+            at = end
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A mesh dp=2, tp=4, whose groups a stand-in of Megatron's parallel state has."""
+    with fake_world(0, 8):
+        mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
+        alone = dist.new_group([0])
+        state = ModuleType("megatron.core.parallel_state")
+        for name, group in {
+            "tensor_model_parallel": mesh.get_group("tp"),
+            "data_parallel": mesh.get_group("dp"),
+            "context_parallel": alone,
+            "expert_tensor_parallel": mesh.get_group("tp"),
+            "expert_model_parallel": mesh.get_group("dp"),
+            "expert_data_parallel": alone,
+        }.items():
+            setattr(state, f"get_{name}_group", lambda group=group: group)
+        state.model_parallel_is_initialized = lambda: True
+        wrappers = ModuleType("megatron.core.distributed.distributed_data_parallel")
+        wrappers.DistributedDataParallel = type("DistributedDataParallel", (Wrapper,), {"__init__": Wrapper.__init__})
+        for module in (state, wrappers):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        with spmd.set_current_mesh(mesh):
+            yield wrappers.DistributedDataParallel
+
+
+class Model(nn.Module):
+    """A column-parallel weight, a norm and an expert, marked as Megatron marks them."""
+
+    def __init__(self, *, sequence_parallel: bool = False) -> None:
+        super().__init__()
+        self.column = nn.Parameter(torch.ones(8, 16))
+        self.norm = nn.Parameter(torch.ones(16))
+        self.q_layernorm = nn.Parameter(torch.ones(4))
+        self.expert = nn.Parameter(torch.ones(3, 16))
+        marked: dict[str, dict[str, Any]] = {
+            "column": {"tensor_model_parallel": True, "partition_dim": 0, "partition_stride": 1, "allreduce": True},
+            "norm": {"sequence_parallel": sequence_parallel},
+            "expert": {"allreduce": False},
+        }
+        for name, marks in marked.items():
+            for mark, value in marks.items():
+                setattr(getattr(self, name), mark, value)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x * mask, (16,), self.norm)
+
+
+def places(x: Any) -> str:
+    return place(x, "dp") + place(x, "tp")
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["apart", "in one buffer"])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_marks_say_what_parameters_are(groups, sequence_parallel, moves):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        model = groups(Model(sequence_parallel=sequence_parallel), moves).module
+        assert places(model.column) == "RV"
+        assert places(model.norm) == ("RR" if sequence_parallel else "RI")
+        assert places(model.q_layernorm) == "RR", "of heads, which are cut"
+        assert places(model.expert) == "VI", "each data parallel rank has experts of its own"
+
+
+def test_globally_they_say_which_dim_is_cut(groups):
+    with checking(strict=False, local=False, collect=Collector(), observe=True):
+        model = groups(Model()).module
+        assert list(spmd.get_partition_spec(model.column)) == [spmd.normalize_axis("tp"), None]
+
+
+def test_what_somebody_has_typed_stays(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        model = Model()
+        spmd.assert_type(model.norm, {"dp": spmd.R, "tp": spmd.R})
+        assert places(groups(model).module.norm) == "RR"
+
+
+def test_inputs_are_equal_on_tensor_parallel_ranks(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        model = Model()
+        assert places(model(torch.randn(5, 16), mask=torch.randn(16))) == "VI"
+
+
+def test_what_a_part_of_a_model_gets_is_not_assumed(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        whole = nn.ModuleList([nn.Identity()])
+        whole.forward = lambda x: whole[0](torch.randn(2))
+        assert not spmd.has_local_type(whole(torch.randn(2)))
+
+
+def test_without_observing_nothing_is_typed(groups):
+    with checking(strict=False, local=True, collect=Collector()):
+        assert not spmd.has_local_type(groups(Model()).module.norm)
+
+
+def test_a_norm_of_pieces_of_the_sequence_needs_its_mark(groups):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found, observe=True):
+        groups(Model())(spmd.assert_type(torch.randn(5, 16), {"dp": spmd.V, "tp": spmd.V}), torch.ones(16))
+    (finding,) = found.result().findings
+    assert finding.code == "SW101"
+
+
+def test_listeners_to_calls_come_and_go_in_any_order():
+    plain, told = nn.Module.__call__, []
+    first, second = (telling_calls(lambda module, args, at=at: told.append(at)) for at in (1, 2))
+    first.__enter__()
+    second.__enter__()
+    nn.Identity()(0)
+    first.__exit__(None, None, None)
+    nn.Identity()(0)
+    second.__exit__(None, None, None)
+    nn.Identity()(0)
+    assert told == [2, 1, 2]
+    assert nn.Module.__call__ is plain
+
+
+def test_a_part_of_a_module_that_was_called_is_no_outer_one():
+    outer, whole = OuterModules(), nn.Sequential(nn.Identity())
+    assert outer.is_new(whole)
+    assert not outer.is_new(whole)
+    assert whole in outer
+    assert not outer.is_new(whole[0])
+    assert whole[0] not in outer
