@@ -6,14 +6,13 @@ import io
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from proof import Job
 
-WARM = ("torch._dynamo", "shardwise.cli.runs.run", "shardwise.collectives.partial")
+from shardwise.verifier.runs.warming import warm_up
+
 TIMEOUT_S = 300
 MODES = {
     "local": [],
@@ -47,8 +46,8 @@ class Verdict:
 def check(asked: list[tuple[Job, str]], mesh: dict[str, int] | None = None) -> list[Verdict]:
     """The verdict on each job in its mode, in an imagined job on ``mesh``; left out, on the mesh of its program."""
     # Forked, so that all but the program is imported once; one task each, so that programs do not share their imports.
-    for name in WARM:
-        importlib.import_module(name)
+    warm_up()
+    importlib.import_module("shardwise.cli.runs.run")
     alone = [(job, mode, mesh) for job, mode in asked if mode != "ranks"]
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
         said = iter(pool.starmap_async(_check, alone, chunksize=1).get(timeout=TIMEOUT_S))
@@ -57,9 +56,18 @@ def check(asked: list[tuple[Job, str]], mesh: dict[str, int] | None = None) -> l
 
 def _check_ranks(job: Job, mesh: dict[str, int] | None) -> Verdict:
     """The verdict on all ranks: processes of its own, which a worker of a pool may not start."""
-    command = [sys.executable, "-m", "shardwise", *_arguments(job, "ranks", mesh)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    return _verdict(done.stdout, done.stderr, done.returncode)
+    context = multiprocessing.get_context("fork")
+    answer, told = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: told.send(_check(job, "ranks", mesh)))
+    process.start()
+    told.close()
+    try:
+        if not answer.poll(TIMEOUT_S):
+            raise TimeoutError(f"{job.script} is not checked after {TIMEOUT_S} s")
+        return answer.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 def _arguments(job: Job, mode: str, mesh: dict[str, int] | None) -> list[str]:
