@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
-from IPython.core.interactiveshell import InteractiveShell
 
 from shardwise.diagnostics.result import RunResult
 from shardwise.notebook.cell_report import CellReport, CellValue
+from shardwise.notebook.coloured_text import COLOURS
 from shardwise.notebook.magic import bound_names
 
 START = "import torch\nfrom shardwise import P, R, S, all_reduce, assert_type\n"
-
-
-@pytest.fixture(scope="module")
-def shell():
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "shardwise")
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 @pytest.fixture
@@ -71,6 +65,19 @@ def test_a_cell_that_raises_says_so_and_what_was_found(run):
     report = run("--mesh tp=2", 'h = assert_type(torch.ones(4), {"tp": P})\ntorch.relu(h)\n1 / 0')
     assert report.is_broken
     assert "SW112" in repr(report)
+
+
+def test_a_cell_that_stops_before_anything_is_checked_says_that_it_stopped(run):
+    report = run("--mesh tp=2", "1 / 0")
+    assert repr(report) == "stopped on mesh tp=2"
+    assert COLOURS["good"] not in report._repr_html_()
+
+
+def test_source_is_shown_in_characters_of_one_width(run):
+    page = run("--mesh tp=2", 'torch.relu(assert_type(torch.ones(4), {"tp": P}))')._repr_html_()
+    (style,) = re.findall(r'<pre style="([^"]*)"', page)
+    assert "monospace" in style
+    assert "white-space:pre;" in style
 
 
 def test_an_untyped_tensor_has_none(run):

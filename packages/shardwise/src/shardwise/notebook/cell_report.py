@@ -13,8 +13,8 @@ from shardwise.diagnostics.printing.paint import Line
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import RunResult
 
-_COLOURS = {"error": "#c62828", "warning": "#b26a00", "help": "#1565c0", "good": "#2e7d32", "gutter": "#6b7f99"}
-"""By the meaning of a piece of text; dark and light enough for both kinds of page."""
+from .coloured_text import block, span
+
 _CELL = re.compile(r"<ipython-input-[\w-]+>|\S*ipykernel_\d+[/\\]\d+\.py")
 """What IPython calls the file of a cell."""
 
@@ -44,7 +44,7 @@ class CellReport:
         return "\n".join([*lines, self._summary])
 
     def _repr_html_(self) -> str:
-        findings = "\n".join("".join(_span(style, text) for style, text in line) for line in self._findings())
+        findings = list(self._findings())
         rows = "".join(
             f"<tr><td style='text-align:left'><code>{html.escape(value.name)}</code></td>"
             f"<td style='text-align:left'><code>{html.escape(safe_str(value.type))}</code>{_note(value)}</td></tr>"
@@ -52,9 +52,11 @@ class CellReport:
         )
         head = "<tr><th style='text-align:left'>tensor</th><th style='text-align:left'>type</th></tr>"
         table = f"<table>{head}{rows}</table>" if rows else ""
-        style = "error" if self.result.errors else "good" if self.result.checked_ops else "warning"
-        shown = f"<pre style='white-space:pre;overflow-x:auto'>{findings}</pre>" if findings else ""
-        return f"<div>{shown}{table}<p>{_span(style, self._summary)}</p></div>"
+        style = (
+            "error" if self.result.errors else "good" if self.result.checked_ops and not self.is_broken else "warning"
+        )
+        shown = block(findings) if findings else ""
+        return f"<div>{shown}{table}<p>{span(style, self._summary)}</p></div>"
 
     def _findings(self) -> Iterator[Line]:
         for finding in self.result.findings:
@@ -67,20 +69,15 @@ class CellReport:
         errors = len(self.result.errors)
         if errors:
             said = counted(errors, "error")
+        elif self.is_broken:
+            said = "stopped"
         elif not self.result.checked_ops:
             said = "nothing checked: no operation with typed operands was run"
         else:
-            said = "stopped" if self.is_broken else "clean"
+            said = "clean"
         checked = f"; {counted(self.result.checked_ops, 'operation')} checked" if self.result.checked_ops else ""
         return f"{said}{checked} on mesh {self.result.mesh}"
 
 
 def _note(value: CellValue) -> str:
     return "" if value.is_typed else " (no type)"
-
-
-def _span(style: str, text: str) -> str:
-    colour = f"color:{_COLOURS[style]};" if style in _COLOURS else ""
-    weight = "font-weight:bold;" if style in ("error", "warning", "strong") else ""
-    escaped = html.escape(text)
-    return f"<span style='{colour}{weight}'>{escaped}</span>" if colour or weight else escaped

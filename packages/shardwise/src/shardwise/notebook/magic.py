@@ -22,6 +22,7 @@ from shardwise.testing.block import checked, collector_of, one_rank
 from shardwise.testing.options import TestOptions, options_of
 
 from .cell_report import CellReport, CellValue
+from .formatters import register_formatters
 
 MAGIC = "shardwise"
 
@@ -46,7 +47,7 @@ def _parser() -> _Parser:
 
 
 def register(shell: object) -> None:
-    """Make the magic known to an IPython shell. Errors: SW905 if it is none."""
+    """Make the magic, and how our values are shown, known to an IPython shell. Errors: SW905 if it is none."""
     if not hasattr(shell, "register_magic_function"):
         raise SpmdArgumentError(
             f"expected the IPython shell that %load_ext gives, got {shown(shell)}",
@@ -59,6 +60,7 @@ def register(shell: object) -> None:
         display(checked_cell(shell, _options(line), cell))  # type: ignore[no-untyped-call]
 
     shell.register_magic_function(shardwise, magic_kind="cell", magic_name=MAGIC)
+    register_formatters(shell)
 
 
 def _options(line: str) -> TestOptions:
