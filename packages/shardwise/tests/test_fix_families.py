@@ -39,6 +39,50 @@ with spmd.set_current_mesh(mesh):
 SUM = "    for p in model.parameters():\n        dist.all_reduce(p.grad, group=dp)\n"
 STEP = "    optimizer.step()\n"
 CASES = {
+    "a helper leaves its sum pending for two uses": (
+        "    def contracted(h):\n        return spmd.linear(h, piece, out_partial_axes='tp')\n\n"
+        "    piece = spmd.assert_type(torch.randn(4, 2), {'dp': R, 'tp': S(1)})\n"
+        "    h = spmd.assert_type(torch.randn(4, 2), {'dp': S(0), 'tp': S(1)})\n"
+        "    y = contracted(h)\n    z = x + y\n    w = model(y)\n",
+        "return spmd.all_reduce(spmd.linear(h, piece, out_partial_axes=",
+    ),
+    "a piece of a pending sum is cut": (
+        "    y = spmd.reinterpret(spmd.convert(x, 'tp', src=I, dst=R) * x.ndim, 'tp', src=V, dst=P)\n"
+        "    z = y.chunk(mesh['tp'].size(), 1)[mesh.get_local_rank('tp')]\n",
+        'spmd.all_reduce(y, "tp", src=P, dst=R).chunk(',
+    ),
+    "a maximum is declared for all ranks": (
+        "    @spmd.local_map(in_types=({'dp': S(0), 'tp': S(1)},), out_types={'dp': S(0), 'tp': R})\n"
+        "    def largest(part):\n        own = part.amax(-1, keepdim=True)\n        return own\n\n"
+        "    y = largest(spmd.assert_type(torch.randn(4, 2), {'dp': S(0), 'tp': S(1)}))\n",
+        'return spmd.all_reduce(own, "tp", src=V, dst=R, op="max")',
+    ),
+    "a penalty on a piece scales the loss": (
+        "    piece = spmd.assert_type(torch.randn(4, 2, requires_grad=True), {'dp': R, 'tp': V})\n"
+        "    y = model(x).square().sum() * piece.square().sum()\n",
+        'spmd.all_reduce(piece.square().sum(), "tp", src=V, dst=I)',
+    ),
+    "backward starts from what every rank has": (
+        "    penalty, w = model.weight.square().sum(), model.weight\n    w.grad = torch.autograd.grad(penalty, w)[0]\n"
+        "    dist.all_reduce(model.weight.grad, group=dp)\n",
+        'torch.autograd.grad(spmd.convert(penalty, "dp", src=R, dst=P), w)',
+    ),
+    "a value is on another scale where it is added": (
+        "    total = spmd.all_reduce(spmd.sum(x, out_partial_axes='dp'), 'dp', src=P, dst=R)\n"
+        "    y = total + total / mesh['dp'].size()\n",
+        'get_world_size(group=mesh.get_group("dp"))',
+    ),
+    "the last bucket is left out": (
+        "    backward()\n    dist.all_reduce(model.bias.grad, group=dp)\n    flat = model.weight.grad.view(-1)\n"
+        "    for first in range(0, 15, 5):\n        dist.all_reduce(flat[first : first + 5], group=dp)\n" + STEP,
+        "in range(0, flat.numel(), 5):",
+    ),
+    "two buckets overlap": (
+        "    backward()\n    flat, half = model.weight.grad.view(-1), 8\n"
+        "    dist.all_reduce(model.bias.grad, group=dp)\n"
+        "    dist.all_reduce(flat[: half + 1], group=dp)\n    dist.all_reduce(flat[half:], group=dp)\n" + STEP,
+        "dist.all_reduce(flat[: half], group=dp)",
+    ),
     "one gradient is not summed": (
         "    backward()\n    dist.all_reduce(model.weight.grad, group=dp)\n" + STEP,
         "dist.all_reduce(model.bias.grad, group=",

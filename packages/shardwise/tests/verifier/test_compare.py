@@ -363,3 +363,13 @@ def test_pieces_that_do_not_fit_together_are_a_wrong_claim():
     (wrong,) = compared(pieces, WHOLE, {"dp": S(0), "tp": R}).disagreements
     assert wrong.against is Against.SHAPE
     assert "do not fit together" in wrong.said
+
+
+def test_losses_of_a_line_that_one_rank_does_not_have_are_no_other_lines_losses():
+    there = SourceLocation("train.py", 8, 8, 4, 9)
+    penalty = Record(Key("loss", "", there), type_of(P, 0), "", torch.tensor(5.0))
+    loss = record(torch.tensor(2.0), type_of(P, 0), "loss", "")
+    ranks = [run(loss, penalty) for _ in range(4)]
+    alone = run(*(record(torch.tensor(float(8 * nth)), UNTYPED, "loss", "", nth) for nth in (1, 2)))
+    numbers = compare(ranks, alone, mesh={"dp": 2, "tp": 2})
+    assert not numbers.disagreements, numbers.disagreements

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.annotations.annotating import asserted_type, is_spec, overrule, refine
 from shardwise.interop.annotations.asserting import commit
 from shardwise.interop.calls.located_call import LocatedCall
+from shardwise.interop.fixes.pending_sums import reduced_at_return
 from shardwise.interop.running.recording import declared
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import Origin, set_type, type_of
@@ -26,7 +28,7 @@ from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_
 from shardwise.types.infer_marker import Infer
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.spmd_type import SpmdType
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Contract:
         self.name = f"{kind}[{getattr(function, '__qualname__', type(function).__qualname__)}]"
         self.in_types = in_types
         self.out_types = out_types
+        self.code: CodeType | None = getattr(function, "__code__", None)
         try:
             self.signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
@@ -189,13 +192,16 @@ class Contract:
         before = type_of(claim.tensor)
         with no_torch_function():
             ndim, gradient_free = claim.tensor.ndim, not claim.tensor.requires_grad
+        asserted = UNTYPED
         try:
             asserted = asserted_type(claim.types, ndim)
             return before, refine(before, asserted, gradient_free=gradient_free, name=claim.path)
         except SpmdTypeError as error:
             refused = SpmdTypeError(f"{self.name}: {error.message}", code="SW140", help=error.help)
             located = LocatedCall(self.kind, [(claim.path, claim.tensor)])
-            attach(refused, op=self.kind, location=located.location, operands=[located.operand(0)])
+            returned = self.code if claim.path.startswith("output") and error.code == "SW130" else None
+            fixes = reduced_at_return(returned, error.axis, before, asserted)
+            attach(refused, op=self.kind, location=located.location, operands=[located.operand(0)], fixes=fixes)
             raise refused from None
 
     def _believed(self, claim: Claim) -> tuple[TensorType, TensorType]:

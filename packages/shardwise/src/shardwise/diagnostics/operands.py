@@ -19,6 +19,10 @@ from .source_location import SourceLocation
 from .syntax import Expression, expression_at, source_of, span_of
 
 _LONGEST_NAME = 48
+_PARTING = ("chunk", "split", "tensor_split", "unbind")
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"
+}  # fmt: skip
 MISSING: Any = object()
 """What ``value_of`` gives where only running something would tell."""
 
@@ -104,7 +108,20 @@ def _shown(expression: ast.expr, file: str) -> str:
     if isinstance(expression, ast.Attribute):
         text = _shown(expression.value, file)
         return f"{text}.{expression.attr}" if text else ""
+    if isinstance(expression, ast.BinOp) and type(expression.op) in _OPERATORS:
+        operator = _OPERATORS[type(expression.op)]
+        left, right = (_term(side, file) for side in (expression.left, expression.right))
+        return next((text for text in (f"{left} {operator} (...)", f"(...) {operator} {right}") if _fits(text)), "")
     return ""
+
+
+def _term(side: ast.expr, file: str) -> str:
+    text = source_of(side, file)
+    return f"({text})" if isinstance(side, ast.BinOp) else text
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME
 
 
 def _slots(found: Expression, *, flatten: bool) -> Iterator[_Slot]:
@@ -137,7 +154,7 @@ def _arguments(found: Expression) -> Iterator[_Slot]:
     elif isinstance(node, ast.Compare):
         yield from map(_Slot, (node.left, *node.comparators))
     elif isinstance(node, ast.Subscript):
-        yield _Slot(node.value)
+        yield _Slot(_parted(node.value))
         yield from map(_Slot, _indices(node.slice))
         if isinstance(found.statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and found.statement.value:
             yield _Slot(found.statement.value)
@@ -145,6 +162,14 @@ def _arguments(found: Expression) -> Iterator[_Slot]:
         yield _Slot(node.operand)
     elif isinstance(node, ast.Attribute):
         yield _Slot(node.value)
+
+
+def _parted(node: ast.expr) -> ast.expr:
+    """``x`` of ``x.chunk(n)``, of which a piece is taken; any other expression as it is."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _PARTING:
+        return node
+    by_torch = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
+    return node.args[0] if by_torch and node.args else node.func.value
 
 
 def _indices(index: ast.expr) -> Iterator[ast.expr]:

@@ -39,6 +39,7 @@ class _File:
     by_line: dict[int, list[ast.AST]]
     assigned: dict[ast.AST, ast.stmt]
     loops: list[ast.For | ast.While]
+    returns: list[ast.expr]
 
 
 _files: dict[str, _File] = {}
@@ -131,7 +132,7 @@ def _parsed(filename: str, module_globals: dict[str, object] | None) -> _File | 
         tree = None
     if tree is None:
         return None
-    file = _File(lines, {}, {}, {}, [])
+    file = _File(lines, {}, {}, {}, [], [])
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.AugAssign)):
             line, end_line, _, end_column = span_of(node)
@@ -139,6 +140,8 @@ def _parsed(filename: str, module_globals: dict[str, object] | None) -> _File | 
             file.by_line.setdefault(line, []).append(node)
         if isinstance(node, (ast.For, ast.While)):
             file.loops.append(node)
+        if isinstance(node, ast.Return) and node.value is not None:
+            file.returns.append(node.value)
         if isinstance(node, ast.Assign):
             file.assigned.update((target, node) for target in node.targets)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
@@ -160,6 +163,12 @@ def nodes_in(filename: str) -> list[ast.AST]:
     """Every expression and augmented assignment of a file, in no order."""
     file = _parsed(filename, None)
     return [] if file is None else [node for nodes in file.by_end.values() for node in nodes]
+
+
+def returned_by(code: CodeType) -> list[ast.expr]:
+    """What the ``return`` statements of a function give, in no order."""
+    file, lines = _parsed(code.co_filename, None), {line for _, _, line in code.co_lines()}
+    return [] if file is None else [value for value in file.returns if value.lineno in lines]
 
 
 def in_loop_of(one: SourceLocation, other: SourceLocation) -> bool:

@@ -21,6 +21,7 @@ from shardwise.interop.calls.located_call import (
     placement_text,
     report,
 )
+from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.collective_calls import over_axis
 from shardwise.interop.fixes.gradient_sums import each_once, once_after_loop, without_own_sum
 from shardwise.interop.running.session import Session
@@ -46,6 +47,7 @@ def replicated_loss(name: str, axis: MeshAxis) -> Diagnosis:
         (
             f"dst=I in the collective over {axis_argument(axis)} that makes {name} replicate, so that it is invariant",
             f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
+            f"convert({name}, {axis_argument(axis)}, src=R, dst=P), which one rank starts from, if no collective does",
         ),
     )
 
@@ -303,6 +305,9 @@ def gradient_sum_not_owed(
     once = each_once(tensor, located.name(0), located.location, axis)
     help_lines += [fix.help for fix in once]
     fixes = (*once, *fixes)
+    parts = buckets_met(located.location) if within else ()
+    if parts:  # the other elements owe the sum
+        help_lines, fixes = [fix.help for fix in parts], parts
     try:
         report(session, located, Diagnosis("SW605", message, (fact,), tuple(help_lines), fixes), axis)
     finally:

@@ -8,12 +8,15 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.fix import Fix
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.annotations import said_also, said_of
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
 from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
+from shardwise.interop.fixes.pending_sums import added_first, scattered
 from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from
-from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.fixes.scales import rescaled
+from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
@@ -36,7 +39,19 @@ def invariant_mixed(refused: RefusedCall) -> Diagnosis:
             "not the invariant one",
         ),
     )
-    return _over_other_axis(refused, said) or _invariant_others(refused, said) or said
+    return _invariant_others(refused, said) or _added_others(refused, said)
+
+
+def _added_others(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
+    """Numbers that each rank has of its own, as a penalty on its piece of a weight, may be addends of one."""
+    axis = refused.at.axis
+    if axis is None or len(refused.others) != 1:
+        return said
+    value = refused.located.values[refused.others[0]]
+    if not isinstance(value, torch.Tensor) or sizes_of(value) != () or not type_of(value).is_varying(axis):
+        return said
+    fixes = added_first(refused.located, refused.others[0], axis)
+    return replace(said, help=tuple(fix.help for fix in fixes), fixes=fixes)
 
 
 def _invariant_others(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None:
@@ -53,8 +68,13 @@ def _invariant_others(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None
     return replace(said, help=(way,), fixes=fixes) if fixes else None
 
 
-def _over_other_axis(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None:
-    """What is equal along the axis because it was reduced there, and is a pending sum along another one."""
+def over_other_axis(refused: RefusedCall, said: Diagnosis) -> Diagnosis | None:
+    """With what is equal along the axis because it was reduced there, and is a pending sum along another one.
+
+    Then no other way is safe: what the collective over the wrong axis has added up stays so.
+    """
+    if said.code != "SW101":
+        return None
     position, axis = refused.culprits[0], refused.at.axis
     type = refused.operands[position].type
     meant = meant_axis(type, axis, lambda one: one is P) if isinstance(type, TensorType) and axis is not None else None
@@ -106,7 +126,11 @@ def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
         f"{refused.op} combines {refused.first}, a partial sum over {refused.axis}, with {other}, which varies there",
         (f"the sum over {refused.axis} is still pending, and a term that differs per rank does not commute with it",),
     )
-    return _counted_globally(refused, said)
+    counted = _counted_globally(refused, said)
+    if counted.help or refused.at.axis is None:
+        return counted
+    fixes = scattered(refused.located, refused.culprits[0], refused.at.axis)
+    return replace(said, help=tuple(fix.help for fix in fixes), fixes=fixes)
 
 
 def _counted_globally(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
@@ -216,7 +240,7 @@ def scales_differ(refused: RefusedCall) -> Diagnosis:
         "SW150",
         f"{refused.op} combines values of different scale over {refused.axis}: {first}, {second}",
         (f"on another number of ranks the one grows against the other; here by {refused.size}",),
-        tuple(_rescale(refused, at) for at in (refused.culprits[0], refused.others[0]) if _exponent(refused, at)),
+        *_rescale(refused, (refused.culprits[0], refused.others[0])),
     )
 
 
@@ -225,17 +249,22 @@ def scale_in_nonlinear(refused: RefusedCall) -> Diagnosis:
         "SW151",
         f"{refused.op} is not homogeneous, and {refused.scaled(refused.culprits[0])} over {refused.axis}",
         (f"{refused.op} of n times a value is no multiple of {refused.op} of the value",),
-        (_rescale(refused, refused.culprits[0]),),
+        *_rescale(refused, refused.culprits[:1]),
     )
 
 
-def _exponent(refused: RefusedCall, position: int) -> int:
-    type = refused.operands[position].type
-    return (type.exponent(refused.at.axis) if isinstance(type, TensorType) else 0) or 0
-
-
-def _rescale(refused: RefusedCall, position: int) -> str:
-    return f"{refused.name(position)}: {scale_repair(refused.at.axis, _exponent(refused, position))}"
+def _rescale(refused: RefusedCall, positions: Sequence[int]) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
+    """Help and edits for operands that are on another scale than one device's."""
+    axis = refused.at.axis
+    ways: list[str] = []
+    fixes: list[Fix] = []
+    for position in positions:
+        type = refused.operands[position].type
+        exponent = type.exponent(axis) if isinstance(type, TensorType) else 0
+        if axis is not None and exponent:
+            ways.append(f"{refused.name(position)}: {scale_repair(axis, exponent)}")
+            fixes += rescaled(refused.located, position, axis, exponent, ways[-1])
+    return tuple(ways), tuple(fixes)
 
 
 def _place_beside(refused: RefusedCall, axis: MeshAxis) -> str:

@@ -12,6 +12,7 @@ import torch
 from shardwise.diagnostics.fix import Edit, Fix, Wrap
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, provenance
 from shardwise.interop.fixes.annotations import moved_in_place
+from shardwise.interop.fixes.scales import multiplied_by_size
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
@@ -122,8 +123,16 @@ class RefusedCall:
     def averaging(self, position: int, step: Step) -> str:
         """The argument with which a step takes the average of what is n times too large as a sum; else empty."""
         type = self.operands[position].type
-        too_large = isinstance(type, TensorType) and type.exponent(self.at.axis) == 1
-        return 'op="avg"' if too_large and step.op in ("all_reduce", "reduce_scatter") else ""
+        if not isinstance(type, TensorType) or step.op not in ("all_reduce", "reduce_scatter"):
+            return ""
+        exponent = type.exponent(self.at.axis)
+        too_large = exponent == 1 or (exponent is None and self._stands_for_sum(position))
+        return 'op="avg"' if too_large else ""
+
+    def _stands_for_sum(self, position: int) -> bool:
+        """Does the program multiply the operand by the number of ranks, as if all of them had the same addend?"""
+        axis = self.at.axis
+        return axis is not None and multiplied_by_size(self.located, position, axis)
 
     def doubt(self, steps: Sequence[tuple[int, Step]]) -> str:
         """What a repair depends on, where it sums what nobody knows the scale of: a factor may stand for the sum.
@@ -133,7 +142,8 @@ class RefusedCall:
         for position, step in steps:
             type = self.operands[position].type
             unknown = isinstance(type, TensorType) and self.at.axis in type and type.exponent(self.at.axis) is None
-            if unknown and step.op in ("all_reduce", "reduce_scatter") and not self._is_declared(position):
+            summed = step.op in ("all_reduce", "reduce_scatter") and not self.averaging(position, step)
+            if unknown and summed and not self._is_declared(position):
                 return f", if {self.name(position)} has the scale of an addend, which is not known"
         return ""
 

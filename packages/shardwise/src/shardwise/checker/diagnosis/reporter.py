@@ -11,11 +11,13 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.expressions import is_path
 from shardwise.interop.fixes.gradient_sums import pending_part, sum_of_operand
+from shardwise.interop.fixes.pending_sums import summed_where_made
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
-from shardwise.interop.tensors.tagging import tag_of
+from shardwise.interop.tensors.tagging import is_pieced, tag_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
@@ -88,10 +90,15 @@ def refuse(
 def diagnosis(refused: RefusedCall) -> Diagnosis:
     """What is said of a refused call, with the repairs that any code may have: they stand before its own."""
     said = TABLE[refused.at.refusal.code](refused)
+    if (elsewhere := operand.over_other_axis(refused, said)) is not None:
+        return elsewhere
     pending = _pending_gradient(refused)
     if pending is not None:
         gradient, parameter = pending
         fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
+        parts = buckets_met(refused.located.location) if any(map(is_pieced, refused.located.values)) else ()
+        if parts:  # the other elements are summed, and another sum of all would add them up again
+            return replace(said, facts=(*said.facts, fact), help=tuple(fix.help for fix in parts), fixes=parts)
         way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
         fixes = sum_of_operand(refused.located.location, gradient, parameter, refused.at.axis, way)
         return replace(said, facts=(*said.facts, fact), help=(way, *said.help), fixes=fixes)
@@ -107,9 +114,23 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         doubt = refused.doubt(placed)
         ways.append(f"{' and '.join(calls)} before {refused.op} ({plan.steps[0].effect}){doubt}")
         steps += refused.fix(ways[-1], placed, choice=bool(doubt))
+    made = _summed_where_made(refused)
+    ways += (fix.help for fix in made)
+    steps += made
     if said.fixes and said.code == "SW101":  # they mend what made the operand, and not this one use of it
         return replace(said, help=(*said.help, *ways), fixes=(*said.fixes, *steps))
     return replace(said, help=(*ways, *said.help), fixes=(*steps, *said.fixes))
+
+
+def _summed_where_made(refused: RefusedCall) -> tuple[Fix, ...]:
+    """The first sum that would be enough, made where another function of the program left it pending."""
+    for plan in refused.repairs:
+        step = plan.steps[0]
+        if len(plan.steps) == 1 and step.op == "all_reduce" and refused.at.axis is not None:
+            at = refused.spots[step.position]
+            doubt = refused.doubt([(at, step)])
+            return summed_where_made(refused.located, at, refused.at.axis, repr(step.dst), doubt)
+    return ()
 
 
 def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] | None:

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
-from shardwise.interop.fixes.losses import added_up, invariant_instead
+from shardwise.interop.fixes.losses import added_up, invariant_instead, on_one_rank
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
@@ -123,7 +123,8 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         if place is R:
             said = replicated_loss(name, axis)
-            said = replace(said, fixes=invariant_instead(loss, axis, said.help[0]))
+            fixes = invariant_instead(loss, axis, said.help[0]) or on_one_rank(located.names[0][1], axis, said.help[-1])
+            said = replace(said, fixes=fixes)
             report(session, located, said, axis)
         elif place.is_varying and not lists and not _all_vary(inputs, axis):
             said = varying_loss(name, axis)

@@ -28,6 +28,7 @@ from shardwise.interop.autograd.gradients import (
 )
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
+from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.gradient_scales import scaled
 from shardwise.interop.fixes.gradient_sums import sum_before_step, synchronised
 from shardwise.interop.tensors.dtensors import local_part
@@ -172,8 +173,10 @@ def _refuse(
         every = taken == set(map(id, parameters))
         help = said.help[0]
         fixes = sum_before_step(located.location, optimizer, parameters, axis, help, every=every, owed=owed)
-        told = tuple(fix.help for fix in fixes if fix.help not in said.help)
-        said = replace(said, help=(*told, *said.help), fixes=fixes)
+    else:  # where parts of a gradient are summed, another sum of all adds them up again
+        fixes = buckets_met(located.location)
+    told = tuple(fix.help for fix in fixes if fix.help not in said.help)
+    said = replace(said, help=(*told, *said.help), fixes=fixes)
     operands = gradients_as_operands(parameters, names, axis)
     report(session, located, said, axis, operands=operands)
 

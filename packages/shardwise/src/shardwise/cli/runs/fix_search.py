@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ MOST_TRIED = 16
 """Combinations of fixes that are tried."""
 MOST_ROUNDS = 5
 _MOST_PRODUCTS = 64
+_MOST_ALONE = 3
+_LEFT = -1
+"""The pick of no fix for a finding."""
 
 Texts = Mapping[str, str]
 """Files with other text than the disk has, by path."""
@@ -94,16 +97,17 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
     queue: list[tuple[int, int, _State, tuple[int, ...]]] = []
 
     def push(cost: int, state: _State) -> None:
-        for extra, picks in _selections([len(fixes) for fixes in state.offered]):
+        counts = [len(fixes) for fixes in state.offered]
+        for extra, picks in (*_selections(counts), *_alone(counts)):
             heapq.heappush(queue, (cost + extra, next(number), state, picks))
 
-    start = tuple(fixes for _, fixes in candidates(result))
+    start = _shared_first([fixes for _, fixes in candidates(result)])
     if start:
         push(0, _State({}, (), start, 1))
     seen: list[dict[str, str]] = []
     while queue:
         cost, _, state, picks = heapq.heappop(queue)
-        fixes = [fixes[pick] for fixes, pick in zip(state.offered, picks, strict=True)]
+        fixes = [fixes[pick] for fixes, pick in zip(state.offered, picks, strict=True) if pick != _LEFT]
         texts, made = _together(fixes, state.texts)
         if texts in seen or not made:
             continue
@@ -124,9 +128,15 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
         if trial.is_proven:
             return
         if after is not None and checked == ExitCode.FINDINGS and state.round < MOST_ROUNDS:
-            more = tuple(fixes for _, fixes in candidates(after))
+            more = _shared_first([fixes for _, fixes in candidates(after)])
             if more:
                 push(cost + 1, _State(texts, done, more, state.round + 1))
+
+
+def _shared_first(offered: Sequence[tuple[Fix, ...]]) -> tuple[tuple[Fix, ...], ...]:
+    """What is offered for most findings stands first for each: one sum where a value is made, not one for each use."""
+    counts = Counter(fix for fixes in offered for fix in dict.fromkeys(fixes))
+    return tuple(tuple(sorted(fixes, key=lambda fix: -counts[fix])) for fixes in offered)
 
 
 def _selections(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -141,6 +151,12 @@ def _selections(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         yield pick, tuple(min(pick, count - 1) for count in counts)
     for at, count in enumerate(counts):
         yield from ((pick, tuple(pick if at == one else 0 for one in range(len(counts)))) for pick in range(1, count))
+
+
+def _alone(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The first fix of one finding alone, of two or three: it may be the cause of the others."""
+    if 1 < len(counts) <= _MOST_ALONE:
+        yield from ((1, tuple(0 if at == one else _LEFT for one in range(len(counts)))) for at in range(len(counts)))
 
 
 def _together(fixes: Sequence[Fix], texts: Texts) -> tuple[dict[str, str], list[Fix]]:

@@ -20,6 +20,9 @@ from ..calls.located_call import group_text
 from ..torch_compat import no_torch_function
 
 _COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
+_SIZES = re.compile(
+    r"\b(world|size|get_world_size|world_size|n_?ranks|num_ranks|degree)\b|_size\b|size\(", re.IGNORECASE
+)
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[\w+\])*")
 
 
@@ -118,6 +121,11 @@ def node_text_is(location: SourceLocation, node: ast.expr, text: str) -> bool:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return text == f'"{node.value}"'
     return text_of(location, node) == text
+
+
+def is_size(location: SourceLocation, node: ast.expr) -> bool:
+    """Does an expression look like the number of ranks?"""
+    return _SIZES.search(text_of(location, node)) is not None
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:

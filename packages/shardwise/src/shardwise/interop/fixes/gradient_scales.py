@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 import torch
+import torch.distributed as dist
 
 from shardwise.diagnostics.fix import Argument, Edit, Fix, Remove, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
@@ -16,12 +16,9 @@ from shardwise.mesh.axis import MeshAxis
 from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import provenance
 from ..tensors.tagging import tag_of
-from .expressions import call_at, callee, group_argument, keyword_of, location_in, text_of
+from .expressions import call_at, callee, group_argument, is_size, keyword_of, location_in, text_of
 
 _MOST_OFFERED = 4
-_SIZES = re.compile(
-    r"\b(world|size|get_world_size|world_size|n_?ranks|num_ranks|degree)\b|_size\b|size\(", re.IGNORECASE
-)
 _DIVIDES = ("div_", "div", "true_divide")
 
 
@@ -36,7 +33,7 @@ def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: i
     if exponent > 0:
         ways = [*_averaged(sums[:1]), *_divided(backward, axis)]
     else:
-        ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward)]
+        ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward, axis)]
     return tuple(Fix(help, (edit,)) for edit in ways[:_MOST_OFFERED])
 
 
@@ -70,8 +67,11 @@ def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
         yield Rewrite(location_in(backward, call.func.value), f"({{}} / {ranks})")
 
 
-def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None) -> Iterator[Edit]:
-    """Divisions by a number of ranks, first those in the functions that sum and start backward, left out."""
+def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
+    """Divisions by a number of ranks, first those in the functions that sum and start backward, left out.
+
+    One by the number of all ranks stays a division by those of the other axes.
+    """
     places = [location for location in (*sums, backward) if location is not None]
     seen: set[tuple[str, int, int]] = set()
     for place in places:
@@ -80,7 +80,7 @@ def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None) 
             if key in seen:
                 continue
             seen.add(key)
-            edit = _without_division(place, node)
+            edit = _without_division(place, node, axis)
             if edit is not None:
                 yield edit
 
@@ -90,13 +90,32 @@ def _near(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
     return sorted(nodes, key=lambda node: abs(node.lineno - place.line))
 
 
-def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign) -> Edit | None:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _SIZES.search(text_of(place, node.right)):
+def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> Edit | None:
+    whole = _by_all_ranks(place, node, axis)
+    if whole is not None:
+        return whole
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and is_size(place, node.right):
         return Rewrite(location_in(place, node), f"({text_of(place, node.left)})")
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and _SIZES.search(text_of(place, node.value)):
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and is_size(place, node.value):
         return Remove(location_in(place, node))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
         return None
-    if node.func.attr in _DIVIDES and _SIZES.search(text_of(place, node.args[0])):
+    if node.func.attr in _DIVIDES and is_size(place, node.args[0]):
         return Rewrite(location_in(place, node), text_of(place, node.func.value))
     return None
+
+
+def _by_all_ranks(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> Edit | None:
+    """A division by ``dist.get_world_size()`` as one by the ranks of the other axes, where there are some."""
+    if not dist.is_initialized() or axis.size() == dist.get_world_size():
+        return None
+    divisor = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else getattr(node, "right", None)
+    divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+    divides |= isinstance(node, ast.Call) and callee(place, node) in _DIVIDES
+    group = group_argument(axis)
+    if not divides or not isinstance(divisor, ast.Call) or divisor.args or divisor.keywords or not group:
+        return None
+    if callee(place, divisor) != "get_world_size":
+        return None
+    others = f"{{}} // dist.get_world_size({group.removeprefix(', ')})"
+    return Rewrite(location_in(place, divisor), others if isinstance(node, ast.Call) else f"({others})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from shardwise.diagnostics.fix import Argument, Fix, Rewrite
+from shardwise.diagnostics.fix import Argument, Fix, Rewrite, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import node_at
 from shardwise.mesh.axis import MeshAxis
@@ -49,6 +49,11 @@ def counted_by_all(
         return tuple(way for way, _ in ways), ()
     fixes = [Fix(way, (Rewrite(span, f"spmd.all_reduce({{}}, {text}"),), choice=True) for way, text in ways]
     return tuple(way for way, _ in ways), tuple(fixes)
+
+
+def on_one_rank(span: SourceLocation | None, axis: MeshAxis, help: str) -> tuple[Fix, ...]:
+    """A whole loss that every rank has, at ``span``, as a pending sum to which one rank adds it and the others zero."""
+    return () if span is None else (Fix(help, (Wrap(span, "convert", axis_argument(axis), "R", "P"),)),)
 
 
 def invariant_instead(value: object, axis: MeshAxis, help: str) -> tuple[Fix, ...]:

@@ -247,8 +247,9 @@ class ObservedComparison:
         """The loss of the run on one rank with the number of this one of ``rank``, where it arises at other lines."""
         if key.kind != "loss" or any(other.source == key.source for other in self._alone):
             return None
-        own = [other for other in self._ranks[rank] if other.kind == "loss"]
-        alone = [other for other in self._alone if other.kind == "loss"]
+        lines, there = ({other.source for other in run} for run in (self._ranks[rank], self._alone))
+        own = [other for other in self._ranks[rank] if other.kind == "loss" and other.source not in there]
+        alone = [other for other in self._alone if other.kind == "loss" and other.source not in lines]
         if len(own) != len(alone) or key not in own:
             return None
         met = alone[own.index(key)]
