@@ -25,11 +25,13 @@ from shardwise.interop.torch_compat import (
     FLEX_DEVICE,
     MODULE_OF_FACTORIES,
     RUN_BACKWARD,
+    SYNCED_BATCH_NORM_DEVICE,
     factories,
     fake_tensor_mode,
     forget_fakes,
 )
 
+from . import synced_batch_norm
 from .attribute_patch import patched
 from .cuda_stand_ins import (
     Generator,
@@ -154,6 +156,8 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for owner in (torch.autocast, DeviceMesh):
         yield owner, "__init__", _without_accelerator(owner.__init__, 1, Target(), keyword="device_type")
     parallel = torch.nn.parallel.DistributedDataParallel
+    yield SYNCED_BATCH_NORM_DEVICE.owner(), SYNCED_BATCH_NORM_DEVICE.attribute, lambda wrapper, module: None
+    yield torch.nn.SyncBatchNorm, "forward", synced_batch_norm.forward
     yield parallel, "__init__", _without_options(parallel.__init__, device_ids=None, output_device=None)
     yield DataLoader, "__init__", _without_options(
         DataLoader.__init__, num_workers=0, prefetch_factor=None, persistent_workers=False, pin_memory=False,

@@ -23,10 +23,13 @@ from shardwise.interop.running.recording import declared
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import enters_dtensor, leaves_dtensor, tree_leaves
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
+from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..collectives.differentiable import check_function
@@ -95,6 +98,11 @@ def _checked_forward(
             return run()
         if treatment is Treatment.LOCAL:
             return _as_local(session, cls, args, kwargs, run)
+        if treatment is Treatment.OWN_ROWS:
+            spec = None if session.local else type_of(args[0]).spec
+            group = set(parts_of(MeshAxis.of(args[-1]), type_of(args[0])))
+            shards = {axis for entry in spec or () for axis in entry_axes(entry)}
+            return _as_local(session, cls, args, kwargs, run, spec if shards <= group else None)
         if session.strict:
             raise _unregistered(cls)
         if not kwargs and communicates(cls, args):
@@ -156,9 +164,14 @@ def _by_rule(
 
 
 def _as_local(
-    session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object], run: Run
+    session: CheckSession,
+    cls: type,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    run: Run,
+    spec: PartitionSpec | None = None,
 ) -> object:
-    """An operator that is not linear in anything, over all tensors among the arguments."""
+    """An operator that is not linear in anything, over all tensors among the arguments. ``spec``: of its result."""
     rule = OpRule(cls.__name__)
     named = [*named_tensors(bind_forward_args(cls, args, kwargs)), *captured_tensors(cls)]
     values = [tensor for _, tensor in named]
@@ -173,7 +186,7 @@ def _as_local(
         for name, tensor in named
     ]
     mesh = current_entry()
-    scope = None if session.local else session.scope(mesh)
+    scope = None if session.local or spec is not None else session.scope(mesh)
     outcome = propagate(rule, operands, mesh, session.strict, scope=scope)
     key = ("draws", cls, tuple(operand.type for operand in operands))
     if key not in session.probed and not outcome.refusals:
@@ -184,7 +197,7 @@ def _as_local(
         refuse(session, cls.__name__, rule, operands, values, outcome)
     session.checked += outcome.checked
     session.unchecked += not outcome.checked
-    return _run_as(session, cls.__name__, outcome.type, run, values)
+    return _run_as(session, cls.__name__, outcome.type.with_spec(spec), run, values)
 
 
 def _draws_numbers(session: CheckSession, run: Run) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.host.synced_batch_norm import SyncedBatchNorm
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of
 from shardwise.interop.torch_compat import (
@@ -39,6 +40,11 @@ class Treatment(enum.Enum):
     """Its forward is made of calls that are checked one by one."""
     LOCAL = "local"
     """A local function that is not linear in anything."""
+    OWN_ROWS = "own rows"
+    """Each rank keeps its part of the first operand, as a local function does; what it communicates is about the whole.
+
+    The group is its last argument.
+    """
     OPAQUE = "opaque"
     """Nothing is known."""
 
@@ -51,6 +57,7 @@ _TABLE = {
     POST_BACKWARD_FUNCTION: Treatment.IDENTITY,
     "torch.distributed.tensor.": Treatment.BRIDGE,
     "torch.distributed.nn.": Treatment.SEEN,
+    f"{SyncedBatchNorm.__module__}.": Treatment.OWN_ROWS,
     # Differentiable collectives: their types depend on the group, which only our own collectives are told.
     FUNCTIONAL_COLLECTIVES: Treatment.OPAQUE,
 }

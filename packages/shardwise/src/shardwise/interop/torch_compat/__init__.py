@@ -12,6 +12,7 @@ from .compiler import constant_when_compiled as constant_when_compiled
 from .compiler import function_scripted as function_scripted
 from .compiler import preload as preload
 from .devices import FLEX_DEVICE as FLEX_DEVICE
+from .devices import SYNCED_BATCH_NORM_DEVICE as SYNCED_BATCH_NORM_DEVICE
 from .distributed import COALESCING_MANAGER as COALESCING_MANAGER
 from .distributed import REARRANGE_AFTER as REARRANGE_AFTER
 from .distributed import REARRANGE_BEFORE as REARRANGE_BEFORE

@@ -10,3 +10,10 @@ FLEX_DEVICE = patch_point(
     lost="flex attention in scripts for GPUs",
     tier=2,
 )
+
+SYNCED_BATCH_NORM_DEVICE = patch_point(
+    "torch.nn.parallel.DistributedDataParallel._passing_sync_batchnorm_handle",
+    purpose="refuses SyncBatchNorm on the CPU, which stands in for the device that the script names",
+    lost="SyncBatchNorm under DistributedDataParallel in scripts for GPUs",
+    tier=2,
+)
