@@ -326,6 +326,31 @@ class TestBackwardHooks:
         with typecheck(), refused("SW303", "watch_gradients", "not registered"):
             module(x)
 
+    @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+    def test_a_permissive_check_asks_of_those_that_may_return_gradients_only(self, tp_mesh, register):
+        def looks(*args: Any) -> None:
+            if len(args) > 3:
+                return
+            seen.append(args)
+
+        def doubles(module: nn.Module, *groups: Any) -> Any:
+            return tuple(gradient * 2 for gradient in groups[0])
+
+        class Looking:
+            def hook(self, *args: Any) -> None:
+                seen.append(args)
+
+        seen: list[Any] = []
+        asked = {}
+        for name, hook in (("looks", looks), ("bound", Looking().hook), ("doubles", doubles), ("builtin", print)):
+            module = nn.Identity()
+            getattr(module, register)(hook)
+            found = Collector()
+            with checking(strict=False, collect=found):
+                module(make("R", grad=True))
+            asked[name] = [finding.code for finding in found.result().findings]
+        assert asked == {"looks": [], "bound": [], "doubles": ["SW303"], "builtin": ["SW303"]}
+
     def test_a_bound_method_is_registered_by_its_function(self, tp_mesh):
         class Watcher:
             @spmd.register_local_backward_hook

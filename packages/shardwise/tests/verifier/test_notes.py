@@ -63,6 +63,44 @@ def test_a_division_that_nobody_does_is_a_mistake(tmp_path):
     assert "2 times as much, the size of dp" in str(verdict)
 
 
+SUMMED_IN_THE_STEP = """
+    class SummingSGD(torch.optim.SGD):
+        def step(self):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None{but}:
+                        parameter.grad = parameter.grad.clone()
+                        dist.all_reduce(parameter.grad)
+                        parameter.grad /= dist.get_world_size()
+            return super().step()
+
+    dist.init_process_group("gloo")"""
+
+
+def summing(*, but: str = "") -> str:
+    """The program with gradients that its optimizer averages in the step, ``but`` those of some parameters."""
+    by_hand = """        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+"""
+    assert by_hand in TRAIN
+    source = TRAIN.replace(by_hand, "").replace("DividingSGD([", "SummingSGD([").replace("{divisor}", "1")
+    return source.replace('\n    dist.init_process_group("gloo")', SUMMED_IN_THE_STEP.replace("{but}", but))
+
+
+@pytest.mark.processes
+def test_sums_that_the_step_issues_are_judged_by_what_they_make_of_parameters(tmp_path):
+    verdict = verdict_on(tmp_path, summing())
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert "8 gradients entered the optimizer otherwise than on one rank: its step issues collectives" in str(verdict)
+
+
+@pytest.mark.processes
+def test_a_sum_that_is_missing_in_the_step_is_a_mistake(tmp_path):
+    verdict = verdict_on(tmp_path, summing(but=" and parameter.ndim > 1"))
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    assert "its step issues collectives" not in str(verdict)
+
+
 @pytest.mark.processes
 def test_what_parts_the_runs_comes_with_what_to_do(tmp_path):
     verdict = verdict_on(

@@ -6,6 +6,7 @@ So somebody has to vouch for it. While it runs its gradients have the duals of t
 
 from __future__ import annotations
 
+import dis
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -27,9 +28,12 @@ _TYPES = "_shardwise_types_of_"
 
 
 def check_hooks(session: CheckSession, module: object, hooks: Iterable[object]) -> None:
-    """Report the hooks of ``module`` that nobody has vouched for. Errors: SW303."""
+    """Report the hooks of ``module`` that nobody has vouched for. Errors: SW303.
+
+    What only looks at gradients, and returns none, has to be vouched for in a strict check.
+    """
     for hook in hooks:
-        if getattr(hook, MARK, False) or is_torchs(hook):
+        if getattr(hook, MARK, False) or is_torchs(hook) or not (session.strict or _may_return(hook)):
             continue
         name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
         module_name = type(module).__name__
@@ -41,6 +45,21 @@ def check_hooks(session: CheckSession, module: object, hooks: Iterable[object]) 
         located = LocatedCall(module_name, [])
         fixes = registered_before(located.location, hook, said.help[0])
         report(session, located, replace(said, fixes=fixes), operands=())
+
+
+def _may_return(hook: object) -> bool:
+    """False for a Python function that has no ``return`` with a value."""
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    if code is None:
+        return True
+    before = None
+    for one in dis.get_instructions(code):
+        if one.opname.startswith("RETURN_") and one.opname != "RETURN_GENERATOR":
+            returned = one if one.opname == "RETURN_CONST" else before
+            if returned is None or not returned.opname.endswith("CONST") or returned.argval is not None:
+                return True
+        before = one
+    return False
 
 
 def follow(backward_hook: Any) -> None:

@@ -108,6 +108,7 @@ class Recorder:
     ``untrained``   names of parameters that an optimizer has, that require a gradient, and have never had one.
     ``narrow_sums`` sums over ranks in a narrow dtype that would be refused elsewhere, in words.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
+    ``talking_steps``  an optimizer's step has issued collectives.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -120,6 +121,7 @@ class Recorder:
         self.untrained: list[str] = []
         self.narrow_sums: dict[str, None] = {}
         self.scale_free = False
+        self.talking_steps = False
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 

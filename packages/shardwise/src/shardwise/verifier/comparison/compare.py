@@ -27,6 +27,7 @@ from .notes import with_convention
 from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
 from .observed import ObservedComparison
 from .observed_parameters import OF_PARAMETERS
+from .shared_draws import shared_out
 from .spread import Spread
 from .tolerance import GRADIENTS, Tolerance
 
@@ -83,6 +84,8 @@ class _Comparison:
         self.parting: Parting | None = None
         self.accidents: set[tuple[int, ...]] = set()
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
+        self.shared_draws = shared_out(self.ranks, self.alone)
+        """Sources of draws of which every rank makes a part."""
         self.just_drawn = False
         """There were such numbers since the last declared tensor, which is likely made of them."""
         self.out_of_step = False
@@ -95,7 +98,8 @@ class _Comparison:
         not_compared: list[NotCompared] = []
         for key in self._keys():
             if key.kind == "drawn":
-                if not (self.observed is not None and self.observed.is_initial(key)):
+                initial = self.observed is not None and self.observed.is_initial(key)
+                if not initial and key.source not in self.shared_draws:
                     self._draw(key)
                 continue
             if key.kind == "result" and not any(key in run for run in self.ranks):

@@ -1,6 +1,7 @@
 """What there is to say of two runs besides the tensors that differ: parameters that nothing trains, another convention.
 
 gradients 2 times those of one rank, parameters after the last step equal       summed, and divided in the step
+gradients of ranks that differ, parameters after the last step equal            averaged in the step
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ def _are_replicas(ranks: Sequence[RankRun]) -> bool:
 def with_convention(
     numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun, names: Mapping[MeshAxis, str]
 ) -> Numbers:
-    """``numbers`` where all that is wrong are gradients by the size of an axis, and the parameters are updated alike.
+    """``numbers`` where all that is wrong are gradients that the step evens out: the parameters are updated alike.
 
-    A division in the step is a convention, and nothing is wrong. An optimizer whose steps do not depend on the scale
-    hides a mistake as well: that stays one.
+    A division in the step is a convention, and so are sums that the step issues; nothing is wrong. An optimizer whose
+    steps do not depend on the scale hides a mistake as well: that stays one.
     """
+    if any(run.talking_steps for run in ranks):
+        return _with_sums_in_the_step(numbers, ranks, alone)
     factors = [_factor_of(wrong) for wrong in numbers.disagreements]
     if not factors or factors[0] is None or not _same_updates(ranks, alone):
         return numbers
@@ -94,6 +97,21 @@ def with_convention(
         "the parameters are updated alike: a convention, with the division in the step"
     )
     return replace(numbers, disagreements=(), notes=(*numbers.notes, note), equal=numbers.equal + len(factors))
+
+
+def _with_sums_in_the_step(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+    """An optimizer that communicates may sum gradients itself: then only what it makes of parameters can be judged."""
+    wrong = numbers.disagreements
+    if not wrong or any(one.key.kind != "gradient" for one in wrong) or not _same_updates(ranks, alone):
+        return numbers
+    scaled = [_factor_of(one) for one in wrong]
+    if alone.scale_free and all(factor is not None for factor in scaled):
+        return numbers
+    note = (
+        f"{counted(len(wrong), 'gradient')} entered the optimizer otherwise than on one rank: its step issues "
+        "collectives, and the parameters are updated as on one rank"
+    )
+    return replace(numbers, disagreements=(), notes=(*numbers.notes, note))
 
 
 def _factor_of(wrong: ValueDisagreement) -> float | None:

@@ -44,6 +44,7 @@ class RankRun:
     ``narrow_sums`` where it sums over ranks in a narrow dtype, in words.
     ``batches``     what its DataLoaders have given, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
+    ``talking_steps``  an optimizer's step has issued collectives: gradients that enter it may be terms of its sums.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -56,6 +57,7 @@ class RankRun:
     steps: list[int] = field(default_factory=list)
     untrained: list[str] = field(default_factory=list)
     scale_free: bool = False
+    talking_steps: bool = False
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
 

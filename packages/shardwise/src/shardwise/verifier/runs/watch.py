@@ -26,6 +26,7 @@ from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
+from shardwise.oracle.simulated_ranks.replay import collective_named
 from shardwise.types.tensor_type import UNTYPED, Ground
 
 from ..comparison.difference import scale_of
@@ -183,6 +184,8 @@ class _Watch(TorchFunctionMode):
             self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
+        if self.steps.inside and collective_named(func) is not None:
+            self.recorder.talking_steps = True
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
             with no_torch_function():

@@ -1,0 +1,52 @@
+"""Are draws that ranks share out told from draws that differ?"""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import Draw, Key
+from shardwise.verifier.comparison.shared_draws import shared_out
+from shardwise.verifier.comparison.value_comparison import Entries
+
+HERE = SourceLocation("train.py", 7, 7, 4, 9)
+
+
+def draws(states: str, *, shape: int = 3, seeded: bool = True) -> Entries:
+    """One draw per letter, from a generator in the state that it names."""
+    made = [
+        Draw(Key("drawn", "randn", HERE, nth), state.encode(), (shape,), seeded) for nth, state in enumerate(states, 1)
+    ]
+    return {draw.key: draw for draw in made}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "alone", "shared"),
+    [
+        (("ab", "cd"), "abcd", True),  # a half of the samples each
+        (("ac", "bd"), "abcd", True),  # every second
+        (("abc", "d"), "abcd", True),  # uneven
+        (("ab", "ab", "cd", "cd"), "abcd", True),  # copies along another axis
+        (("aab", "c"), "aabc", True),  # one state twice
+        (("ab", "ab"), "ab", False),  # nothing is shared out: compared one by one
+        (("ab", "ab"), "abcd", False),  # ranks go on from equal states, with half as many turns
+        (("ab", "cx"), "abcd", False),  # another seed
+        (("ab", "c"), "abcd", False),  # one is missing
+        (("abcd", "cdx"), "abcd", False),
+    ],
+)
+def test_ranks_together_draw_what_one_rank_draws(ranks, alone, shared):
+    found = shared_out([draws(rank) for rank in ranks], draws(alone))
+    assert bool(found) is shared
+
+
+def test_shapes_count_too():
+    assert not shared_out([draws("ab", shape=2), draws("cd", shape=2)], draws("abcd", shape=4))
+
+
+def test_numbers_that_nobody_seeded_are_no_part_of_anything():
+    assert not shared_out([draws("ab"), draws("cd", seeded=False)], draws("abcd"))
+
+
+def test_a_place_that_only_ranks_reach_is_not_shared_out():
+    assert not shared_out([draws("ab"), draws("cd")], {})
