@@ -23,6 +23,7 @@ import shardwise as spmd
 from shardwise import P, R, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult
+from shardwise.host.number_calls import carrying_numbers
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.types.tensor_type import TensorType
 
@@ -161,3 +162,30 @@ def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> N
         thread.join()
         torch.relu(x)
     assert not collector.result().findings
+
+
+@pytest.mark.parametrize(
+    ("expression", "exponent"),
+    [
+        ("len(x)", -1),
+        ("len(x.t())", 0),
+        ("float(len(x))", -1),
+        ("1 / len(x)", 1),
+        ("len(x) * x.shape[1]", -1),
+        ("len([1, 2])", None),
+        ("len('text')", None),
+        ("len(torch.ones(3))", None),
+    ],
+)
+def test_lengths_in_a_programs_own_files_have_the_scale_of_the_dim(
+    tp_mesh: Any, expression: str, exponent: int | None
+) -> None:
+    code = carrying_numbers(f"number = {expression}".encode(), "program.py")
+    assert code is not None
+    with checking(local=False):
+        names: dict[str, Any] = {"x": spmd.assert_type(torch.rand(2, 3), {"tp": spmd.S(0)}), "torch": torch}
+        exec(code, names)
+        number = names["number"]
+        assert number == eval(expression, names)
+        known = type_of(number).exponent(spmd.normalize_axis("tp")) if hasattr(number, "by_rank") else None
+    assert known == exponent

@@ -1,4 +1,4 @@
-"""Calls of ``int``, ``float`` and ``range`` in a program's own files, through which a check can keep what it knows.
+"""Calls of ``int``, ``float``, ``len`` and ``range`` in a program's own files, by which a check can keep what it knows.
 
 Python makes a plain number of whatever these are given, so nothing that a number knows of itself gets through. Where
 such a call stands in the program's text, what is called is asked for in ``CARRYING`` first: ``int(rank)`` runs as
@@ -17,8 +17,8 @@ CARRYING: dict[object, Callable[..., object]] = {}
 """What stands in for a builtin function."""
 
 _NAME = "__shardwise_carrying__"
-_CALLS = re.compile(rb"\b(int|float|range)\s*\(")
-_MADE = ("int", "float")
+_CALLS = re.compile(rb"\b(int|float|len|range)\s*\(")
+_MADE = ("int", "float", "len")
 
 
 def has_number_calls(source: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers that ``int``, ``float`` and ``range`` make in a program's own files, and those in ``torchrun``'s variables.
+"""Numbers that ``int``, ``float``, ``len`` and ``range`` make in a program's own files, and ``torchrun``'s variables.
 
 What these are made of differs between ranks or is off the scale, and so is what they make. Elsewhere they make plain
 numbers, which is listed: ``_Typed`` in ``numbers.py`` and ``RankText`` here say so.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from types import FrameType
 from typing import overload
 
@@ -72,7 +72,7 @@ class RankRange(Sequence[object]):
 
 
 def _install(patches: Patches) -> None:
-    CARRYING.update({int: _made(int), float: _made(float), range: _range, own_rank: _own_rank})
+    CARRYING.update({int: _made(int), float: _made(float), len: _length, range: _range, own_rank: _own_rank})
     patches.on_undo(CARRYING.clear)
     patches.replace_attribute(type(os.environ), "__getitem__", _reading)
 
@@ -100,6 +100,11 @@ def _made(make: type) -> Callable[..., object]:
         return typed(made, number_of(type)) if has_number(type) else made
 
     return carried
+
+
+def _length(of: Sized) -> object:
+    """The size of a tensor's first dim, which has the scale of that; of anything else its length."""
+    return of.shape[0] if isinstance(of, torch.Tensor) and of.ndim and checking_session() is not None else len(of)
 
 
 def _range(*bounds: int) -> object:
@@ -161,4 +166,4 @@ def _variable(key: str, read: Callable[[str], str]) -> object:
     return typed(number, TensorType.of({axis: V}, scale={axis: None}), by_rank)
 
 
-PLUGIN = Plugin("numbers that int, float and range make", _install)
+PLUGIN = Plugin("numbers that int, float, len and range make", _install)
