@@ -303,7 +303,15 @@ def test_parameters_of_fully_shard(world):
     assert not torch_compat.keeps_gradient(parameter)
     torch_compat.gathered_parameter(parameter).grad = torch.zeros(4, 4)
     assert torch_compat.keeps_gradient(parameter)
-    assert not torch_compat.is_flat_parameter(model.weight)
+    assert not torch_compat.is_flattened(model.weight)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["originals kept", "flat"])
+def test_parameters_of_the_older_wrapper(world, kept):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(torch.nn.Linear(4, 4), use_orig_params=kept, device_id=torch.device("cpu"))
+    assert [torch_compat.is_flattened(one) for one in model.parameters()] == ([True, True] if kept else [True])
 
 
 def test_groups_and_handles(world):

@@ -371,6 +371,16 @@ def test_code_that_is_captured_in_a_graph_runs_as_it_stands(world):
     assert torch.cuda.make_graphed_callables(abs, (x,)) is abs
 
 
+@pytest.mark.parametrize("device", [{}, {"device_id": 5}], ids=["found", "given"])
+def test_the_older_wrapper_shards_on_the_cpu_whatever_device_is_named(world, device):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    dist.init_process_group("nccl")
+    model = FullyShardedDataParallel(torch.nn.Linear(32, 4).cuda(), **device)
+    model(torch.ones(2, 32, device="cuda")).sum().backward()
+    assert {one.device.type for one in model.parameters()} == {"cpu"}
+
+
 def test_flex_attention_has_its_backward(world):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

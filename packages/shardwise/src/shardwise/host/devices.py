@@ -16,6 +16,7 @@ from types import FrameType
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
@@ -156,6 +157,8 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for owner in (torch.autocast, DeviceMesh):
         yield owner, "__init__", _without_accelerator(owner.__init__, 1, Target(), keyword="device_type")
     parallel = torch.nn.parallel.DistributedDataParallel
+    sharded = FullyShardedDataParallel
+    yield sharded, "__init__", _on_device(sharded.__init__, target)
     yield SYNCED_BATCH_NORM_DEVICE.owner(), SYNCED_BATCH_NORM_DEVICE.attribute, lambda wrapper, module: None
     yield torch.nn.SyncBatchNorm, "forward", synced_batch_norm.forward
     yield parallel, "__init__", _without_options(parallel.__init__, device_ids=None, output_device=None)
@@ -178,6 +181,16 @@ def _without_accelerator(
         return original(*args, **options)
 
     return redirected
+
+
+def _on_device(original: Callable[..., object], target: Target) -> Callable[..., object]:
+    """``original``, an ``__init__``, whose ``device_id`` is the target, whatever is there."""
+
+    @functools.wraps(original)
+    def init(self: object, *args: object, **options: object) -> None:
+        original(self, *args, **{**options, "device_id": torch.device(target.device)})
+
+    return init
 
 
 def _loading(original: Callable[..., object], target: Target) -> Callable[..., object]:

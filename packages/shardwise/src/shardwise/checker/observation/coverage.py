@@ -13,7 +13,7 @@ from shardwise.diagnostics.result import Coverage
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.interop.torch_compat import is_flat_parameter, no_torch_function, tree_leaves
+from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree_leaves
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ class _Count:
 
 
 def _is_typed(x: torch.Tensor) -> bool:
-    if is_dtensor(x) or is_flat_parameter(x):
+    if is_dtensor(x) or is_flattened(x):
         return True
     type = type_of(x)
     return bool(type.local) or type.ground.is_constant

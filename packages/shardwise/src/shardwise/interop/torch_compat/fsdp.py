@@ -1,4 +1,4 @@
-"""FSDP: the parameters that it has taken apart. It is never imported from here, because it takes seconds to load."""
+"""FSDP: the parameters that it has taken apart, looked up where it has been loaded."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def gathered_parameter(fsdp_param: object) -> object:
 
 
 @private(
-    "torch.distributed.fsdp._flat_param.FlatParameter",
+    "torch.distributed.fsdp._common_utils.FSDP_FLATTENED",
     lost="which parameters FSDP1 has",
     tier=2,
 )
-def is_flat_parameter(value: object) -> bool:
-    """True for the one parameter that FSDP1 makes of many."""
-    kind = getattr(sys.modules.get("torch.distributed.fsdp._flat_param"), "FlatParameter", None)
-    return kind is not None and isinstance(value, kind)
+def is_flattened(value: object) -> bool:
+    """True for the one parameter that FSDP1 makes of many, and for those of which it keeps a part each."""
+    mark = getattr(sys.modules.get("torch.distributed.fsdp._common_utils"), "FSDP_FLATTENED", None)
+    return mark is not None and getattr(value, mark, False) is True
 
 
 @private(
