@@ -83,6 +83,18 @@ CASES = {
         "    dist.all_reduce(flat[: half + 1], group=dp)\n    dist.all_reduce(flat[half:], group=dp)\n" + STEP,
         "dist.all_reduce(flat[: half], group=dp)",
     ),
+    "an entry of a pending sum is overwritten": (
+        "    y = spmd.reinterpret(x.sum(0), 'dp', src=V, dst=P)\n    y[0] = 1.0\n",
+        'y = spmd.all_reduce(y, "dp", src=P, dst=R)',
+    ),
+    "a copy of a pending sum is written in place": (
+        "    y = spmd.reinterpret(x.sum(0), 'dp', src=V, dst=P)\n    z = y.clone().clamp_(min=0)\n",
+        'z = spmd.all_reduce(y.clone(), "dp", src=P, dst=R).clamp_(min=0)',
+    ),
+    "an annotation names another dim": (
+        "    spmd.assert_type(x, {'dp': S(1), 'tp': I})\n    y = model(x)\n",
+        "{'dp': S(0), 'tp': I})",
+    ),
     "one gradient is not summed": (
         "    backward()\n    dist.all_reduce(model.weight.grad, group=dp)\n" + STEP,
         "dist.all_reduce(model.bias.grad, group=",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,11 @@ from torch import nn
 import shardwise as spmd
 from shardwise import I, P, R, S, V
 from shardwise.checker import typecheck
+from shardwise.checker.diagnosis.function_findings import last_return
 from shardwise.checker.gradients.gradient_types import dual
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
+from shardwise.diagnostics.syntax import node_at, source_of
 from shardwise.interop.autograd.gradients import gradient_type, undischarged
 from shardwise.worlds.world import run_processes
 
@@ -324,3 +327,23 @@ def test_a_norm_of_split_gradients_is_told_with_the_one_that_counts_every_piece(
     (finding,) = collector.result().findings
     assert finding.code == "SW405"
     assert any("shardwise.train.clip_grad_norm_" in line for line in finding.help)
+
+
+def test_gradients_that_torch_reads_go_by_their_place_and_by_the_call_of_the_program(tp_mesh: Any) -> None:
+    weight = spmd.assert_type(nn.Parameter(torch.randn(4, 4)), {"tp": R})
+    piece = spmd.assert_type(torch.randn(4, 4), {"tp": V})
+    collector = Collector()
+    with checking(collect=collector):
+        spmd.all_reduce((weight * piece).sum(), "tp", src=V, dst=I).backward()
+        nn.utils.clip_grad_norm_([weight], 1.0)
+    (finding,) = collector.result().findings
+    assert finding.code == "SW112"
+    assert finding.message.startswith("clip_grad_norm_: ")
+    assert "but p.grad is still a partial sum over tp" in finding.message
+
+
+def test_a_lambda_that_is_at_fault_is_marked_where_its_value_stands() -> None:
+    function = staticmethod(lambda ctx, gradient: gradient.repeat(2, 1)).__wrapped__
+    place = last_return(function.__code__)
+    assert place is not None
+    assert source_of(node_at(place) or ast.parse(""), __file__) == "gradient.repeat(2, 1)"

@@ -96,9 +96,24 @@ def test_without_a_proof_the_fixes_are_a_choice():
     assert lines == [
         "nothing is changed: 2 combinations of fixes tried",
         "  1 of them would leave the types clean and the numbers wrong",
+        "  1 of them would leave findings, or a program that does not run",
         "test_fix.py:1:1: SW112 leaves a choice:",
         "  all_reduce 0",
         "  all_reduce 1",
+    ]
+
+
+@pytest.mark.parametrize("verified", [None, ExitCode.INCONCLUSIVE])
+def test_it_is_said_that_numbers_could_not_be_compared(verified):
+    wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")
+    fix = Fix("all_reduce(h)", (wrap,))
+    result = RunResult(findings=(Finding("SW112", "gelu needs complete values", wrap.location, fixes=(fix,)),))
+    lines = list(told(result, [Trial((fix,), (), ExitCode.CLEAN, verified)], False, str(Path(__file__).parent)))
+    assert lines == [
+        "nothing is changed: 1 combination of fixes tried",
+        "  1 of them would leave the types clean, but the numbers could not be compared",
+        "test_fix.py:1:1: SW112 has one fix, which is not proven:",
+        "  all_reduce(h)",
     ]
 
 

@@ -214,3 +214,16 @@ def test_findings_call_groups_and_meshes_as_the_program_does(project):
     owing = "".join(line for line in BY_HAND.splitlines(keepends=True) if "all_reduce" not in line) % "I"
     said = project.check_source(f"grid = mesh\ndel mesh\n{owing.replace('mesh(mesh)', 'mesh(grid)')}").stdout
     assert 'dist.all_reduce(p.grad, group=grid.get_group("dp")) before it' in said
+    nameless = """
+    import torch
+    import torch.distributed as dist
+    from shardwise import R, V, assert_type, set_current_mesh
+
+    dist.init_process_group("gloo")
+    with set_current_mesh(dist.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))):
+        w = assert_type(torch.randn(8, 4), {"dp": R}).requires_grad_()
+        (assert_type(torch.randn(3, 8), {"dp": V}) @ w).square().mean().backward()
+        torch.optim.SGD([w], lr=0.1).step()
+    """
+    said = project.check_source(nameless, "--world-size", "2", typed=False).stdout
+    assert "dist.all_reduce(p.grad, group=dist.group.WORLD) before it" in said, said

@@ -63,15 +63,15 @@ def group_expression(axis: MeshAxis) -> str | None:
     return "dist.group.WORLD" if found is None and world is not None and MeshAxis.of(world) is axis else found
 
 
-def mesh_expression(name: str) -> str:
-    """What the program that is running calls a device mesh with an axis of this name; ``mesh`` if nobody knows."""
+def mesh_expression(name: str) -> str | None:
+    """What the program that is running calls a device mesh with an axis of this name; None if it has no variable."""
     kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
     meshes = (
         variable
         for variable, value in _variables()
         if kind in type(value).__mro__ and name in (value.mesh_dim_names or ())
     )
-    return next(meshes, "mesh")
+    return next(meshes, None)
 
 
 def _variables() -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 from collections.abc import Sequence
 from types import CodeType
@@ -10,6 +11,7 @@ from typing import Any
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import Operand, SourceLocation
+from shardwise.diagnostics.syntax import nodes_in
 from shardwise.interop.calls.located_call import axis_text, group_text, placement_text, placements_text
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.axis import MeshAxis
@@ -35,9 +37,24 @@ def last_return(code: CodeType | None) -> SourceLocation | None:
     """The last ``return`` of a function; its definition if it has none."""
     if code is None:
         return None
+    if code.co_name == "<lambda>":
+        return _body_of_lambda(code)
     returns = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("RETURN")]
     places = [Site(code, offset).location() for offset in returns]
     return max(places, key=lambda place: place.line, default=SourceLocation(code.co_filename, code.co_firstlineno))
+
+
+def _body_of_lambda(code: CodeType) -> SourceLocation:
+    """What a lambda gives; the line that it is in where that has more than one."""
+    nodes = nodes_in(code.co_filename)
+    found = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    line = SourceLocation(code.co_filename, code.co_firstlineno, function=code.co_qualname)
+    if len(found) != 1:
+        return line
+    body = found[0].body
+    return SourceLocation(
+        line.file, body.lineno, body.end_lineno, body.col_offset, body.end_col_offset, code.co_qualname
+    )
 
 
 def forward_line(cls: type, issued: Sequence[IssuedCollective]) -> SourceLocation | None:
@@ -129,11 +146,14 @@ def _times(found: FunctionTransition) -> str:
 def scaled(cls: type, found: FunctionTransition) -> Diagnosis:
     """SW309."""
     size, factor = found.axis.size() if found.axis is not None else 1, min(found.scaled)
+    way = "leave out the division by the size of the group in backward"
+    if factor > 1:
+        way = f"return 1/{size} of the gradient in backward, if forward takes a mean; else leave out the factor there"
     return Diagnosis(
         "SW309",
         f"the backward of {_name(cls)} gives {_times(found)} the gradient of its forward over {axis_text(found.axis)}",
         (f"that is right only if something else {'divides' if factor > 1 else 'multiplies'} gradients by {size}",),
-        (f"leave out the {'factor' if factor > 1 else 'division by the size of the group'} in backward",),
+        (way,),
     )
 
 

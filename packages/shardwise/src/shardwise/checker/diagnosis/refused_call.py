@@ -12,6 +12,7 @@ import torch
 from shardwise.diagnostics.fix import Edit, Fix, Wrap
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, provenance
 from shardwise.interop.fixes.annotations import moved_in_place
+from shardwise.interop.fixes.expressions import is_copied
 from shardwise.interop.fixes.scales import multiplied_by_size
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
@@ -114,11 +115,16 @@ class RefusedCall:
             location, options = self.located.names[position][1], self.averaging(position, step)
             if location is None:
                 return ()
-            if position == 0 and self.op.endswith("_"):
+            if position == 0 and self._writes and not is_copied(self.located.location, location):
                 edits += moved_in_place(self.located, step.op, self.argument, f"{step.src!r}", f"{step.dst!r}")
             else:
                 edits.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst), options))
         return (Fix(help, tuple(edits), choice=choice),) if len(edits) == len(steps) else ()
+
+    @property
+    def _writes(self) -> bool:
+        """Does the call write into its first operand?"""
+        return self.op.endswith("_") or self.op in ("setitem", "index_put")
 
     def averaging(self, position: int, step: Step) -> str:
         """The argument with which a step takes the average of what is n times too large as a sum; else empty."""

@@ -12,8 +12,8 @@ from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
 from shardwise.interop.fixes.buckets import buckets_met
-from shardwise.interop.fixes.expressions import is_path
-from shardwise.interop.fixes.gradient_sums import pending_part, sum_of_operand
+from shardwise.interop.fixes.expressions import call_at, callee, is_path
+from shardwise.interop.fixes.gradient_sums import averaged_before, pending_part, sum_of_operand
 from shardwise.interop.fixes.pending_sums import summed_where_made
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
@@ -78,13 +78,28 @@ def refuse(
     if is_running(_COMPARING):  # comparing local tensors is how a type error is hunted down
         return
     located = LocatedCall(op, [(operand.label, value) for operand, value in zip(operands, values, strict=True)])
+    caller = _name_inside_torch(located)
     for at in outcome.refusals:
         refused = RefusedCall(op, rule, operands, located, at, blocked, outcome.call)
         shown = [located.operand(one, at.axis) for one in dict.fromkeys([*refused.culprits, *refused.others])]
         context = _context(op, operands, values)
         said = diagnosis(refused)
-        said = replace(said, facts=(*said.facts, *facts))
+        said = replace(said, facts=(*said.facts, *facts), message=f"{caller}{said.message}")
         report(session, located, said, at.axis, operands=shown, context=context)
+
+
+def _name_inside_torch(located: LocatedCall) -> str:
+    """Gradients that torch itself is reading, in a function that the program calls, go by ``p.grad``.
+
+    Gives that function as messages begin with it: ``clip_grad_norm_: ``; else nothing.
+    """
+    call = call_at(located.location)
+    if located.location is None or call is None or any(span is not None for _, span in located.names):
+        return ""
+    read = [at for at, value in enumerate(located.values) if gradient_origin(tag_of(value)) is not None]
+    for at in read:
+        located.names[at] = ("p.grad", None)
+    return f"{callee(located.location, call)}: " if read else ""
 
 
 def diagnosis(refused: RefusedCall) -> Diagnosis:
@@ -99,6 +114,13 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         parts = buckets_met(refused.located.location) if any(map(is_pieced, refused.located.values)) else ()
         if parts:  # the other elements are summed, and another sum of all would add them up again
             return replace(said, facts=(*said.facts, fact), help=tuple(fix.help for fix in parts), fixes=parts)
+        mean = (
+            averaged_before(refused.located.location, [parameter], refused.at.axis, refused.op)
+            if parameter is not None
+            else ()
+        )
+        if mean:
+            return replace(said, facts=(*said.facts, fact), help=tuple(fix.help for fix in mean), fixes=mean)
         way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
         fixes = sum_of_operand(refused.located.location, gradient, parameter, refused.at.axis, way)
         return replace(said, facts=(*said.facts, fact), help=(way, *said.help), fixes=fixes)

@@ -112,10 +112,16 @@ def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) ->
         return
     clean = [trial for trial in tried if trial.checked == ExitCode.CLEAN]
     wrong = sum(trial.verified == ExitCode.FINDINGS for trial in clean)
+    compared = wrong == len(clean)
     yield f"nothing is changed: {counted(len(tried), 'combination')} of fixes tried"
     if wrong:
         yield f"  {wrong} of them would leave the types clean and the numbers wrong"
+    if not compared:
+        yield f"  {len(clean) - wrong} of them would leave the types clean, but the numbers could not be compared"
+    if len(clean) < len(tried):
+        yield f"  {len(tried) - len(clean)} of them would leave findings, or a program that does not run"
     for finding, fixes in candidates(result):
         where = "" if finding.location is None else f"{location_text(finding.location, root)}: "
-        yield f"{where}{finding.code} leaves a choice:"
+        choice = len(fixes) > 1 or any(fix.choice for fix in fixes)
+        yield f"{where}{finding.code} {'leaves a choice' if choice else 'has one fix, which is not proven'}:"
         yield from (f"  {safe_str(fix.help)}" for fix in fixes)

@@ -334,7 +334,9 @@ def _refine_spec(current: PartitionSpec | None, asserted: PartitionSpec | None, 
         for axis in entry_axes(entry):
             if home.get(axis, dim) != dim:
                 raise SpmdTypeError(
-                    f"axis {axis!r} is said to shard dim {dim} of {name}, but it shards dim {home[axis]}", code="SW131"
+                    f"axis {axis!r} is said to shard dim {dim} of {name}, but it shards dim {home[axis]}",
+                    code="SW131",
+                    axis=axis,
                 )
         if current[dim] is not None:
             raise SpmdTypeError(

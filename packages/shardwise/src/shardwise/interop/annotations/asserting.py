@@ -165,7 +165,7 @@ def settle(error: SpmdTypeError, x: object, op: str, types: tuple[object, ...] =
     if error.attached is None:
         axis = "" if error.axis is None else repr(error.axis)
         located = _located(x, op)
-        fixes = _fixes(located, error.axis, x, types) if error.code == "SW130" and types else ()
+        fixes = _fixes(located, error.axis, x, types) if error.code in ("SW130", "SW131") and types else ()
         attach(error, op=op, axis=axis, operands=[located.operand(0, error.axis)], fixes=fixes)
     session = current()
     if session is None or not session.collecting:
@@ -186,7 +186,7 @@ def _fixes(located: LocatedCall, axis: object, x: object, types: tuple[object, .
     type, said = type_of(x), asserted_type(types, ndim_of(x))
     found, wanted = type.get(axis), said.get(axis)
     shard = partition_spec_get_shard(type.spec, axis)
-    op = kept_value(found, wanted, shard)
+    op = None if found is wanted else kept_value(found, wanted, shard)
     src, dst = repr(shard or found), repr(partition_spec_get_shard(said.spec, axis) or wanted)
     moved = () if op is None else moved_before(located, op, axis, src, dst)
     return (*moved, *said_as_found(located.location, axis, src))

@@ -53,7 +53,7 @@ def group_text(axis: MeshAxis) -> str:
     argument = axis_argument(axis)
     if argument.startswith('"'):
         mesh = mesh_expression(argument.strip('"'))
-        return f"{mesh}.get_group({argument})"
+        return (group_expression(axis) if mesh is None else None) or f"{mesh or 'mesh'}.get_group({argument})"
     return f"<the group of {axis_text(axis)}>" if argument.startswith("MeshAxis.") else argument
 
 

@@ -99,6 +99,12 @@ def call_at(location: SourceLocation | None) -> ast.Call | None:
     return node if isinstance(node, ast.Call) else None
 
 
+def is_copied(location: SourceLocation | None, span: SourceLocation) -> bool:
+    """Is the expression at ``span`` a copy that nobody else sees: ``x.clone()``?"""
+    call = call_at(span)
+    return location is not None and call is not None and callee(location, call) == "clone"
+
+
 def callee(location: SourceLocation, call: ast.Call) -> str:
     """The last name of what is called, as ``all_reduce`` of ``dist.all_reduce(x)``."""
     return text_of(location, call.func).rpartition(".")[2]

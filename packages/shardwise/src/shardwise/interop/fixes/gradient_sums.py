@@ -56,13 +56,23 @@ def sum_before_step(
     if wrapper is not None:
         if not owed:
             return _through_wrapper(location, *wrapper)
-        averaged = _sum_of_each(f"{wrapper[0]}.parameters()", group, divided=True)
-        way = f"sum and average the gradients of {wrapper[0]} over {axis_argument(axis)} before it"
-        return (Fix(way, (Insert(location, averaged),)),)
+        return averaged_before(location, parameters, axis, "it")
     if not every or any(map(is_dtensor, parameters)):
         return sum_before(location, parameters, axis, help)
     every_one = f'(one for group in {name}.param_groups for one in group["params"])'
     return (Fix(help, (Insert(location, _sum_of_each(every_one, group)),)),)
+
+
+def averaged_before(
+    location: SourceLocation | None, parameters: Sequence[torch.Tensor], axis: MeshAxis, before: str
+) -> tuple[Fix, ...]:
+    """The mean that DistributedDataParallel of these parameters has not made, before a statement."""
+    wrapper, group = wrapper_of(parameters), group_argument(axis)
+    if location is None or wrapper is None or group is None:
+        return ()
+    lines = _sum_of_each(f"{wrapper[0]}.parameters()", group, divided=True)
+    help = f"sum and average the gradients of {wrapper[0]} over {axis_argument(axis)} before {before}"
+    return (Fix(help, (Insert(location, lines),)),)
 
 
 def _sum_of_each(parameters: str, group: str, *, divided: bool = False) -> tuple[str, ...]:
