@@ -9,6 +9,7 @@ import torch
 
 from shardwise import SpmdTypeError
 from shardwise.checker import typecheck
+from shardwise.checker.patching.installation import installed
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
@@ -40,7 +41,8 @@ def ask(fn: Callable[..., Any], tensors: Sequence[torch.Tensor], placements: Pla
 
 def differences(fn: Callable[..., Any], *tensors: torch.Tensor, sizes: Sequence[int] = (2, 3)) -> Report:
     """Where the rules and the numbers part for ``fn``."""
-    return check_claims(fn, tensors, ask, sizes=sizes)
+    with installed():
+        return check_claims(fn, tensors, ask, sizes=sizes)
 
 
 def _typed(placement: PerMeshAxisSpmdType, ndim: int) -> TensorType:

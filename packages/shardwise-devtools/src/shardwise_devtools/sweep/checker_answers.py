@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from shardwise.checker.patching.installation import installed
 from shardwise.checker.scopes.activation import typecheck
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import patched
@@ -58,6 +59,7 @@ def rulesets(size: int = 2, *, dtensor: bool = True) -> Iterator[Rulesets]:
         return any(even)
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(installed())
         other = stack.enter_context(dtensor_book(size)) if dtensor else None
         yield Rulesets(globally, locally, needs_even, None if other is None else other.ask)
 

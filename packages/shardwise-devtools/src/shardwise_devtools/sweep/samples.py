@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import itertools
 import random
 import warnings
@@ -194,7 +195,7 @@ def _case(op: Any, kind: str, sample: Any, other: Any) -> Case:
 def _by_name(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a program calls it: those of ``torch.masked`` are found in the module while it is checked."""
     name = getattr(function, "__name__", "")
-    if getattr(torch.masked, name, None) is not function:
+    if name not in torch.masked.__all__ or inspect.unwrap(getattr(torch.masked, name)) is not function:
         return function
     return lambda *args, **kwargs: getattr(torch.masked, name)(*args, **kwargs)
 

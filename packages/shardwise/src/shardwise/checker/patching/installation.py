@@ -5,7 +5,9 @@ They pass straight through on threads that do not check.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 
 import torch
 
@@ -76,14 +78,24 @@ def acquire() -> None:
                 raise
 
 
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Many checks share one installation, which takes longer than a small check."""
+    acquire()
+    try:
+        yield
+    finally:
+        release()
+
+
 def rehearse() -> None:
     """Find in every loaded module what a check replaces, so that processes forked from this one know where it is.
 
     Each would search alone, and to look at an object is to copy the page that counts its references.
     """
     for _ in range(CALM + 1):
-        acquire()
-        release()
+        with installed():
+            pass
 
 
 def release() -> None:

@@ -155,13 +155,24 @@ def _is_there(name: str) -> bool:
 
 def _split(path: str) -> tuple[Any, ...]:
     """The innermost module of a dotted name, and the names below it."""
+    module = _module_in(path)
+    below = path[len(module) + 1 :]
+    return sys.modules.get(module) or importlib.import_module(module), *(below.split(".") if below else ())
+
+
+@functools.cache
+def _module_in(path: str) -> str:
+    """The name of the innermost module of a dotted name. Every check asks, and to find that one is none is slow."""
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
         try:
-            return importlib.import_module(".".join(parts[:length])), *parts[length:]
+            importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not ".".join(parts).startswith(str(error.name)):
+            if not path.startswith(str(error.name)):
                 raise
+        else:
+            return name
     raise _missing(path)
 
 
