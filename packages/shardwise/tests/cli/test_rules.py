@@ -7,7 +7,8 @@ import torch
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
-from shardwise.cli.pages.call_page import call_sections
+from shardwise.cli.pages.call_page import call_sections, called_example
+from shardwise.cli.pages.example_calls import CALLS
 from shardwise.cli.pages.rule_page import example_of, placements
 from shardwise.cli.pages.rule_page import render as page_of
 from shardwise.op_rules.registry import all_rules, lookup
@@ -90,8 +91,8 @@ def test_attention_is_called_with_its_values():
     assert "  forward    " in text
 
 
-def test_the_sum_of_a_result_of_unknown_extent_has_no_number():
-    assert "  P         P         result             all of it, by an all_reduce\n" in rules("cat").stdout
+def test_the_sum_of_a_result_is_of_the_extent_that_torch_gives():
+    assert "  P         P         result             1536 B by an all_reduce of [8, 6, 8]\n" in rules("cat").stdout
 
 
 def facts(op):
@@ -111,7 +112,8 @@ def test_the_placements_of_a_product_are_those_of_the_calculus():
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.op)
 def test_every_rule_has_a_page(rule):
-    text = page_of(lookup(rule.op))
+    found = lookup(rule.op)
+    text = page_of(found, example_of(found))
     assert text.splitlines()[0] == rule.op
     assert all(line == line.rstrip() for line in text.splitlines() if "->" in line)
 
@@ -143,7 +145,7 @@ def test_a_page_shows_what_is_left_to_be_summed_and_its_cost():
 def test_what_a_page_says_is_owed_is_what_the_placements_say():
     rule = lookup("linear")
     owed = [line.operands for line in placements(rule, example_of(rule)) if P in line.results]
-    shown = next(call_sections(rule))
+    shown = next(call_sections(rule, *called_example(rule)))
     for one in owed:
         assert "  ".join(f"{place!r:<{width}}" for place, width in zip(one, (5, 6, 4), strict=True)) in shown
 
@@ -153,6 +155,46 @@ def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_p
     before = torch.get_rng_state()
     for rule in all_rules():
         found = lookup(rule.op)
-        sections = list(call_sections(found))
+        sections = list(call_sections(found, *called_example(found)))
         assert sections[-1].startswith("in torch")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_rule_with_labels_has_an_example():
+    rules = [lookup(rule.op) for rule in all_rules()]
+    assert [rule.op for rule in rules if rule.labels is not None and example_of(rule) is None] == []
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_a_call_written_for_a_page_is_of_a_rule_that_needs_it_and_runs(op):
+    example, recorded = called_example(lookup(op))
+    assert {*example.names, *example.given} == {*CALLS[op].sizes, *CALLS[op].given}
+    if op not in ("native_batch_norm", "_native_batch_norm_legit", "fake_quantize_per_channel_affine"):
+        # These write running statistics, or take whole numbers of 32 bits.
+        assert recorded is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "result"),
+    [
+        ("reshape", "[4, 48]           d0 d1"),
+        ("flatten", "[192]             d0"),
+        ("sum", "[]"),
+        ("cat", "[8, 6, 8]         - d1 d2"),
+        ("unsqueeze", "[4, 1, 6, 8]      d0 - d2 d3"),
+        ("kron", "[16, 36, 64]"),
+        ("conv1d", "[4, 4, 1]"),
+        ("gather", "[4, 3, 8]         i0 at i2"),
+        ("maximum", "[4, 6, 8]         "),
+    ],
+)
+def test_a_result_has_the_shape_that_torch_gives(op, result):
+    page = rules(op).stdout
+    assert f"\n  result     {result}" in page
+    assert "operators  not shown" not in page
+
+
+def test_an_example_is_a_call_that_torch_takes():
+    """Of operators with two operands the example has both, also where a pending sum passes through neither."""
+    for op in ("maximum", "eq", "atan2", "where", "bitwise_and"):
+        assert "operators  not shown" not in rules(op).stdout

@@ -42,7 +42,7 @@ def _page(op: str) -> str:
     if op.removeprefix("shardwise.") in KNOWN:
         return collective(op.removeprefix("shardwise."))
 
-    from .pages.call_page import call_sections
+    from .pages.call_page import call_sections, called_example
     from .pages.rule_page import render
 
     name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
@@ -51,7 +51,8 @@ def _page(op: str) -> str:
         known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
         near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
         raise click.UsageError("; try ".join([f"no rule for {op!r}", *(f"shardwise rules {one}" for one in near)]))
-    return "\n\n".join([render(rule), *call_sections(rule)])
+    example, recorded = called_example(rule)
+    return "\n\n".join([render(rule, example), *call_sections(rule, example, recorded)])
 
 
 def _listing(about: str | None) -> str:

@@ -7,25 +7,30 @@ written down, so the page says what the installed torch does.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import torch
 
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import DispatchMode, OpOverloadPacket, dispatch_keys
+from shardwise.op_rules.propagation.dim_labels import Shape
 from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.planner.cost import cost_of
 from shardwise.types.placement import P
 
-from .rule_page import ARGUMENTS, Example, RuleLine, example_of, placements
+from .example_calls import CALLS
+from .rule_page import Example, RuleLine, examples_of, placements
 
 RANKS = 2
+MOST_TRIED = 3
 DTYPE = "float32"
-_FURTHER: tuple[dict[str, object], ...] = ({"dim": -1}, {}, {"size": (4, 6, 8)}, {"p": 0.5})
+_FURTHER: tuple[dict[str, object], ...] = ({}, {"dim": -1}, {"size": (4, 6, 8)}, {"p": 0.5})
 """What calls need beside tensors, tried in this order."""
 _WHOLE: tuple[frozenset[str], ...] = (
     frozenset(),
@@ -37,22 +42,41 @@ _RUN = frozenset({Kind.PURE, Kind.CONSTANT, Kind.ZERO, Kind.RANDOM})
 _UNSUITED = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 
+class _Way(Enum):
+    """How arguments are handed to a function of torch."""
+
+    BY_NAME = "by name"
+    TENSORS_FIRST = "tensors by place, the rest by name"
+    BY_PLACE = "in the order of the rule's parameters"
+
+
 @dataclass(frozen=True)
 class RecordedCall:
     """What the example ran below autograd; ``backward`` is None where it has no gradient.
 
-    ``gradients``  the operands that got one.
+    ``gradients``  the operands that got one; ``shapes`` those of the results.
     """
 
     forward: tuple[str, ...]
     backward: tuple[str, ...] | None
     gradients: frozenset[str]
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
-def call_sections(rule: OpRule) -> Iterator[str]:
+def called_example(rule: OpRule) -> tuple[Example | None, RecordedCall | None]:
+    """The first example that torch takes, with what it ran; else the first one, and None."""
+    tried = MOST_TRIED if rule.kind in _RUN else 0
+    examples = examples_of(rule) if rule.kind is not Kind.CONTROL else iter(())
+    first = next(examples, None)
+    for example in itertools.islice(itertools.chain(filter(None, [first]), examples), tried):
+        recorded = _recorded(rule, example)
+        if recorded is not None:
+            return replace(example, results=recorded.shapes[: len(example.labelling.results)]), recorded
+    return first, None
+
+
+def call_sections(rule: OpRule, example: Example | None, recorded: RecordedCall | None) -> Iterator[str]:
     """The further parts of the page, as plain text."""
-    example = example_of(rule) if rule.kind in _RUN else None
-    recorded = _recorded(rule, example) if example is not None else None
     if example is not None and recorded is not None:
         yield _costs(example, list(placements(rule, example)), recorded)
     yield _in_torch(rule, recorded)
@@ -65,11 +89,9 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
         if line.refused:
             continue
         owed = []
-        for number, (dims, place) in enumerate(zip(example.labelling.results or ((),), line.results, strict=False)):
+        for number, place in enumerate(line.results[: len(example.results)]):
             if place is P:
-                sizes = [example.sizes.get(label, 0) for label in dims if label is not None]
-                sizes += [0] * dims.count(None)
-                owed.append((f"result {number}" if len(line.results) > 1 else "result", sizes))
+                owed.append((f"result {number}" if len(line.results) > 1 else "result", list(example.results[number])))
         for name, shape, place in zip(example.names, example.shapes, line.operands, strict=True):
             if place.backward_type() is P and name in recorded.gradients:
                 owed.append((f"d {name}", list(shape)))
@@ -83,9 +105,6 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
 
 
 def _received(sizes: Sequence[int]) -> str:
-    """``sizes``  0 for an extent that is not any operand's."""
-    if 0 in sizes:
-        return "all of it, by an all_reduce"
     cost = cost_of("all_reduce", math.prod(sizes), RANKS, DTYPE)
     return f"{cost.bytes} B by an all_reduce of {list(sizes)}"
 
@@ -133,25 +152,60 @@ def _functions(rule: OpRule) -> Iterator[Callable[..., object]]:
 
 
 def _recorded(rule: OpRule, example: Example) -> RecordedCall | None:
-    """The example called in every way that may suit the operator; None if no call of it works."""
-    given = {name: value for name, value in ARGUMENTS.items() if name in rule.parameters}
+    """The example called in every way that may suit the operator, until the results are as its labels say.
+
+    None if no call does that. Extents of dims that windows or merges change are not those of the operands.
+    """
+    others = []
+    given = {name: _argument(value) for name, value in example.given.items()}
+    known = CALLS.get(rule.op)
+    wholes = dict.fromkeys(one & {*example.names} for one in _WHOLE) if known is None else [known.whole]
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for function in _functions(rule):
-            for whole in _WHOLE:
-                for further in _FURTHER:
-                    for positional in (False, True):
+            for whole in wholes:
+                for further in _FURTHER if known is None else [{}]:
+                    for way in _Way if given or further else (_Way.BY_NAME, _Way.TENSORS_FIRST):
                         with contextlib.suppress(*_UNSUITED):  # another way to call it may do
-                            operands = _operands(example, whole)
-                            return _run(function, rule, operands, {**given, **further}, positional=positional)
-    return None
+                            operands = _operands(example, whole, frozenset() if known is None else known.masks)
+                            found = _run(function, rule, operands, {**given, **further}, way)
+                            if _is_as_labelled(example, found):
+                                return found
+                            others += [found] if not further and _has_labelled_dims(example, found) else []
+    return next(iter(others), None)
 
 
-def _operands(example: Example, whole: frozenset[str]) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.zeros(shape, dtype=torch.int64) if name in whole else torch.rand(shape).add(0.5).requires_grad_()
-        for name, shape in zip(example.names, example.shapes, strict=True)
-    }
+def _has_labelled_dims(example: Example, found: RecordedCall) -> bool:
+    """Every result has as many dims as labels."""
+    dims = [len(one) for one in example.labelling.results]
+    return dims == [len(shape) for shape in found.shapes[: len(dims)]]
+
+
+def _is_as_labelled(example: Example, found: RecordedCall) -> bool:
+    """Every dim of the results has the extent of its label."""
+    sizes = example.sizes
+    return _has_labelled_dims(example, found) and all(
+        sizes.get(label, size) == size
+        for dims, shape in zip(example.labelling.results, found.shapes, strict=False)
+        for label, size in zip(dims, shape, strict=True)
+        if label is not None
+    )
+
+
+def _argument(value: object) -> object:
+    return torch.ones(value.shape) if isinstance(value, Shape) else value
+
+
+def _operands(example: Example, whole: frozenset[str], masks: frozenset[str]) -> dict[str, torch.Tensor]:
+    made = {}
+    for name, shape in zip(example.names, example.shapes, strict=True):
+        if name in whole:
+            made[name] = torch.zeros(shape, dtype=torch.int64)
+        elif name in masks:
+            made[name] = torch.ones(shape, dtype=torch.bool)
+        else:
+            made[name] = torch.rand(shape).add(0.5).requires_grad_()
+    return made
 
 
 def _run(
@@ -159,8 +213,7 @@ def _run(
     rule: OpRule,
     operands: Mapping[str, torch.Tensor],
     further: Mapping[str, object],
-    *,
-    positional: bool,
+    way: _Way,
 ) -> RecordedCall:
     arguments: dict[str, Any] = {}
     for name, tensor in operands.items():
@@ -170,17 +223,34 @@ def _run(
         else:
             arguments[name] = tensor
     with _Recorder() as forward:
-        result = function(*arguments.values(), **further) if positional else function(**arguments, **further)
+        result = _called(function, rule, arguments, further, way)
     results = result if isinstance(result, (tuple, list)) else [result]
+    shapes = tuple(tuple(one.shape) for one in results if isinstance(one, torch.Tensor))
     roots = [one for one in results if isinstance(one, torch.Tensor) and one.requires_grad]
     leaves = {name: tensor for name, tensor in operands.items() if tensor.requires_grad}
     if not roots:
-        return RecordedCall(tuple(forward.names), None, frozenset())
+        return RecordedCall(tuple(forward.names), None, frozenset(), shapes)
     ones = [torch.ones_like(one) for one in roots]
     with _Recorder() as backward:
         gradients = torch.autograd.grad(roots, list(leaves.values()), ones, allow_unused=True)
     got = frozenset(name for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None)
-    return RecordedCall(tuple(forward.names), tuple(name for name in backward.names if name != "detach"), got)
+    return RecordedCall(tuple(forward.names), tuple(name for name in backward.names if name != "detach"), got, shapes)
+
+
+def _called(
+    function: Callable[..., object],
+    rule: OpRule,
+    arguments: Mapping[str, object],
+    further: Mapping[str, object],
+    way: _Way,
+) -> object:
+    if way is _Way.BY_NAME:
+        return function(**arguments, **further)
+    if way is _Way.TENSORS_FIRST:
+        return function(*arguments.values(), **further)
+    every = {**arguments, **further}
+    names = [name.lstrip("*~") for name in rule.parameters]
+    return function(*(every[name] for name in names if name in every))
 
 
 class _Recorder(DispatchMode):  # type: ignore[no-untyped-call]

@@ -6,8 +6,8 @@ Everything is derived as the checker derives it, from the rule: nothing on a pag
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labelling, Shape
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
@@ -15,6 +15,7 @@ from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
+from .example_calls import CALLS
 from .joining_page import joining
 
 Places = tuple[PerMeshAxisSpmdType, ...]
@@ -52,11 +53,27 @@ _NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dty
 
 @dataclass(frozen=True)
 class Example:
-    """A call of the operator on tensors of our choosing: what the page is about."""
+    """A call of the operator on tensors of our choosing: what the page is about.
+
+    ``given``    its other arguments.
+    ``results``  the shapes that torch gives, where it was called; else they follow from the labels.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     labelling: Labelling
+    given: Mapping[str, object] = field(default_factory=dict)
+    results: tuple[tuple[int, ...], ...] = ()
+
+    def result_sizes(self, number: int, cut: str | None = None) -> list[object]:
+        """Of a result, or of its shard where the dims labelled ``cut`` are halved; ``-`` and ``?`` are not known."""
+        dims = self.labelling.results[number]
+        if not self.results:
+            return extents(self, dims, cut)
+        return [
+            size // 2 if label is not None and label == cut else size
+            for label, size in zip(dims, self.results[number], strict=True)
+        ]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -80,10 +97,9 @@ class RuleLine:
     refused: str = ""
 
 
-def render(rule: OpRule) -> str:
+def render(rule: OpRule, example: Example | None) -> str:
     """The page, as plain text."""
     parts = [_head(rule)]
-    example = example_of(rule)
     if rule.kind is Kind.CONTROL:
         parts.append(joining(rule))
     elif example is not None:
@@ -133,26 +149,38 @@ def signature(rule: OpRule) -> str:
 
 def example_of(rule: OpRule) -> Example | None:
     """The first of a few plain calls that the rule can label, None if it can label none of them."""
+    return next(examples_of(rule), None)
+
+
+def examples_of(rule: OpRule) -> Iterator[Example]:
+    """Plain calls that the rule can label, with other tensors each."""
     if rule.labels is None:
-        return None
+        return
+    if (known := CALLS.get(rule.op)) is not None:
+        example = _labelled(rule, tuple(known.sizes), tuple(known.sizes.values()), known.given)
+        assert example is not None, f"the rule labels the call of {rule.op} that was written for its page"
+        yield example
+        return
     tensors = [name for name in rule.parameters if not name.startswith("~")]
     usual = [name for name in tensors if name not in _NUMBERS]
-    found = (_example_with(rule, names) for names in dict.fromkeys((tuple(usual), tuple(tensors))) if names)
-    return next((example for example in found if example is not None), None)
+    for names in dict.fromkeys((tuple(usual), tuple(tensors))):
+        if names:
+            yield from _examples_with(rule, names)
 
 
-def _example_with(rule: OpRule, names: Sequence[str]) -> Example | None:
+def _examples_with(rule: OpRule, names: Sequence[str]) -> Iterator[Example]:
+    """Those in which every dim of the results has the extent of an operand's first."""
     factors = [factor.lstrip("*^") for term in rule.terms for factor in term.factors]
     linear = [name for name in names if name == names[0] or name.lstrip("*") in factors]
     fewer = [linear[:-1], names[:2], names[:1], names[:3], names[:4]]
     candidates = [_tensors(one) for one in (linear, *fewer)] if rule.each is not Each.APART else [["tensors0"]]
+    given = dict.fromkeys(tuple(one) for one in candidates if one)
     for complete in (True, False):
-        for given in dict.fromkeys(tuple(one) for one in candidates if one):
-            for shapes in _shapes(len(given)):
-                example = _labelled(rule, given, shapes)
-                if example is not None and (example.is_complete or not complete):
-                    return example
-    return None
+        for chosen in given:
+            made = (_labelled(rule, chosen, shapes) for shapes in _shapes(len(chosen)))
+            found = next((one for one in made if one is not None and (one.is_complete or not complete)), None)
+            if found is not None:
+                yield found
 
 
 def _tensors(names: Sequence[str]) -> list[str]:
@@ -167,9 +195,12 @@ def _shapes(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
         yield (shape,) * count
 
 
-def _labelled(rule: OpRule, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Example | None:
+def _labelled(
+    rule: OpRule, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], given: Mapping[str, object] = ARGUMENTS
+) -> Example | None:
     tensors = tuple(Shape(shape, _parameter(rule, name)) for name, shape in zip(names, shapes, strict=True))
-    arguments: dict[str, object] = {name: value for name, value in ARGUMENTS.items() if name in rule.parameters}
+    given = {name: value for name, value in given.items() if name in {one.lstrip("~") for one in rule.parameters}}
+    arguments = dict(given)
     for tensor in tensors:
         if f"*{tensor.param}" in rule.parameters:
             arguments[tensor.param] = [one for one in tensors if one.param == tensor.param]
@@ -182,7 +213,7 @@ def _labelled(rule: OpRule, names: tuple[str, ...], shapes: tuple[tuple[int, ...
         return None  # not a call that the operator takes
     if labelling is None or [len(dims) for dims in labelling.operands] != [tensor.ndim for tensor in tensors]:
         return None
-    example = Example(names, shapes, labelling)
+    example = Example(names, shapes, labelling, given)
     agree = all(
         label is None or n in (1, example.sizes[label])
         for dims, shape in zip(labelling.operands, shapes, strict=True)
@@ -252,7 +283,8 @@ def _dims(example: Example) -> str:
     for name, shape, dims in zip(example.names, example.shapes, example.labelling.operands, strict=True):
         lines.append(f"  {name:<11}{list(shape)!s:<18}{_words(dims)}")
     lines += [
-        f"  {'result':<11}{_list(_extents(example, dims)):<18}{_words(dims)}" for dims in example.labelling.results
+        f"  {'result':<11}{_list(example.result_sizes(number)):<18}{_words(dims)}"
+        for number, dims in enumerate(example.labelling.results)
     ]
     lines += [f"  {label}: {_FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
     lengths = {"shards of one length, or even=True": example.labelling.even}
@@ -266,7 +298,8 @@ def _words(dims: Sequence[str | None]) -> str:
     return " ".join("-" if label is None else label for label in dims)
 
 
-def _extents(example: Example, dims: Sequence[str | None], cut: str | None = None) -> list[object]:
+def extents(example: Example, dims: Sequence[str | None], cut: str | None = None) -> list[object]:
+    """Of dims by their labels; those labelled ``cut`` are halved."""
     sizes = example.sizes
     return ["-" if d is None else sizes[d] // (2 if d == cut else 1) if d in sizes else "?" for d in dims]
 
@@ -316,14 +349,16 @@ def _picture(rule: OpRule, example: Example, line: RuleLine) -> str:
     )
     entries = []
     for name, dims, place in zip(example.names, example.labelling.operands, line.operands, strict=True):
-        entries.append((name, dims, place))
-    for number, (dims, place) in enumerate(zip(example.labelling.results, line.results, strict=True)):
-        entries.append((rule.op if len(line.results) == 1 else f"{rule.op} [{number}]", dims, place))
-    width = max(len(name) for name, _, _ in entries) + 2
+        part = extents(example, dims, cut if isinstance(place, Shard) else None)
+        entries.append((name, part, extents(example, dims), place))
+    for number, place in enumerate(line.results):
+        part = example.result_sizes(number, cut if isinstance(place, Shard) else None)
+        name = rule.op if len(line.results) == 1 else f"{rule.op} [{number}]"
+        entries.append((name, part, example.result_sizes(number), place))
+    width = max(len(name) for name, *_ in entries) + 2
     lines = [f"two ranks\n  {'':<{width}}{'rank 0':<18}{'rank 1':<18}together"]
-    for name, dims, place in entries:
-        own = _list(_extents(example, dims, cut if isinstance(place, Shard) else None))
-        whole = _list(_extents(example, dims))
+    for name, piece, complete, place in entries:
+        own, whole = _list(piece), _list(complete)
         means = f"{whole}, pieces along dim {place.dim}" if isinstance(place, Shard) else f"{whole}, the same on both"
         lines.append(f"  {name:<{width}}{own:<18}{own:<18}{means}")
     return "\n".join(lines)
