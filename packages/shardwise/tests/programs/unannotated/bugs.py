@@ -196,6 +196,18 @@ BUGS = [
         "gradient of 0",
     ),
     Bug(
+        "spawned_ddp",
+        "batch normalisation is not converted",
+        "    body = nn.SyncBatchNorm.convert_sync_batchnorm(body).to(rank)",
+        "    body = body.to(rank)",
+        "loss",
+        module="body.1|1 |module.1",
+    ),
+    Bug("spawned_ddp", "the body is not wrapped", "DDP(body, device_ids=[rank])", "body", GRADIENT),
+    Bug(
+        "spawned_ddp", "ranks build models of their own", "torch.manual_seed(0)", "torch.manual_seed(rank)", "parameter"
+    ),
+    Bug(
         "megatron_tp",
         "backward of Copy does not sum",
         "        grad = grad.contiguous()\n        dist.all_reduce(grad)\n        return grad",
