@@ -52,6 +52,12 @@ def test_uses_of_one_value_that_miss_one_step_are_one_finding_with_one_repair():
     assert (wrap.location.line, wrap.location.column, wrap.op) == (1, 4, "all_reduce")
 
 
+def test_a_pending_sum_that_is_read_has_the_cause_of_one_that_an_operator_takes():
+    (found,) = by_cause([missed(2, "relu"), missed(3, "item", code="SW115")])
+    assert (found.code, [place.code for place in found.alike]) == ("SW112", ["SW115"])
+    assert len(by_cause([missed(2, "relu"), missed(3, "item", code="SW115", made=2)])) == 2
+
+
 def test_a_value_without_a_line_of_its_own_is_mended_around_each_use():
     (found,) = by_cause([missed(2, "relu", name="xs[0]"), missed(3, "sigmoid", name="xs[0]")])
     assert found.help == ('all_reduce(xs[0], "tp", src=P, dst=R) before each of them (all-reduce in forward)',)

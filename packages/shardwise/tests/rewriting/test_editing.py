@@ -195,6 +195,17 @@ def test_what_does_not_stand_alone_gets_no_block(line: str):
     assert edited(source, [Within(at(source, "draw(x)"), "c()")]) is None
 
 
+@pytest.mark.parametrize("quotes", ['"', "'", '"""'])
+def test_in_an_f_string_other_quotes_are_used(quotes: str):
+    line = f"print(f{quotes}loss {{loss.item():.3f}} of {{n}}{quotes})\n"
+    start = line.index("loss.item")
+    wrap = Wrap(SourceLocation("p.py", 2, 2, start, start + 4), "all_reduce", '"dp"', "P", "R")
+    text = edited("import shardwise as spmd\n" + line, [wrap])
+    axis = "'dp'" if quotes == '"' else '"dp"'
+    assert text is not None
+    assert f"{{spmd.all_reduce(loss, {axis}, src=spmd.P, dst=spmd.R).item():.3f}}" in text
+
+
 def test_a_step_may_have_further_arguments():
     source = HEAD + "g(y + x)\n"
     done = edited(source, [Wrap(at(source, "y + x"), "all_reduce", '"tp"', "P", "R", 'op="avg"')])

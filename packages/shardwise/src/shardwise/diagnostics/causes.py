@@ -18,6 +18,8 @@ from .fix import Edit, Fix, Wrap
 from .source_location import Hop, Operand
 
 _BEFORE = " before "
+_OFFENCES = {"SW115": "SW112"}
+"""Codes that say of another place what the other code says: a pending sum that is read is taken for a complete one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def _causes(finding: Finding) -> list[tuple[object, ...]]:
     """What the finding may have in common with others that have the same cause, one for each of its repairs."""
     if finding.location is None or finding.alike:
         return []
-    where = (finding.code, finding.axis, finding.severity)
+    where = (_OFFENCES.get(finding.code, finding.code), finding.axis, finding.severity)
     if not finding.help:
         return [(*where, finding.ranks, *_function(finding), finding.message)]
     missed = [_missed(finding, line) for line in finding.help]

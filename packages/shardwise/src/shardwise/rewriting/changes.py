@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -80,7 +80,19 @@ def names_of(edit: Edit) -> tuple[str, ...]:
 
 def changes(context: Context, edit: Edit, number: int) -> Iterator[Change]:
     """What ``edit``, the one with this number, changes. Errors: NoProgramError."""
-    return _TABLE[type(edit)](context, edit, number)
+    for change in _TABLE[type(edit)](context, edit, number):
+        yield _fitted(context, edit, change)
+
+
+def _fitted(context: Context, edit: Edit, change: Change) -> Change:
+    """The change with quotes that do not end the f-string that it is made in."""
+    quotes = context.file.quotes_around((change.start, change.end))
+    if quotes is None:
+        return change
+    if not context.file.is_written(context.span(edit.location)):  # Python 3.11 misplaces some parts of f-strings
+        raise NoProgramError
+    other = "'" if quotes == '"' else '"'
+    return replace(change, text=change.text.replace(quotes, other) if len(quotes) == 1 else change.text)
 
 
 def _around(span: Span, number: int, before: str, after: str) -> Iterator[Change]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 Span = tuple[int, int]
 """The first byte, and the one after the last."""
 
+_QUOTES = re.compile(rb"[a-zA-Z]{1,2}(\"\"\"|\'\'\'|\"|\')")
 _PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 _HEADED = (ast.If, ast.With, ast.For)
 """Statements with others in them, that run what their first line says once."""
@@ -47,6 +48,25 @@ class Source:
         """The expression of exactly this span."""
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.expr) and self.span_of(node) == span)
         return next(found, None)
+
+    def quotes_around(self, span: Span) -> str | None:
+        """The quotes of the f-string that a span is in; None if it is in none."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.JoinedStr):
+                start, end = self.span_of(node)
+                quotes = _QUOTES.match(self.text, start)
+                if start < span[0] and span[1] < end and quotes is not None:
+                    return quotes[1].decode()
+        return None
+
+    def is_written(self, span: Span) -> bool:
+        """Is what the tree has at a span what the text has there?"""
+        node = self.expression(span)
+        try:
+            text = ast.parse(self.text[span[0] : span[1]].decode(), mode="eval").body
+        except SyntaxError:
+            return False
+        return node is not None and ast.dump(node) == ast.dump(text)
 
     def is_statement(self, span: Span) -> bool:
         """Is what is at ``span`` all of a statement?"""

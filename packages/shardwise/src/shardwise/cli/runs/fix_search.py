@@ -64,12 +64,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class _State:
-    """A program on the way: its texts, the fixes that made them, and what is offered for each of its findings."""
+    """A program on the way: its texts, the fixes that made them, and what is offered for each of its findings.
+
+    ``at_one_place``  they are all about one call, so that one of them may be the cause of the others.
+    """
 
     texts: dict[str, str]
     fixes: tuple[Fix, ...]
     offered: tuple[tuple[Fix, ...], ...]
     round: int
+    at_one_place: bool
 
 
 def candidates(result: RunResult) -> list[tuple[Finding, tuple[Fix, ...]]]:
@@ -98,12 +102,13 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
 
     def push(cost: int, state: _State) -> None:
         counts = [len(fixes) for fixes in state.offered]
-        for extra, picks in (*_selections(counts), *_alone(counts)):
+        alone = _alone(counts) if state.at_one_place else ()
+        for extra, picks in (*_selections(counts), *alone):
             heapq.heappush(queue, (cost + extra, next(number), state, picks))
 
-    start = _shared_first([fixes for _, fixes in candidates(result)])
-    if start:
-        push(0, _State({}, (), start, 1))
+    found = candidates(result)
+    if found:
+        push(0, _State({}, (), *_offers(found, 1)))
     seen: list[dict[str, str]] = []
     while queue:
         cost, _, state, picks = heapq.heappop(queue)
@@ -128,9 +133,16 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
         if trial.is_proven:
             return
         if after is not None and checked == ExitCode.FINDINGS and state.round < MOST_ROUNDS:
-            more = _shared_first([fixes for _, fixes in candidates(after)])
-            if more:
-                push(cost + 1, _State(texts, done, more, state.round + 1))
+            found = candidates(after)
+            if found:
+                push(cost + 1, _State(texts, done, *_offers(found, state.round + 1)))
+
+
+def _offers(
+    found: Sequence[tuple[Finding, tuple[Fix, ...]]], round: int
+) -> tuple[tuple[tuple[Fix, ...], ...], int, bool]:
+    """What a state says of its findings."""
+    return _shared_first([fixes for _, fixes in found]), round, len({finding.location for finding, _ in found}) == 1
 
 
 def _shared_first(offered: Sequence[tuple[Fix, ...]]) -> tuple[tuple[Fix, ...], ...]:
@@ -154,7 +166,7 @@ def _selections(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _alone(counts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The first fix of one finding alone, of two or three: it may be the cause of the others."""
+    """The first fix of one finding alone, of two or three."""
     if 1 < len(counts) <= _MOST_ALONE:
         yield from ((1, tuple(0 if at == one else _LEFT for one in range(len(counts)))) for at in range(len(counts)))
 

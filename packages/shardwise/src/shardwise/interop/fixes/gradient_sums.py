@@ -66,10 +66,16 @@ def sum_before_step(
 def averaged_before(
     location: SourceLocation | None, parameters: Sequence[torch.Tensor], axis: MeshAxis, before: str
 ) -> tuple[Fix, ...]:
-    """The mean that DistributedDataParallel of these parameters has not made, before a statement."""
+    """The mean that DistributedDataParallel of these parameters has not made, before a statement.
+
+    Where the program calls what is wrapped, the call goes through the wrapper instead.
+    """
     wrapper, group = wrapper_of(parameters), group_argument(axis)
     if location is None or wrapper is None or group is None:
         return ()
+    through = _through_wrapper(location, *wrapper)
+    if through:
+        return through
     lines = _sum_of_each(f"{wrapper[0]}.parameters()", group, divided=True)
     help = f"sum and average the gradients of {wrapper[0]} over {axis_argument(axis)} before {before}"
     return (Fix(help, (Insert(location, lines),)),)
