@@ -152,7 +152,7 @@ def _run_tests(words: list[str], folder: Path) -> str:
         check=False,
     )
     text = done.stdout.replace(str(folder), ".").replace(os.path.realpath(folder), ".")
-    return re.sub(r" in [\d.]+s", "", text).rstrip() + "\n"
+    return re.sub(r" in [\d.]+s( \([\d:]+\))?", "", text).rstrip() + "\n"
 
 
 def rewritten(text: str, folder: Path) -> str:

@@ -8,13 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import shardwise
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("front door")]
 
 PROGRAMS = Path(__file__).parent / "front_door"
 RIGHT, WRONG = PROGRAMS / "right.py", PROGRAMS / "wrong.py"
@@ -26,22 +27,22 @@ def marked(path: Path) -> set[int]:
     return {line for line, text in enumerate(path.read_text().splitlines(), 1) if text.endswith("# wrong")}
 
 
-def lines_by_mypy(path: Path, folder: Path) -> set[int]:
-    """The lines that mypy reports, with the settings of a user who has none but ``--strict``."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(path)]
+def errors_by_mypy(folder: Path) -> Iterator[tuple[str, int]]:
+    """File and line of what mypy reports, with the settings of a user who has none but ``--strict``."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
     environment = {**os.environ, "MYPYPATH": str(SOURCES), "MYPY_CACHE_DIR": str(folder)}
     done = subprocess.run(
-        [*command, "--config-file", os.devnull], env=environment, cwd=folder, capture_output=True, text=True
-    )
+        [*command, "--config-file", os.devnull, str(RIGHT), str(WRONG)],
+        env=environment, cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return {
-        int(line) for name, line in re.findall(r"^(.+?):(\d+): error", done.stdout, re.MULTILINE) if path.name in name
-    }
+    for name, line in re.findall(r"^(.+?):(\d+): error", done.stdout, re.MULTILINE):
+        yield Path(name).name, int(line)
 
 
-def lines_by_pyright(path: Path, folder: Path) -> set[int]:
-    """The lines that pyright reports in its strict mode, as errors."""
-    settings = {"typeCheckingMode": "strict", "include": [str(path)], "extraPaths": [str(SOURCES)]}
+def errors_by_pyright(folder: Path) -> Iterator[tuple[str, int]]:
+    """File and line of what pyright reports in its strict mode, as errors."""
+    settings = {"typeCheckingMode": "strict", "include": [str(RIGHT), str(WRONG)], "extraPaths": [str(SOURCES)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     done = subprocess.run(
         [sys.executable, "-m", "basedpyright", "--outputjson", "-p", str(folder), "--pythonpath", sys.executable],
@@ -49,26 +50,32 @@ def lines_by_pyright(path: Path, folder: Path) -> set[int]:
         capture_output=True,
         text=True,
     )
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    return {one["range"]["start"]["line"] + 1 for one in found if one["severity"] == "error"}
+    for one in json.loads(done.stdout)["generalDiagnostics"]:
+        if one["severity"] == "error":
+            yield Path(one["file"]).name, one["range"]["start"]["line"] + 1
 
 
-CHECKERS = {"mypy": lines_by_mypy, "pyright": lines_by_pyright}
+CHECKERS = {"mypy": errors_by_mypy, "pyright": errors_by_pyright}
 
 
-@pytest.fixture(params=CHECKERS)
-def reported_lines(request, tmp_path):
+@pytest.fixture(scope="module", params=CHECKERS)
+def reported(request, tmp_path_factory):
+    """By file, the lines that a type checker reports in one run over both files."""
     if request.param == "pyright" and importlib.util.find_spec("basedpyright") is None:
         pytest.skip("basedpyright is not installed: pip install basedpyright")
-    return lambda path: CHECKERS[request.param](path, tmp_path)
+    lines = {RIGHT.name: set(), WRONG.name: set()}
+    for name, line in CHECKERS[request.param](tmp_path_factory.mktemp(request.param)):
+        if name in lines:
+            lines[name].add(line)
+    return lines
 
 
-def test_right_uses_of_every_kind_are_accepted(reported_lines):
-    assert reported_lines(RIGHT) == set()
+def test_right_uses_of_every_kind_are_accepted(reported):
+    assert reported[RIGHT.name] == set()
 
 
-def test_wrong_uses_are_reported_at_their_lines(reported_lines):
-    assert reported_lines(WRONG) == marked(WRONG)
+def test_wrong_uses_are_reported_at_their_lines(reported):
+    assert reported[WRONG.name] == marked(WRONG)
 
 
 def test_the_marked_lines_are_many():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 import shardwise as spmd
 from shardwise.checker import mode
+from shardwise.checker.patching.installation import installed
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
@@ -92,9 +93,11 @@ DRAWS: dict[str, Call] = {
 
 
 @pytest.fixture(autouse=True)
-def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers of this test's own, which nothing has taught anything yet."""
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Handlers of this test's own, which nothing has taught anything yet; its many checks share one installation."""
     monkeypatch.setattr(mode, "_handlers", {})
+    with installed():
+        yield
 
 
 Operands = Callable[[], tuple[torch.Tensor, ...]]
