@@ -147,9 +147,16 @@ def test_a_term_of_every_rank_is_one_if_it_is_divided_by_their_number(tp_mesh: A
     with typecheck(local=False):
         x, equal = typed(torch.randn(4, 3), S(0)), typed(torch.randn(()), R)
         assert exponent(x.sum() + equal / dist.get_world_size()) == 0
+        assert exponent(x.sum() / 8 + equal / dist.get_world_size()) == 0, "8 may be anything"
         assert exponent(x.mean() + equal) == 1
         assert exponent(x.mean() + 0.5) == 1
-        for wrong in (lambda: x.sum() + equal, lambda: x.mean() + equal / dist.get_world_size(), lambda: x.sum() + 0.5):
+        for wrong in (
+            lambda: x.sum() + equal,
+            lambda: x.sum() / 8 + equal,
+            lambda: x.sum() / 8 + equal / 8,
+            lambda: x.mean() + equal / dist.get_world_size(),
+            lambda: x.sum() + 0.5,
+        ):
             with pytest.raises(SpmdTypeError, match="SW113"):
                 wrong()
         share = equal / dist.get_world_size()

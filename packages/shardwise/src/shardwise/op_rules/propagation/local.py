@@ -202,7 +202,8 @@ def _pending(place: Placement | Weak) -> bool:
 def _is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], partial: Sequence[int]) -> bool:
     """Every rank adds one n-th of a term, in the scale of the pending sum: then the sum has it once.
 
-    A term of which nobody knows the scale is no share: without its number it would be added once per rank.
+    A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has
+    been divided is, where nobody knows the scale of the sum.
     """
     if rule.kind is Kind.CONTROL:
         return False  # branches and loops carry one type
@@ -210,7 +211,7 @@ def _is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], p
     sums = {_exponent_of([operands[at] for at in one]) for one in products(rule, operands) if {*one} & {*partial}}
     if all(operands[at].number is not None for at in product):
         return sums == {(own or 0) + 1}
-    return own is not None and sums == {own + 1}
+    return own is not None and (sums == {own + 1} or (own < 0 and sums == {None}))
 
 
 def _exponent_of(factors: Sequence[Given]) -> int | None:
