@@ -205,7 +205,11 @@ BUGS = [
     ),
     Bug("spawned_ddp", "the body is not wrapped", "DDP(body, device_ids=[rank])", "body", GRADIENT),
     Bug(
-        "spawned_ddp", "ranks build models of their own", "torch.manual_seed(0)", "torch.manual_seed(rank)", "parameter"
+        "spawned_ddp",
+        "every rank has the labels of the first",
+        "labels[own].to(rank)",
+        "labels[: global_batch // world_size].to(rank)",
+        "loss",
     ),
     Bug(
         "megatron_tp",
