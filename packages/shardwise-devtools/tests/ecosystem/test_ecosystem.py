@@ -77,6 +77,15 @@ def test_the_page_gives_each_finding_its_verdict(monkeypatch):
     assert "Not judged." in report.page([some], [RUN])
 
 
+def test_a_framework_that_was_not_run_keeps_what_the_page_says_of_it():
+    before = report.page(FRAMEWORKS, [replace(RUN, framework="torchtitan", case=FRAMEWORKS[0].cases[0].name)])
+    after = report.page(FRAMEWORKS, [replace(RUN, framework="deepspeed", case="Ulysses", found=())], before)
+    old, new = (text.split("\n## ") for text in (before, after))
+    changed = [new_one.partition("\n")[0] for old_one, new_one in zip(old, new, strict=True) if old_one != new_one]
+    assert changed == ["deepspeed"]
+    assert report.page(FRAMEWORKS, [], before) == before
+
+
 def test_the_verdicts_can_be_read():
     for one in report.judgements():
         assert one.verdict in ("true", "false")

@@ -450,3 +450,41 @@ def test_a_local_call_with_the_number_of_a_rank_is_not_known(grid):
     with checking(strict=False, local=True, collect=Collector()):
         made = Scaled.apply(make("R", 3), 0, None)
     assert not spmd.has_local_type(made)
+
+
+def counting_function(module: torch.nn.Module, group: Any, *, through_context: bool) -> Any:
+    """As ZeRO 3 counts the gradients of a module, and sums over ranks when it has all."""
+
+    class Counted(Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.state = Home.state if through_context else module
+            return x.detach()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            ctx.state.count = ctx.state.count + 1
+            dist.all_reduce(g, group=group)
+            return g
+
+    return Counted
+
+
+class Home:
+    """Where a program keeps what it counts."""
+
+    state = torch.nn.Identity()
+
+
+@pytest.mark.parametrize("through_context", [False, True])
+def test_a_function_that_changes_what_outlives_it_is_not_run_for_its_types(grid, through_context):
+    Home.state.count = 0
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        function = counting_function(Home.state, grid.get_group("tp"), through_context=through_context)
+        result = function.apply(make("I", 3, grad=True))
+        assert Home.state.count == 0
+        result.sum().backward()
+    assert Home.state.count == 1
+    assert not spmd.has_local_type(result)
+    assert not found.result().findings

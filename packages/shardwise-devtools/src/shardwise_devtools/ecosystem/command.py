@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "ecosystem.md"
     "--out", type=click.Path(path_type=Path), help="Where to write the findings (default: findings.json there)."
 )
 @click.option("--against", type=click.Path(path_type=Path, exists=True), help="Show the difference to these findings.")
-@click.option("--write", is_flag=True, help="Renew docs/ecosystem.md.")
+@click.option("--write", is_flag=True, help="Renew docs/ecosystem.md: what it says of the frameworks that were run.")
 def ecosystem(
     only: tuple[str, ...], folder: Path, shardwise: Path, out: Path | None, against: Path | None, write: bool
 ) -> ExitCode:
@@ -57,7 +57,7 @@ def ecosystem(
                 runs.append(run)
                 save(runs, out)
     if write:
-        PAGE.write_text(page(FRAMEWORKS, runs))
+        PAGE.write_text(page(FRAMEWORKS, runs, PAGE.read_text()))
     if against is None:
         return ExitCode.CLEAN
     told = difference(load(against), runs)

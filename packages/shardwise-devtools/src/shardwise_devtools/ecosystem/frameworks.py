@@ -157,11 +157,10 @@ FRAMEWORKS = (
     Framework(
         "deepspeed",
         ("deepspeed==0.19.8",),
-        tuple(
-            Case(f"ZeRO {stage}", "deepspeed_zero.py", {"dp": 2}, f"--stage {stage}")
-            for stage in (1, 2, 3)
+        (
+            *(Case(f"ZeRO {stage}", "deepspeed_zero.py", {"dp": 2}, f"--stage {stage}") for stage in (1, 2, 3)),
+            Case("Ulysses", "deepspeed_ulysses.py", {"sp": 2}),
         ),
-        ("Ulysses: there is no entry for it yet",),
         variables={"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0"},
     ),
     Framework(

@@ -43,9 +43,18 @@ def judgements() -> list[Judgement]:
         return [Judgement(**entry) for entry in tomllib.load(file).get("finding", ())]
 
 
-def page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> str:
-    """The page, in Markdown."""
-    return "\n".join(_page(frameworks, runs)) + "\n"
+def page(frameworks: Sequence[Framework], runs: Sequence[Run], before: str = "") -> str:
+    """The page, in Markdown.
+
+    ``before``  the page as it was: a framework that has cases and was not run now keeps what it says of that.
+    """
+    kept = {text.partition("\n")[0]: text for text in before.split("\n## ")[1:]}
+    made = {run.framework for run in runs}
+    sections = ["\n".join(("# Frameworks", "", *INTRODUCTION, ""))]
+    for framework in frameworks:
+        old = kept.get(framework.name) if framework.cases and framework.name not in made else None
+        sections.append("\n".join(_section(framework, runs)) if old is None else f"## {old}")
+    return "\n".join(text.rstrip("\n") + "\n" for text in sections)
 
 
 def difference(before: Iterable[Run], after: Iterable[Run]) -> str:
@@ -77,38 +86,34 @@ def _changes(one: Run | None, other: Run | None) -> Iterator[str]:
             yield f"{name}: {one.counts.get(name, '-')} -> {other.counts.get(name, '-')}"
 
 
-def _page(frameworks: Sequence[Framework], runs: Sequence[Run]) -> Iterator[str]:
+def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
     known = judgements()
-    yield "# Frameworks"
-    yield ""
-    yield from INTRODUCTION
-    for framework in frameworks:
-        own = [run for run in runs if run.framework == framework.name]
-        yield from ("", f"## {framework.name}", "")
-        if framework.pins:
-            yield "Release: " + ", ".join(f"`{pin}`" for pin in framework.pins) + "."
-        if framework.cases:
-            yield from ("", "| program | command | outcome | what it rests on |", "| --- | --- | --- | --- |")
-            made = {(run.case, run.command): run for run in own}
-            for case in framework.cases:
-                for command in case.commands:
-                    run = made.get((case.name, command))
-                    told = "not run yet | " if run is None else f"{_outcome(run)} | {_rests(run)}"
-                    yield f"| {case.name} | `{command}` | {told} |"
-        stops = {run.stopped: run for run in own if run.stopped}
-        if stops:
-            yield from ("", "What stops it:", "")
-            yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
-        found = _by_finding(own)
-        if found:
-            yield from ("", "Findings:", "")
-            for one, places in list(found.items()):
-                where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
-                yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
-        if framework.defects:
-            yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
-        if framework.cannot:
-            yield from ("", "Not run here:", "", *(f"- {reason}." for reason in framework.cannot))
+    own = [run for run in runs if run.framework == framework.name]
+    yield from (f"## {framework.name}", "")
+    if framework.pins:
+        yield "Release: " + ", ".join(f"`{pin}`" for pin in framework.pins) + "."
+    if framework.cases:
+        yield from ("", "| program | command | outcome | what it rests on |", "| --- | --- | --- | --- |")
+        made = {(run.case, run.command): run for run in own}
+        for case in framework.cases:
+            for command in case.commands:
+                run = made.get((case.name, command))
+                told = "not run yet | " if run is None else f"{_outcome(run)} | {_rests(run)}"
+                yield f"| {case.name} | `{command}` | {told} |"
+    stops = {run.stopped: run for run in own if run.stopped}
+    if stops:
+        yield from ("", "What stops it:", "")
+        yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
+    found = _by_finding(own)
+    if found:
+        yield from ("", "Findings:", "")
+        for one, places in list(found.items()):
+            where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
+            yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+    if framework.defects:
+        yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
+    if framework.cannot:
+        yield from ("", "Not run here:", "", *(f"- {reason}." for reason in framework.cannot))
 
 
 def _by_finding(runs: Iterable[Run]) -> dict[Found, list[Run]]:

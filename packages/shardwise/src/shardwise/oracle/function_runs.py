@@ -21,10 +21,10 @@ from shardwise.interop.autograd.forward_args import forward_parameters
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.mesh.axis import MeshAxis
 
-from .simulated_ranks.identity import KeptNumber, calls_ours, code_of, functions_behind, kept_numbers, told
+from .simulated_ranks.identity import KeptNumber, calls_ours, code_of, functions_behind, keeps_state, kept_numbers, told
 from .simulated_ranks.replay import IssuedCollective, Replay, ReplayedRank
 
-_METHODS = ("forward", "backward", "vjp")
+_METHODS = ("forward", "backward", "vjp", "setup_context")
 _SEED = 7151
 MOST_ELEMENTS = 1 << 21
 """A function of larger operands is not run."""
@@ -95,6 +95,8 @@ class FunctionRuns:
         if calls_ours(cls, self.functions):
             raise NotRun("it calls typed collectives")
         self.codes = [code for name in _METHODS if (code := code_of(cls, name)) is not None]
+        if keeps_state(self.codes, self.functions):
+            raise NotRun("it changes what outlives the call")
         names = self.argument_names()
         whole = [at for at, value in enumerate(args) if isinstance(value, int) and not isinstance(value, bool)]
         self.numbers = [

@@ -6,6 +6,7 @@ A program that has asked once keeps the answer, in a global or a closure: such n
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import os
 import types
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
@@ -149,6 +151,25 @@ def calls_ours(cls: type, functions: Sequence[types.FunctionType]) -> bool:
     """True if one of ``functions``, those behind ``cls``, mentions a typed collective, which no replay sees."""
     mentioned = (thing for function in functions for thing in _mentioned(function, cls))
     return any(str(getattr(thing, "__module__", "")).startswith(_OURS) for thing in mentioned)
+
+
+def keeps_state(codes: Sequence[types.CodeType], functions: Sequence[types.FunctionType]) -> bool:
+    """True if calling the function leaves something behind: it holds a module, whose hooks and counters it may change,
+    or it writes attributes of what outlives the call (``ctx.module.count = n``).
+
+    ``codes``  of forward and backward; ``functions`` also those that they call.
+    """
+    held = (_content(cell) for function in functions for cell in function.__closure__ or ())
+    return any(isinstance(value, torch.nn.Module) for value in held) or any(map(_writes_outside, codes))
+
+
+def _writes_outside(code: types.CodeType) -> bool:
+    before = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_ATTR" and before in ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"):
+            return True
+        before = instruction.opname
+    return False
 
 
 def _methods(thing: object) -> list[object]:
