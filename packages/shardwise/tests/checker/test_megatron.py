@@ -36,8 +36,34 @@ class Wrapper(nn.Module):
             parameter.data.detach().copy_(before)
             at = end
 
+        self.grads = torch.zeros(sum(one.numel() for one in module.parameters()))
+        self.nodes = []
+        at = 0
+        for parameter in module.parameters():
+            parameter.main_grad = self.grads[at : at + parameter.numel()].view(parameter.shape)
+            at += parameter.numel()
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(self._make_backward_post_hook(parameter))
+            self.nodes.append(node)
+
+    def _make_backward_post_hook(self, parameter: nn.Parameter) -> Any:
+        def hook(*unused: object) -> None:
+            parameter.main_grad.add_(parameter.grad.data)
+            parameter.grad = None
+
+        return hook
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
+
+
+class ShardedOptimizer:
+    """What stands for Megatron's distributed optimizer: it steps with this rank's half of each parameter."""
+
+    def __init__(self, module: nn.Module, group: dist.ProcessGroup) -> None:
+        self.data_parallel_group = group
+        halves = [one.detach().view(-1)[: one.numel() // 2] for one in module.parameters()]
+        self.optimizer = torch.optim.SGD(halves, lr=0.1)
 
 
 @pytest.fixture
@@ -58,8 +84,10 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             setattr(state, f"get_{name}_group", lambda group=group: group)
         state.model_parallel_is_initialized = lambda: True
         wrappers = ModuleType("megatron.core.distributed.distributed_data_parallel")
-        wrappers.DistributedDataParallel = type("DistributedDataParallel", (Wrapper,), {"__init__": Wrapper.__init__})
-        for module in (state, wrappers):
+        wrappers.DistributedDataParallel = type("DistributedDataParallel", (Wrapper,), dict(vars(Wrapper)))
+        optimizers = ModuleType("megatron.core.optimizer.distrib_optimizer")
+        optimizers.DistributedOptimizer = type("DistributedOptimizer", (), dict(vars(ShardedOptimizer)))
+        for module in (state, wrappers, optimizers):
             monkeypatch.setitem(sys.modules, module.__name__, module)
         with spmd.set_current_mesh(mesh):
             yield wrappers.DistributedDataParallel
@@ -139,6 +167,48 @@ def test_a_norm_of_pieces_of_the_sequence_needs_its_mark(groups):
         groups(Model())(spmd.assert_type(torch.randn(5, 16), {"dp": spmd.V, "tp": spmd.V}), torch.ones(16))
     (finding,) = found.result().findings
     assert finding.code == "SW101"
+
+
+@pytest.mark.parametrize("summed", [("dp", "tp"), ("dp",), ("tp",)], ids=str)
+def test_gradients_in_the_buffer_of_all_must_be_summed(groups, summed):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found, observe=True):
+        wrapper = groups(Norm())
+        optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+        wrapper(spmd.assert_type(torch.randn(5, 16), {"dp": spmd.V, "tp": spmd.V})).sum().backward()
+        for axis in summed:
+            dist.all_reduce(wrapper.grads, group=group_of("data" if axis == "dp" else "tensor_model"))
+        for parameter in wrapper.parameters():
+            parameter.grad = parameter.main_grad
+        optimizer.step()
+    findings = found.result().findings
+    assert [finding.code for finding in findings] == ["SW608"] * (2 - len(summed))
+
+
+class Norm(nn.Module):
+    """A norm of pieces of the sequence, whose gradients the step sums over both axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+        self.weight.sequence_parallel = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, (16,), self.weight)
+
+
+def test_what_the_distributed_optimizer_steps_with_is_this_ranks_part(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        model = groups(Model(), moves=True).module
+        made = sys.modules["megatron.core.optimizer.distrib_optimizer"].DistributedOptimizer
+        optimizer = made(model, group_of("data"))
+        assert [places(one) for one in optimizer.optimizer.param_groups[0]["params"]] == ["VV", "VI", "VR", "VI"]
+        assert places(model.norm) == "RI", "whoever has the whole gets it back"
+
+
+def group_of(ranks: str) -> Any:
+    """The group of these parallel ranks, as Megatron tells it."""
+    return getattr(sys.modules["megatron.core.parallel_state"], f"get_{ranks}_parallel_group")()
 
 
 def test_listeners_to_calls_come_and_go_in_any_order():

@@ -488,3 +488,30 @@ def test_a_function_that_changes_what_outlives_it_is_not_run_for_its_types(grid,
     assert Home.state.count == 1
     assert not spmd.has_local_type(result)
     assert not found.result().findings
+
+
+summed_by_another_name = dist.all_reduce
+
+
+class Aliased(Function):
+    """A linear layer that sums over ranks with a function of another name, in calls that ask for it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.group = group
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
+        x, w = ctx.saved_tensors
+        back = g @ w.T
+        summed_by_another_name(back, group=ctx.group)
+        return back, x.T @ g, None
+
+
+def test_a_collective_is_known_under_any_name(grid):
+    assert communicates(Aliased, ())
+    with checking(strict=False, local=True, collect=Collector()):
+        made = Aliased.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), grid.get_group("tp"))
+    assert place(made) == "V"

@@ -33,7 +33,7 @@ from shardwise.oracle.function_shards import shard_dims
 from shardwise.oracle.function_transition import transition_of
 from shardwise.oracle.function_typings import FunctionTransition, Typing
 from shardwise.oracle.public_transitions import PublicTransition
-from shardwise.oracle.simulated_ranks.identity import functions_behind, names_read
+from shardwise.oracle.simulated_ranks.identity import functions_behind, names_called
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard
 from shardwise.types.spec import make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -66,7 +66,7 @@ def communicates(cls: type, args: Sequence[object]) -> bool:
     known = _communicates.get(cls)
     if known is None:
         functions = functions_behind(cls, tree_leaves(tuple(args)))
-        names = {name for function in functions for name in names_read(function.__code__)}
+        names = {name for function in functions for name in names_called(function)}
         known = _communicates[cls] = any(name.startswith(_TELLING) for name in names)
     return known
 

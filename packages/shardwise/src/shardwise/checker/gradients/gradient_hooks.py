@@ -120,6 +120,23 @@ def _after_accumulation(x: torch.Tensor, hook: Callable[..., object]) -> Callabl
     return typed
 
 
+def after_node(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., object]:
+    """``hook`` on the node of the graph that accumulates the gradient of ``x``, which has its type by then."""
+
+    @functools.wraps(hook)
+    def typed(*gradients: object) -> object:
+        running = running_pass()
+        if running is None:
+            return hook(*gradients)
+        session, this = running
+        if id(x) in this.arrivals:
+            arrive(this.arrivals[id(x)])
+        with typed_code(session):
+            return hook(*gradients)
+
+    return typed
+
+
 def checked_call(
     session: CheckSession,
     call: Callable[[], object],

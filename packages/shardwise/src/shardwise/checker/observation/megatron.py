@@ -19,6 +19,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
@@ -72,6 +73,18 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
             at = getattr(parameter, "partition_dim", -1)
             spec = PartitionSpec(*(cut if dim == at else None for dim in range(parameter.ndim)))
         _put(parameter, TensorType.of(places, spec), origin)
+
+
+def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Type the parts of parameters that each rank of ``group`` updates for all; whoever has the whole gets it back."""
+    origin = Origin(user_site(), "this rank's part, by Megatron's distributed optimizer")
+    for part in parameters:
+        type = type_of(part)
+        for axis in _axes(group):
+            type = cut_along(type, axis)
+        inside = {one: V for axis in _axes(group) for one in type.axes if one <= axis}
+        if inside:
+            set_tag(part, Tag(type.with_placements(inside).with_spec(None), origin))
 
 
 def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:

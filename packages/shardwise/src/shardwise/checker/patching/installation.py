@@ -56,7 +56,8 @@ PLUGINS: tuple[Plugin, ...] = (
     threads.PLUGIN,
     fsdp.FULLY_SHARD,
     fsdp.FSDP1,
-    megatron.PLUGIN,
+    megatron.MODELS,
+    megatron.SHARDS,
 )
 
 _lock = threading.RLock()

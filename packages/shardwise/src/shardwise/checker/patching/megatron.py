@@ -8,19 +8,28 @@ import sys
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.distributed as dist
 
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.torch_compat import tree_leaves
 
+from ..gradients.gradient_hooks import after_node
 from ..observation import megatron
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
 
 _WRAPPERS = "megatron.core.distributed.distributed_data_parallel"
+_OPTIMIZER = "megatron.core.optimizer.distrib_optimizer"
+_CLASS = "DistributedOptimizer"
+_HOOKS = "_make_backward_post_hook"
+"""Makes the hook that adds the gradient of a parameter to the buffer of all, on a node of the graph."""
 
 
 def _install(patches: Patches) -> None:
-    patches.replace_attribute(sys.modules[_WRAPPERS].DistributedDataParallel, "__init__", _wrap_making)
+    wrapper = sys.modules[_WRAPPERS].DistributedDataParallel
+    patches.replace_attribute(wrapper, "__init__", _wrap_making)
+    if _HOOKS in vars(wrapper):
+        patches.replace_attribute(wrapper, _HOOKS, _wrap_hooks)
     told = contextlib.ExitStack()
     told.enter_context(telling_calls(functools.partial(_called, OuterModules())))
     patches.on_undo(told.close)
@@ -46,9 +55,36 @@ def _wrap_making(plain: Callable[..., object]) -> object:
     return __init__
 
 
+def _install_optimizer(patches: Patches) -> None:
+    patches.replace_attribute(getattr(sys.modules[_OPTIMIZER], _CLASS), "__init__", _wrap_sharding)
+
+
+def _wrap_sharding(plain: Callable[..., object]) -> object:
+    @functools.wraps(plain)
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
+        plain(self, *args, **kwargs)
+        optimizer, group = (getattr(self, name, None) for name in ("optimizer", "data_parallel_group"))
+        if _observing() is not None and isinstance(group, dist.ProcessGroup):
+            groups = getattr(optimizer, "param_groups", ())
+            megatron.type_shards((one for each in groups for one in each["params"]), group)
+
+    return __init__
+
+
+def _wrap_hooks(plain: Callable[..., Callable[..., object]]) -> object:
+    @functools.wraps(plain)
+    def make(self: object, parameter: torch.Tensor) -> Callable[..., object]:
+        return after_node(parameter, plain(self, parameter))
+
+    return make
+
+
 def _observing() -> CheckSession | None:
     session = checking_session()
     return session if session is not None and session.observe else None
 
 
-PLUGIN = Plugin("models of Megatron", _install, is_ready=lambda: _WRAPPERS in sys.modules)
+MODELS = Plugin("models of Megatron", _install, is_ready=lambda: _WRAPPERS in sys.modules)
+SHARDS = Plugin(
+    "shards of Megatron's optimizer", _install_optimizer, is_ready=lambda: hasattr(sys.modules.get(_OPTIMIZER), _CLASS)
+)

@@ -124,6 +124,15 @@ def names_read(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
+def names_called(function: types.FunctionType) -> set[str]:
+    """``names_read``, and what torch itself calls the collectives that are read under another name."""
+    read = names_read(function.__code__)
+    values = (function.__globals__.get(name) for name in read)
+    held = (_content(cell) for cell in function.__closure__ or ())
+    ours = (one for one in (*values, *held) if str(getattr(one, "__module__", "")).startswith("torch.distributed"))
+    return read | {str(getattr(one, "__name__", "")) for one in ours}
+
+
 def functions_behind(cls: type, objects: Sequence[object] = ()) -> list[types.FunctionType]:
     """The Python functions that forward and backward of ``cls`` are made of, those that they call included.
 
