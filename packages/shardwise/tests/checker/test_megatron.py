@@ -130,10 +130,9 @@ def test_marks_say_what_parameters_are(groups, sequence_parallel, moves):
         assert places(model.expert) == "VI", "each data parallel rank has experts of its own"
 
 
-def test_globally_they_say_which_dim_is_cut(groups):
+def test_globally_nothing_is_typed(groups):
     with checking(strict=False, local=False, collect=Collector(), observe=True):
-        model = groups(Model()).module
-        assert list(spmd.get_partition_spec(model.column)) == [spmd.normalize_axis("tp"), None]
+        assert not spmd.has_local_type(groups(Model()).module.column)
 
 
 def test_what_somebody_has_typed_stays(groups):
@@ -154,6 +153,19 @@ def test_what_a_part_of_a_model_gets_is_not_assumed(groups):
         whole = nn.ModuleList([nn.Identity()])
         whole.forward = lambda x: whole[0](torch.randn(2))
         assert not spmd.has_local_type(whole(torch.randn(2)))
+
+
+def test_nor_what_a_function_in_the_form_of_a_module_gets(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        assert not spmd.has_local_type(nn.Softmax(-1)(torch.randn(2)))
+
+
+def test_dropout_of_what_is_equal_on_tensor_parallel_ranks_draws_alike(groups):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found, observe=True):
+        made = nn.functional.dropout(groups(Model())(torch.randn(5, 16), torch.randn(16)), 0.5)
+        assert places(made) == "VI"
+    assert not found.result().findings
 
 
 def test_without_observing_nothing_is_typed(groups):

@@ -1,6 +1,6 @@
 """What Megatron's marks say of parameters: which are cut over tensor or expert parallel ranks, and who sums gradients.
 
-``tensor_model_parallel`` is true of a parameter that is cut along its ``partition_dim``; ``sequence_parallel`` of one
+``tensor_model_parallel`` is true of a parameter that is cut; ``sequence_parallel`` of one
 that every rank holds and whose gradients the step sums over tensor parallel ranks, so R. One without either must get
 the same gradient on each of them, so I. ``allreduce`` is false of what belongs to one expert parallel rank. Over data
 and context parallel ranks all are kept equal and their gradients are averaged, so R.
@@ -21,7 +21,6 @@ from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, ta
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
-from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..state.session import CheckSession
@@ -50,6 +49,8 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
         return
     data = tuple(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()))
     averaged(session, data)
+    # Its seed of whatever draws outside of its own streams is one for all tensor parallel ranks.
+    session.synchronised |= frozenset(_axes(state.get_tensor_model_parallel_group()))
     origin = Origin(user_site(), "said by Megatron's marks")
     for owner, name, parameter in _owned(module):
         if not _is_untyped(parameter):
@@ -64,15 +65,8 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
         group = getattr(owner, "tp_group", None)
         if not isinstance(group, dist.ProcessGroup):
             group = state.get_expert_tensor_parallel_group() if expert else state.get_tensor_model_parallel_group()
-        cut = None
-        for axis in _axes(group):
-            places[axis] = place = _over_tensor_parallel(parameter, name)
-            cut = axis if place is V and getattr(parameter, "partition_stride", 1) == 1 else None
-        spec = None
-        if not session.local and cut is not None:
-            at = getattr(parameter, "partition_dim", -1)
-            spec = PartitionSpec(*(cut if dim == at else None for dim in range(parameter.ndim)))
-        _put(parameter, TensorType.of(places, spec), origin)
+        places |= dict.fromkeys(_axes(group), _over_tensor_parallel(parameter, name))
+        _put(parameter, TensorType.of(places), origin)
 
 
 def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
@@ -84,7 +78,7 @@ def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) ->
             type = cut_along(type, axis)
         inside = {one: V for axis in _axes(group) for one in type.axes if one <= axis}
         if inside:
-            set_tag(part, Tag(type.with_placements(inside).with_spec(None), origin))
+            set_tag(part, Tag(type.with_placements(inside), origin))
 
 
 def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:

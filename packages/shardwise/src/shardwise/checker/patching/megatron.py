@@ -40,7 +40,7 @@ def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, obj
     if session is not None:
         if outer.is_new(module):
             megatron.type_parameters(session, module)
-        if module in outer:
+        if module in outer and next(module.parameters(), None) is not None:
             megatron.type_inputs(session, tree_leaves(dict(args)))
 
 
@@ -80,8 +80,9 @@ def _wrap_hooks(plain: Callable[..., Callable[..., object]]) -> object:
 
 
 def _observing() -> CheckSession | None:
+    """The check of this thread. For global types, which dims of its inputs are cut would have to be known."""
     session = checking_session()
-    return session if session is not None and session.observe else None
+    return session if session is not None and session.observe and session.local else None
 
 
 MODELS = Plugin("models of Megatron", _install, is_ready=lambda: _WRAPPERS in sys.modules)
