@@ -17,7 +17,7 @@ INTRODUCTION = (
     f"Training frameworks as they are released, at debug size on the CPU with `{TORCH}`, none of their code changed.",
     "`make ecosystem` runs them and writes this page; `shardwise-devtools ecosystem --against OLD.json` shows what",
     "another version of shardwise says otherwise. In `check`, a program without annotations is typed by its wrappers",
-    "and by torch's own marks; `verify` compares the numbers of all ranks with those of one.",
+    "and by torch's own marks or Megatron's; `verify` compares the numbers of all ranks with those of one.",
 )
 OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
 
