@@ -155,6 +155,19 @@ def test_what_a_part_of_a_model_gets_is_not_assumed(groups):
         assert not spmd.has_local_type(whole(torch.randn(2)))
 
 
+def test_nor_what_another_part_has_made(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        made = torch.randn(5, 16, requires_grad=True)
+        data = made.detach()
+        Model()(made, torch.ones(16))
+        with torch.no_grad():
+            Model()(data, torch.ones(16))
+        assert not spmd.has_local_type(made)
+        assert not spmd.has_local_type(data)
+        Model()(data, torch.ones(16))
+        assert spmd.has_local_type(data)
+
+
 def test_nor_what_a_function_in_the_form_of_a_module_gets(groups):
     with checking(strict=False, local=True, collect=Collector(), observe=True):
         assert not spmd.has_local_type(nn.Softmax(-1)(torch.randn(2)))

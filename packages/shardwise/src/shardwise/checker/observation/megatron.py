@@ -84,13 +84,19 @@ def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) ->
 def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
     """Type what a model gets and nobody has typed: equal on tensor parallel ranks, each data parallel rank's own."""
     state = _state()
-    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and type_of(x) is UNTYPED and not is_dtensor(x)]
+    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and _is_data(x)]
     if state is not None and untyped:
         places = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
         places |= dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
         origin = Origin(user_site(), "an input of a model of Megatron")
         for x in untyped:
             _put(x, TensorType.of(places), origin)
+
+
+def _is_data(x: torch.Tensor) -> bool:
+    """True if nobody has typed ``x``, and it is not what another part of the model has made."""
+    made = x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled())
+    return not made and type_of(x) is UNTYPED and not is_dtensor(x)
 
 
 def _is_untyped(parameter: torch.Tensor) -> bool:
