@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+
+from .forked_launcher import forked
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
 
@@ -101,8 +104,14 @@ def launched(folder: Path, *words: str, ranks: int = 2) -> subprocess.CompletedP
     )
 
 
-def verified(folder: Path, mistake: str = "") -> subprocess.CompletedProcess[str]:
-    return launched(folder, "verify", "train.py", "--references", "references", *(["--", mistake] if mistake else []))
+Launcher = Callable[..., "subprocess.CompletedProcess[str]"]
+by_torchrun_at_night = pytest.mark.parametrize(
+    "launcher", [pytest.param(launched, marks=pytest.mark.nightly, id="torchrun"), pytest.param(forked, id="forked")]
+)
+
+
+def verified(folder: Path, mistake: str = "", launcher: Launcher = launched) -> subprocess.CompletedProcess[str]:
+    return launcher(folder, "verify", "train.py", "--references", "references", *(["--", mistake] if mistake else []))
 
 
 def test_a_right_program_is_clean_and_its_tensors_need_not_travel(project):
@@ -114,8 +123,9 @@ def test_a_right_program_is_clean_and_its_tensors_need_not_travel(project):
     assert ended.stderr.count("is done") == 1, "of what the program prints, what rank 0 does is shown"
 
 
-def test_a_wrong_gradient_is_found_and_shown(project):
-    ended = verified(project, "gradient")
+@by_torchrun_at_night
+def test_a_wrong_gradient_is_found_and_shown(project, launcher):
+    ended = verified(project, "gradient", launcher)
     assert ended.returncode == 1
     lines = ended.stdout.splitlines()
     assert lines[0] == "wrong numbers: gradient of up in step 1 differs from the run on one rank"
@@ -124,8 +134,9 @@ def test_a_wrong_gradient_is_found_and_shown(project):
     assert "pieces along dim 0 over tp" in ended.stdout
 
 
-def test_a_rank_that_raises_ends_the_job_with_one_report(project):
-    ended = verified(project, "raise")
+@by_torchrun_at_night
+def test_a_rank_that_raises_ends_the_job_with_one_report(project, launcher):
+    ended = verified(project, "raise", launcher)
     assert ended.returncode != 0
     first = ended.stdout.splitlines()[0]
     assert first.startswith("the run on the mesh did not come to its end: rank 1 of 2 raised RuntimeError: the second")
@@ -148,8 +159,9 @@ def test_a_rank_that_is_killed_is_named(project):
     assert ended.stdout.splitlines()[-1].startswith("no verdict")
 
 
-def test_infer_makes_its_references_and_runs_on_the_launched_ranks(project):
-    ended = launched(project, "infer", "train.py")
+@by_torchrun_at_night
+def test_infer_makes_its_references_and_runs_on_the_launched_ranks(project, launcher):
+    ended = launcher(project, "infer", "train.py")
     assert ended.returncode == 0, ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert ["up", "[64,", "64]", "{tp:", "S(0)}"] in lines
@@ -157,7 +169,8 @@ def test_infer_makes_its_references_and_runs_on_the_launched_ranks(project):
     assert ended.stdout.splitlines()[-1] == "3 tensors on mesh tp=2"
 
 
-def test_check_checks_every_launched_rank_as_it_runs(project):
+@by_torchrun_at_night
+def test_check_checks_every_launched_rank_as_it_runs(project, launcher):
     (project / "typed.py").write_text(
         SCRIPT.replace("class Sum", "import shardwise as sw\n\n\nclass Sum", 1).replace(
             "for step in range(2):",
@@ -165,7 +178,7 @@ def test_check_checks_every_launched_rank_as_it_runs(project):
         ),
         "utf-8",
     )
-    ended = launched(project, "check", "typed.py", "--no-observe")
+    ended = launcher(project, "check", "typed.py", "--no-observe")
     assert ended.returncode == 1
     assert ended.stdout.startswith("SW112 partial-sum-in-nonlinear-op: relu needs complete values"), ended.stderr
     assert ended.stdout.count("SW112") == 2, "the finding of rank 1, and where to read more"
