@@ -10,7 +10,7 @@ import pytest
 
 import shardwise
 
-from .documents import ROOT, blocks, differences, pages
+from .documents import ROOT, blocks, differences, of_any_build, pages
 from .test_imports import LEVELS
 
 MADE = ("codes", "SW", "coverage.md")
@@ -24,6 +24,11 @@ def test_a_page_shows_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = [(f"{page}:{d.block.line}", d.real) for d in differences((ROOT / page).read_text(), tmp_path)]
     assert found == [], "run: python packages/shardwise/tests/documents.py --write"
+
+
+def test_only_the_kernels_of_a_torch_with_cuda_are_left_out_of_what_pages_show():
+    shown = "  kernels    aten::mm: AutocastCUDA, CPU, {}Meta\n  help       a device, CUDA\n"
+    assert of_any_build(shown.format("CUDA, ")) == of_any_build(shown.format("")) == shown.format("")
 
 
 @pytest.mark.parametrize("page", PAGES)
