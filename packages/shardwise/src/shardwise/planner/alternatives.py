@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import starmap
 
 from shardwise.mesh.axis import MeshAxis
 
@@ -79,7 +78,7 @@ def _gathered(problem: Problem) -> list[Move] | None:
     if problem.made:
         return None
     while state != goal:
-        found = starmap(Move, moves(problem, state, problem.dims))
+        found = list(moves(problem, state))
         ahead = [move for move in found if _leads_on(move, state, problem)]
         if not ahead:
             return None

@@ -68,6 +68,11 @@ _RINGS: dict[str, Callable[[int, int], tuple[int, int]]] = {
 """Messages and elements received, of the elements that each rank holds before."""
 
 
+def ring(op: str, elements: int, size: int) -> tuple[int, int]:
+    """Messages and elements that a rank receives in ``op`` over ``size`` ranks that hold ``elements`` each."""
+    return _RINGS[op](elements, size)
+
+
 def cost_of(op: str, elements: int, size: int, dtype: str = "float32") -> Cost:
     """What ``op`` costs over ``size`` ranks that hold ``elements`` each; an op that does not communicate is free."""
     ring = _RINGS.get(op)

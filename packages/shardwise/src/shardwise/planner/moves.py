@@ -19,24 +19,19 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
-from .cost import cost_of
+from .cost import ring
+from .cuts import Cuts, Entries, bits_of, cuts_of
 
-Entries = tuple[tuple[int, ...], ...]
 State = tuple[int, Entries]
-Found = tuple[int, str, tuple[int, ...], State, int, int]
-"""The fields of a move: a search looks at many more than it takes."""
+Rates = tuple[tuple[int, int], ...]
 DIGITS = 12
 """Bits for the collectives of a plan, and for its local steps."""
 ONE = 1 << DIGITS
 MOST_WAYS = 3000
 """So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
 straight to the goal, and then a cheaper plan may exist."""
-
-
-Arrangements = tuple[tuple[tuple[int, ...], tuple[tuple[Entries, Entries | None], ...]], ...]
 
 
 class Move(NamedTuple):
@@ -65,6 +60,20 @@ class Move(NamedTuple):
         return self.spent >> DIGITS & 1
 
 
+class Fan(NamedTuple):
+    """Steps that differ in the cut that they lead to: a search looks at many more than it takes.
+
+    ``pending``  bits of the axes over which a reduction is pending afterwards.
+    ``ends``     of every step: the number of the cut, its ``spent``, and its ``elements``.
+    """
+
+    op: str
+    axes: tuple[int, ...]
+    pending: int
+    messages: int
+    ends: Iterable[tuple[int, int, int]]
+
+
 @dataclass(frozen=True)
 class Problem:
     """Everything that the cost of a path between two states depends on.
@@ -90,29 +99,47 @@ class Problem:
     weights: tuple[int, ...]
     latencies: tuple[int, ...]
     most: int | None = None
-    lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, compare=False)
-    rates: dict[tuple[int, ...], tuple[tuple[int, int], ...]] = field(default_factory=dict, compare=False)
-
-    counts: dict[Entries, int] = field(default_factory=dict, compare=False)
-    least: dict[tuple[int, tuple[int, ...], int], int] = field(default_factory=dict, compare=False)
+    cuts: Cuts = field(init=False, compare=False, repr=False)
     even: bool = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
+    one_for_two: bool = field(init=False, compare=False)
+    _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
+    _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _kept: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _rates: dict[tuple[int, ...], Rates] = field(default_factory=dict, init=False, compare=False)
+    _same: dict[Rates, Rates] = field(default_factory=dict, init=False, compare=False)
+    _ranks: dict[tuple[int, ...], int] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = math.prod(self.sizes)
+        dims = self._dims(whole)
         moved = sum(1 for axis in range(len(self.sizes)) if not self.fixed >> axis & 1)
-        ways = math.prod(len(self.dims) + at for at in range(moved))
-        object.__setattr__(self, "wide", ways > MOST_WAYS)
+        wide = math.prod(len(dims) + at for at in range(moved)) > MOST_WAYS
+        # What leads straight to one goal is of no use to another.
+        cuts = Cuts(dims, len(self.shape)) if wide else cuts_of(len(self.sizes), dims, len(self.shape))
+        object.__setattr__(self, "cuts", cuts)
+        object.__setattr__(self, "wide", wide)
+        # One exchange over the axes of two is possible, and no messages make it dearer.
+        one_for_two = self.together is None and not wide and not any(self.latencies)
+        object.__setattr__(self, "one_for_two", one_for_two)
         object.__setattr__(self, "even", all(length % whole == 0 for length in self.shape))
+
+    def _dims(self, whole: int) -> tuple[int, ...]:
+        """The tensor dims that steps may cut: two at least, those that are cut at either end, and another one.
+
+        Of the others the one that is cut without remainder by most ranks is best, and of such the longest.
+        """
+        used = {dim for _, entries in (self.start, self.goal) for dim, entry in enumerate(entries) if entry}
+        others = [dim for dim in range(len(self.shape)) if dim not in used]
+        others.sort(key=lambda dim: (-math.gcd(self.shape[dim], whole), -self.shape[dim]))
+        return tuple(sorted(used | set(others[: max(1, 2 - len(used))])))
 
     def length(self, dim: int, entry: tuple[int, ...]) -> int:
         """How much of ``dim`` the first rank holds where ``entry`` cuts it."""
-        known = self.lengths.get((dim, entry))
+        known = self._lengths.get((dim, entry))
         if known is None:
-            known = self.shape[dim]
-            for axis in entry:
-                known = -(-known // self.sizes[axis])
-            self.lengths[dim, entry] = known
+            known = -(-self.length(dim, entry[:-1]) // self.sizes[entry[-1]]) if entry else self.shape[dim]
+            self._lengths[dim, entry] = known
         return known
 
     def local_shape(self, state: State) -> tuple[int, ...]:
@@ -121,204 +148,188 @@ class Problem:
 
     def elements(self, entries: Entries) -> int:
         """How many elements the first rank holds."""
-        count = self.counts.get(entries)
+        return math.prod(itertools.starmap(self.length, enumerate(entries)))
+
+    def held(self, number: int) -> int:
+        """The same of the cut with that number."""
+        count = self._held.get(number)
         if count is None:
-            count = self.counts[entries] = math.prod(itertools.starmap(self.length, enumerate(entries)))
+            count = self._held[number] = self.elements(self.cuts.entries[number])
         return count
 
-    def kept(self, common: Entries, after: Entries) -> int:
-        """Of a block cut by ``after``, the least that a rank has if the rest of ``common`` cuts what it has of it."""
-        if self.even:
-            return self.elements(common)
+    def kept(self, remnants: tuple[int, ...]) -> int:
+        """The least that a rank has of a first block, with a remnant of it on every dim."""
         count = 1
-        for dim, (had, new) in enumerate(zip(common, after, strict=True)):
-            known = self.least.get((dim, had, len(new)))
+        for number in remnants:
+            known = self._kept.get(number)
             if known is None:
-                pieces = {self.length(dim, new)}
-                for axis in had[len(new) :]:
-                    pieces = {piece for length in pieces for piece in _pieces(length, self.sizes[axis])}
-                known = self.least[dim, had, len(new)] = min(pieces)
+                known = self._kept[number] = self._least(*self.cuts.remnants[number])
             count *= known
         return count
 
+    def _least(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> int:
+        pieces = {self.length(dim, block)}
+        for axis in rest:
+            pieces = {piece for length in pieces for piece in _pieces(length, self.sizes[axis])}
+        return min(pieces)
+
     def ranks(self, axes: tuple[int, ...]) -> int:
-        return math.prod(self.sizes[axis] for axis in axes)
+        """How many ranks a collective over ``axes`` joins."""
+        ranks = self._ranks.get(axes)
+        if ranks is None:
+            ranks = self._ranks[axes] = math.prod([self.sizes[axis] for axis in axes])
+        return ranks
 
     def can_join(self, axes: tuple[int, ...]) -> bool:
         """One collective can run over all of ``axes``."""
-        return len(axes) == 1 or self.together is None or _bits(axes) in self.together
+        return self.together is None or len(axes) == 1 or bits_of(axes) in self.together
 
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The tensor dims that steps may cut: two at least, those that are cut at either end, and another one.
+    def rate(self, axes: tuple[int, ...]) -> Rates:
+        """Attoseconds per message and per element of ``axes``; those of several where no one is the slowest in all.
 
-        Of the others the one that is cut without remainder by most ranks is best, and of such the longest.
+        Rates that are the same are one object.
         """
-        used = {dim for _, entries in (self.start, self.goal) for dim, entry in enumerate(entries) if entry}
-        whole = math.prod(self.sizes)
-        others = [dim for dim in range(len(self.shape)) if dim not in used]
-        others.sort(key=lambda dim: (-math.gcd(self.shape[dim], whole), -self.shape[dim]))
-        return tuple(sorted(used | set(others[: max(1, 2 - len(used))])))
-
-    def rate(self, axes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        """Attoseconds per message and per element of ``axes``; those of several where no one is the slowest in all."""
-        rates = self.rates.get(axes)
+        rates = self._rates.get(axes)
         if rates is None:
             pairs = {(self.latencies[axis], self.weights[axis] * self.itemsize) for axis in axes}
             slowest = (max(pair[0] for pair in pairs), max(pair[1] for pair in pairs))
-            rates = self.rates[axes] = (slowest,) if slowest in pairs else tuple(pairs)
+            found = (slowest,) if slowest in pairs else tuple(sorted(pairs))
+            rates = self._rates[axes] = self._same.setdefault(found, found)
         return rates
 
-    def weigh(self, op: str, axes: tuple[int, ...], after: State, elements: int, messages: int) -> Found:
-        """The collective with its time: the slowest of its axes carries it."""
+    def spent(self, axes: tuple[int, ...], messages: int, elements: int) -> int:
+        """What a collective costs: the slowest of its axes carries it."""
         time = max([messages * latency + elements * weight for latency, weight in self.rate(axes)])
-        return time << 2 * DIGITS | ONE, op, axes, after, elements, messages
+        return time << 2 * DIGITS | ONE
+
+    def priced(self, axes: tuple[int, ...], messages: int, ends: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """The same of several, which lead to cuts with that number and bring so many elements."""
+        rates = self.rate(axes)
+        if len(rates) > 1:
+            return [(after, self.spent(axes, messages, elements), elements) for after, elements in ends]
+        ((latency, weight),) = rates
+        start, weight = messages * latency << 2 * DIGITS | ONE, weight << 2 * DIGITS
+        return [(after, start + elements * weight, elements) for after, elements in ends]
 
 
-def moves(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
-    """Every step from ``state`` that cuts no dim but ``dims``."""
+def moves(problem: Problem, state: State) -> Iterator[Move]:
+    """Every step from ``state``."""
+    entries = problem.cuts.entries
+    for op, axes, pending, messages, ends in fans(problem, state[0], problem.cuts.number(state[1])):
+        for number, spent, elements in ends:
+            yield Move(spent, op, axes, (pending, entries[number]), elements, messages)
+
+
+class Known(NamedTuple):
+    """What a search knows of a state when it looks at its steps, by which it need not look at all of them.
+
+    ``step``, ``elements``  the step by which it was reached.
+    ``alike``               a state was looked at before that is cut by the same axes and cost no more.
+    """
+
+    step: Fan | None = None
+    elements: int = 0
+    alike: bool = False
+
+
+def fans(problem: Problem, pending: int, number: int, known: Known | None = None) -> Iterator[Fan]:
+    """Every step from a state, without those that are of no use by what is ``known`` of it."""
     found = itertools.chain(
-        _local(problem, state, dims),
-        _gathers(problem, state),
-        _exchanges(problem, state, dims),
-        _reductions(problem, state, dims),
+        _local(problem, pending, number),
+        _gathers(problem, pending, number),
+        _exchanges(problem, pending, number, known),
+        _reductions(problem, pending, number),
     )
     if problem.most is None:
         return found
-    return (move for move in found if problem.elements(move[3][1]) <= problem.most)
+    most = problem.most
+    return (
+        Fan(op, axes, left, messages, [end for end in ends if problem.held(end[0]) <= most])
+        for op, axes, left, messages, ends in found
+    )
 
 
-def _local(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
+def _local(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
     """Cut what is equal everywhere, or make it, or a shard, an addend of a pending sum."""
-    pending, entries = state
-    cut = _axes_of(entries)
-    for axis in range(len(problem.sizes)):
-        bit = 1 << axis
-        if (pending | problem.fixed) & bit:
-            continue
-        if problem.made & bit and (not cut & bit or any(entry and entry[-1] == axis for entry in entries)):
+    cuts = problem.cuts
+    entries, cut = cuts.entries[number], cuts.bits[number]
+    still = pending | problem.fixed
+    for axis, bit in enumerate(1 << axis for axis in range(len(problem.sizes))):
+        if problem.made & bit & ~still and (not cut & bit or any(entry and entry[-1] == axis for entry in entries)):
             whole = tuple(entry[:-1] if entry and entry[-1] == axis else entry for entry in entries)
-            yield 1, "convert", (axis,), (pending | bit, whole), 0, 0
-        if not cut & bit:
-            for dim in dims:
-                if problem.wide and entries[dim] + (axis,) != problem.goal[1][dim][: len(entries[dim]) + 1]:
-                    continue
-                yield 1, "convert", (axis,), (pending, _with(entries, dim, (*entries[dim], axis))), 0, 0
+            yield Fan("convert", (axis,), pending | bit, 0, ((cuts.number(whole), 1, 0),))
+    for axis in range(len(problem.sizes)):
+        if not (still | cut) >> axis & 1:
+            for after in cuts.inside(number, (axis,)):
+                if not (problem.wide and _astray(cuts.entries[after], axis, problem.goal[1])):
+                    yield Fan("convert", (axis,), pending, 0, ((after, 1, 0),))
 
 
-def _gathers(problem: Problem, state: State) -> Iterator[Found]:
-    pending, entries = state
-    held = problem.elements(entries)
-    for dim, entry in enumerate(entries):
-        for count in range(1, len(entry) + 1):
-            axes = entry[-count:]
-            if problem.can_join(axes):
-                cost = cost_of("all_gather", held, problem.ranks(axes))
-                after = (pending, _with(entries, dim, entry[:-count]))
-                yield problem.weigh("all_gather", axes, after, cost.elements, cost.messages)
+def _astray(entries: Entries, axis: int, goal: Entries) -> bool:
+    """``axis`` does not stand where it stands at the goal."""
+    return any(axis in entry and entry != wanted[: len(entry)] for entry, wanted in zip(entries, goal, strict=True))
 
 
-def _reductions(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
-    pending, entries = state
-    axes = [axis for axis in range(len(problem.sizes)) if pending & ~problem.fixed & ~problem.made & (1 << axis)]
-    for chosen in _subsets(axes):
+def _gathers(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
+    held = problem.held(number)
+    for axes, after in problem.cuts.gathers(number):
+        if problem.can_join(axes):
+            messages, elements = ring("all_gather", held, problem.ranks(axes))
+            ends = ((after, problem.spent(axes, messages, elements), elements),)
+            yield Fan("all_gather", axes, pending, messages, ends)
+
+
+def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
+    summed = pending & ~problem.fixed & ~problem.made
+    if not summed:
+        return
+    cuts = problem.cuts
+    for chosen in _subsets([axis for axis in range(len(problem.sizes)) if summed >> axis & 1]):
         if len({problem.kinds[axis] for axis in chosen}) > 1 or not problem.can_join(chosen):
             continue
-        count, left = problem.ranks(chosen), pending & ~_bits(chosen)
-        cost = cost_of("all_reduce", problem.elements(entries), count)
-        yield problem.weigh("all_reduce", chosen, (left, entries), cost.elements, cost.messages)
-        orders: Iterable[tuple[int, ...]] = [chosen] if problem.wide else itertools.permutations(chosen)
-        for dim, order in itertools.product(dims, orders):
-            after = _with(entries, dim, entries[dim] + order)
-            cost = cost_of("all_gather", problem.elements(after), count)  # as many, the other way round
-            yield problem.weigh("reduce_scatter", order, (left, after), cost.elements, cost.messages)
+        count, left = problem.ranks(chosen), pending & ~bits_of(chosen)
+        messages, elements = ring("all_reduce", problem.held(number), count)
+        ends = ((number, problem.spent(chosen, messages, elements), elements),)
+        yield Fan("all_reduce", chosen, left, messages, ends)
+        for order in [chosen] if problem.wide else itertools.permutations(chosen):
+            for after in cuts.inside(number, order):
+                messages, elements = ring("all_gather", problem.held(after), count)  # as many, the other way round
+                ends = ((after, problem.spent(order, messages, elements), elements),)
+                yield Fan("reduce_scatter", order, left, messages, ends)
 
 
-def _exchanges(problem: Problem, state: State, dims: tuple[int, ...]) -> Iterator[Found]:
+def _exchanges(problem: Problem, pending: int, number: int, known: Known | None) -> Iterator[Fan]:
     """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
-    pending, entries = state
-    count, known = problem.elements, problem.counts.get
-    found = _straight(entries, problem.goal[1]) if problem.wide else _arrangements(entries, dims)
-    for axes, arrangements in found:
-        if not problem.can_join(axes):
+    cuts, held, kept = problem.cuts, problem.held, problem.kept
+    found = cuts.straight(number, problem.goal[1]) if problem.wide else cuts.exchanges(number)
+    useless, covered = None, None
+    if known is not None and found and problem.one_for_two:
+        useless = _rate_of_no_use(problem, known, number)
+        if known.alike:  # The other state leads there over all axes, with the last exchange.
+            covered = problem.rate(found[-1].axes)
+    for axes, bare, sharing in found:
+        rates = problem.rate(axes)
+        if rates is useless or not problem.can_join(axes):
             continue
-        messages, rates = problem.ranks(axes) - 1, problem.rate(axes)
-        for after, common in arrangements:
-            received = known(after) or count(after)
-            if common is not None:
-                received -= (problem.even and known(common)) or problem.kept(common, after)
-            if len(rates) == 1:
-                ((latency, weight),) = rates
-                time = messages * latency + received * weight
-                yield time << 2 * DIGITS | ONE, "all_to_all", axes, (pending, after), received, messages
-            else:
-                yield problem.weigh("all_to_all", axes, (pending, after), received, messages)
+        ends = [(after, held(after) - kept(remnants)) for after, remnants in sharing]
+        if rates is not covered:
+            ends += [(after, held(after)) for after in bare]
+        if ends:
+            messages = problem.ranks(axes) - 1
+            yield Fan("all_to_all", axes, pending, messages, problem.priced(axes, messages, ends))
 
 
-@lru_cache(maxsize=4096)
-def _arrangements(entries: Entries, dims: tuple[int, ...]) -> Arrangements:
-    """By the axes that an exchange runs over: what ``entries`` can become, and the cuts of what every rank has of its
-    new block; None where some rank has nothing of it. No number of ranks and no length plays a part in it.
+def _rate_of_no_use(problem: Problem, known: Known, number: int) -> Rates | None:
+    """At which an exchange does no more than one had done in place of the one by which the cut was reached, over the
+    axes of both, in no more time.
 
-    An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left out.
+    Both go at one pace, so that does. It brings no more than both where shards are even: what a rank needs and does not
+    have, it gets in the first or in the second. And no more where the first brought a whole block.
     """
-    found = []
-    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
-        taken = [entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)]
-        kept = [entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)]
-        axes = tuple(sorted(itertools.chain.from_iterable(taken)))
-        if not axes:
-            continue
-        arrangements = []
-        for placed in _placements(axes, dims, len(entries)):
-            pairs = [(old, new) for old, new in zip(taken, placed, strict=True) if old and new]
-            if any(old[0] == new[0] for old, new in pairs):
-                continue
-            after = tuple([one + other for one, other in zip(kept, placed, strict=True)])
-            longer = tuple([max(one, other, key=len) for one, other in zip(entries, after, strict=True)])
-            arrangements.append((after, None if pairs else longer))
-        found.append((axes, tuple(arrangements)))
-    return tuple(found)
-
-
-def _straight(entries: Entries, goal: Entries) -> Arrangements:
-    """One exchange for each set of axes to take off: what the goal has on a dim goes there, the rest where it was."""
-    found = []
-    home = {axis: dim for dim, entry in enumerate(goal) for axis in entry}
-    order = {axis: at for entry in goal for at, axis in enumerate(entry)}
-    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
-        taken = [entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)]
-        placed: list[list[int]] = [[] for _ in entries]
-        for dim, entry in enumerate(taken):
-            for axis in entry:
-                placed[home.get(axis, dim)].append(axis)
-        kept = [entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)]
-        after = tuple(
-            one + tuple(sorted(other, key=lambda axis: order.get(axis, len(order))))
-            for one, other in zip(kept, placed, strict=True)
-        )
-        if after != entries:
-            found.append((tuple(sorted(itertools.chain.from_iterable(taken))), ((after, None),)))
-    return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> tuple[Entries, ...]:
-    """All ways to let every one of ``axes`` cut one of ``dims``, in any order."""
-    found: list[Entries] = [((),) * ndim]
-    for axis in axes:
-        found = [
-            _with(entries, dim, (*entries[dim][:at], axis, *entries[dim][at:]))
-            for entries in found
-            for dim in dims
-            for at in range(len(entries[dim]) + 1)
-        ]
-    return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def _axes_of(entries: Entries) -> int:
-    return sum(_bits(entry) for entry in entries)
+    step = known.step
+    if step is None or step.op != "all_to_all":
+        return None
+    return problem.rate(step.axes) if problem.even or known.elements == problem.held(number) else None
 
 
 def _pieces(length: int, ranks: int) -> set[int]:
@@ -330,11 +341,3 @@ def _pieces(length: int, ranks: int) -> set[int]:
 def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:
     for count in range(1, len(axes) + 1):
         yield from itertools.combinations(axes, count)
-
-
-def _with(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
-    return (*entries[:dim], entry, *entries[dim + 1 :])
-
-
-def _bits(axes: tuple[int, ...]) -> int:
-    return sum(1 << axis for axis in axes)

@@ -20,8 +20,9 @@ from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import TensorType
 
 from .cost import itemsize
+from .cuts import Entries
 from .links import ATTOSECONDS, UNIFORM, Links
-from .moves import Entries, Move, Problem, State
+from .moves import Move, Problem, State
 from .plans import Plan, PlanStep
 from .shortest import shortest
 
