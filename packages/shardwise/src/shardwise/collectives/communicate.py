@@ -53,7 +53,8 @@ def all_reduce(
         >>> print(typeof(all_reduce(x, "tp", src=P, dst=R)))
         f32[2, 8] {dp: R, tp: R}
     """
-    src = _reduced_source("all_reduce", src, op)
+    if op != "sum":
+        src = _reduced_source("all_reduce", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("all_reduce", x, axis, src, dst, common)
     comm = communicator(axis)
@@ -146,7 +147,8 @@ def reduce_scatter(
         >>> print(typeof(reduce_scatter(x, "tp", src=P, dst=S(0))))
         f32[1, 8] {dp: R, tp: V}
     """
-    src = _reduced_source("reduce_scatter", src, op)
+    if op != "sum":
+        src = _reduced_source("reduce_scatter", src, op)
     common = (op_dtype, out_dtype, async_op, backward_options)
     recipe = recipe_for("reduce_scatter", x, axis, src, dst, common, dim=scatter_dim)
     comm = communicator(axis)

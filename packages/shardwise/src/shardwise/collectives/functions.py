@@ -25,7 +25,8 @@ from shardwise.types.placement import PerMeshAxisSpmdType
 from .recipe import Recipe, demand_reduction_dtype, freeze_options, make_recipe
 from .request import Request
 
-_recipes: dict[Request, Recipe] = {}
+_recipes: dict[tuple[object, ...], Recipe] = {}
+"""By the fields of a ``Request``: a plain tuple is made and compared in less time."""
 
 
 Common = tuple[torch.dtype | None, torch.dtype | None, bool, BackwardOptions | None]
@@ -47,18 +48,16 @@ def recipe_for(
     """The recipe of a call, made once for every ``Request``; ``axis`` serves error texts only."""
     op_dtype, out_dtype, async_op, backward_options = common
     options = None if backward_options is None else freeze_options(backward_options)
-    request = Request(
-        op, src, dst, x.dtype, x.ndim, dim, other_dim, op_dtype, out_dtype, async_op, options, expert_mode
-    )
+    key = (op, src, dst, x.dtype, x.ndim, dim, other_dim, op_dtype, out_dtype, async_op, options, expert_mode)
     if is_compiling():
-        return make_recipe(axis, request)
+        return make_recipe(axis, Request(*key))
     try:
-        return _recipes[request]
+        return _recipes[key]
     except KeyError:
-        made = _recipes[request] = make_recipe(axis, request)
+        made = _recipes[key] = make_recipe(axis, Request(*key))
         return made
     except TypeError:  # an unhashable src or dst: let the recipe say what is wrong with it
-        return make_recipe(axis, request)
+        return make_recipe(axis, Request(*key))
 
 
 def forget_recipes() -> None:

@@ -43,10 +43,11 @@ class Recipe:
     ``narrow``               the dtype that would be summed in unasked in backward, or None.
     ``reduction``            the name of the reduction, where it makes one.
     ``partner``              the recipe that the gradient goes through, if one does.
+    ``is_noop``              the call hands its operand back: no change of placement, and no cast asked for.
     """
 
     __slots__ = (
-        "_waiting", "casts", "check", "dim", "given", "kernel", "narrow", "op_dtype", "options",
+        "_waiting", "casts", "check", "dim", "given", "is_noop", "kernel", "narrow", "op_dtype", "options",
         "other_dim", "out_dtype", "partner", "reduction", "row", "way",
     )  # fmt: skip
 
@@ -73,6 +74,7 @@ class Recipe:
         # A recipe made while torch.compile traces is not used outside that trace.
         self.way = wire.TRACED if is_compiling() else wire.DEFERRED if async_op else wire.EAGER
         self.options = options
+        self.is_noop = row.is_noop and not self.casts and options is None
         self.narrow = self._summed_unasked()
         self.partner: Recipe | None = None
         self._waiting: Recipe | None = None
@@ -116,11 +118,6 @@ class Recipe:
             self._waiting = copy.copy(self)
             self._waiting.partner = self._make_partner(False)
         return self._waiting
-
-    @property
-    def is_noop(self) -> bool:
-        """The call hands its operand back: no change of placement, and no cast asked for."""
-        return self.row.is_noop and not self.casts and self.options is None
 
 
 def make_recipe(axis: DeviceMeshAxis, request: Request) -> Recipe:

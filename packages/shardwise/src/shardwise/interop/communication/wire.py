@@ -28,7 +28,7 @@ def all_reduce(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "sum")
     if way != EAGER and not backend.is_replaced():
         return _finish(functional_collectives.all_reduce(_real(x.contiguous()), op, comm.name), x, way)
     total = x.clone(memory_format=torch.contiguous_format)
-    backend.current.all_reduce(total, group=comm.group, **_other_than_sum(op))
+    _all_reduce(total, comm, op)
     return total
 
 
@@ -36,7 +36,7 @@ def all_reduce_(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "sum"
     """The sum over ranks, or the reduction ``op``, written into ``x``."""
     if comm.size > 1:
         if way != TRACED and x.is_contiguous():
-            backend.current.all_reduce(x, group=comm.group, **_other_than_sum(op))
+            _all_reduce(x, comm, op)
         else:
             x.copy_(all_reduce(x, comm, TRACED if way == TRACED else EAGER, op))
     return x
@@ -66,7 +66,10 @@ def reduce_scatter(x: Tensor, comm: Communicator, way: int = EAGER, op: str = "s
         return _finish(pending, x, way)
     shape = x.shape
     piece = x.new_empty((shape[0] // comm.size, *shape[1:]))
-    backend.reduce_scatter(piece, x, group=comm.group, **_other_than_sum(op))
+    if op == "sum":
+        backend.reduce_scatter(piece, x, group=comm.group)
+    else:
+        backend.reduce_scatter(piece, x, group=comm.group, op=_reduce_op(op))
     return piece
 
 
@@ -95,9 +98,16 @@ def all_to_all(
     return arrived
 
 
-def _other_than_sum(op: str) -> dict[str, object]:
+def _all_reduce(x: Tensor, comm: Communicator, op: str) -> None:
     # The sum is what every back end and every stand-in does without being told.
-    return {} if op == "sum" else {"op": getattr(torch.distributed.ReduceOp, op.upper())}
+    if op == "sum":
+        backend.current.all_reduce(x, group=comm.group)
+    else:
+        backend.current.all_reduce(x, group=comm.group, op=_reduce_op(op))
+
+
+def _reduce_op(op: str) -> object:
+    return getattr(torch.distributed.ReduceOp, op.upper())
 
 
 def _real(x: Tensor) -> Tensor:
