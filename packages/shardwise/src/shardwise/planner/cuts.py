@@ -18,7 +18,7 @@ Remnant = tuple[int, tuple[int, ...], tuple[int, ...]]
 """On a dim, of a block that axes cut, what is left to a rank when more axes cut it: of these it may stand anywhere."""
 
 
-class Exchange(NamedTuple):
+class Rearrangement(NamedTuple):
     """What an exchange over ``axes`` leads to: they are taken off, and cut the same or other dims.
 
     ``bare``     the cuts of which some rank has nothing of its new block.
@@ -49,7 +49,7 @@ class Cuts:
         self._remnants: dict[Remnant, int] = {}
         self._inside: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._gathers: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}
-        self._exchanges: dict[int, tuple[Exchange, ...]] = {}
+        self._exchanges: dict[int, tuple[Rearrangement, ...]] = {}
 
     def number(self, entries: Entries) -> int:
         """The number of a cut."""
@@ -81,7 +81,7 @@ class Cuts:
             )
         return known
 
-    def exchanges(self, number: int) -> tuple[Exchange, ...]:
+    def exchanges(self, number: int) -> tuple[Rearrangement, ...]:
         """Every exchange that starts at a cut, one for each set of axes that can be taken off."""
         known = self._exchanges.get(number)
         if known is None:
@@ -95,7 +95,7 @@ class Cuts:
             self.remnants.append(remnant)
         return number
 
-    def _exchanged(self, entries: Entries) -> Iterator[Exchange]:
+    def _exchanged(self, entries: Entries) -> Iterator[Rearrangement]:
         """An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left
         out."""
         for axes, kept, taken in _taken_off(entries):
@@ -111,9 +111,9 @@ class Cuts:
                     both = enumerate(zip(entries, after, strict=True))
                     remnants = tuple([self._remnant(dim, new, old[len(new) :]) for dim, (old, new) in both])
                     sharing.append((self.number(after), remnants))
-            yield Exchange(axes, tuple(bare), tuple(sharing))
+            yield Rearrangement(axes, tuple(bare), tuple(sharing))
 
-    def straight(self, number: int, goal: Entries) -> list[Exchange]:
+    def straight(self, number: int, goal: Entries) -> list[Rearrangement]:
         """One exchange for each set of axes to take off: what ``goal`` has on a dim goes there, the rest stays."""
         found = []
         entries = self.entries[number]
@@ -129,7 +129,7 @@ class Cuts:
                 for one, other in zip(kept, placed, strict=True)
             )
             if after != entries:
-                found.append(Exchange(axes, (self.number(after),), ()))
+                found.append(Rearrangement(axes, (self.number(after),), ()))
         return found
 
 

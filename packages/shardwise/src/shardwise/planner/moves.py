@@ -220,7 +220,7 @@ def moves(problem: Problem, state: State) -> Iterator[Move]:
             yield Move(spent, op, axes, (pending, entries[number]), elements, messages)
 
 
-class Known(NamedTuple):
+class Approach(NamedTuple):
     """What a search knows of a state when it looks at its steps, by which it need not look at all of them.
 
     ``step``, ``elements``  the step by which it was reached.
@@ -232,12 +232,12 @@ class Known(NamedTuple):
     alike: bool = False
 
 
-def fans(problem: Problem, pending: int, number: int, known: Known | None = None) -> Iterator[Fan]:
-    """Every step from a state, without those that are of no use by what is ``known`` of it."""
+def fans(problem: Problem, pending: int, number: int, approach: Approach | None = None) -> Iterator[Fan]:
+    """Every step from a state, without those that are of no use by its ``approach``."""
     found = itertools.chain(
         _local(problem, pending, number),
         _gathers(problem, pending, number),
-        _exchanges(problem, pending, number, known),
+        _exchanges(problem, pending, number, approach),
         _reductions(problem, pending, number),
     )
     if problem.most is None:
@@ -298,14 +298,14 @@ def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
                 yield Fan("reduce_scatter", order, left, messages, ends)
 
 
-def _exchanges(problem: Problem, pending: int, number: int, known: Known | None) -> Iterator[Fan]:
+def _exchanges(problem: Problem, pending: int, number: int, approach: Approach | None) -> Iterator[Fan]:
     """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
     cuts, held, kept = problem.cuts, problem.held, problem.kept
     found = cuts.straight(number, problem.goal[1]) if problem.wide else cuts.exchanges(number)
     useless, covered = None, None
-    if known is not None and found and problem.one_for_two:
-        useless = _rate_of_no_use(problem, known, number)
-        if known.alike:  # The other state leads there over all axes, with the last exchange.
+    if approach is not None and found and problem.one_for_two:
+        useless = _rate_of_no_use(problem, approach, number)
+        if approach.alike:  # The other state leads there over all axes, with the last exchange.
             covered = problem.rate(found[-1].axes)
     for axes, bare, sharing in found:
         rates = problem.rate(axes)
@@ -319,17 +319,17 @@ def _exchanges(problem: Problem, pending: int, number: int, known: Known | None)
             yield Fan("all_to_all", axes, pending, messages, problem.priced(axes, messages, ends))
 
 
-def _rate_of_no_use(problem: Problem, known: Known, number: int) -> Rates | None:
+def _rate_of_no_use(problem: Problem, approach: Approach, number: int) -> Rates | None:
     """At which an exchange does no more than one had done in place of the one by which the cut was reached, over the
     axes of both, in no more time.
 
     Both go at one pace, so that does. It brings no more than both where shards are even: what a rank needs and does not
     have, it gets in the first or in the second. And no more where the first brought a whole block.
     """
-    step = known.step
+    step = approach.step
     if step is None or step.op != "all_to_all":
         return None
-    return problem.rate(step.axes) if problem.even or known.elements == problem.held(number) else None
+    return problem.rate(step.axes) if problem.even or approach.elements == problem.held(number) else None
 
 
 def _pieces(length: int, ranks: int) -> set[int]:

@@ -9,7 +9,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 
-from .moves import Fan, Known, Move, Problem, fans
+from .moves import Approach, Fan, Move, Problem, fans
 from .remaining import Remaining
 
 Numbered = tuple[int, int]
@@ -37,9 +37,9 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
             return _path(problem, came, state)
         alike = state[0], cuts.bits[state[1]]
         step, elements = came[state][1:3] if state in came else (None, 0)
-        known = Known(step, elements, cheapest.get(alike, sofar + 1) <= sofar)
+        approach = Approach(step, elements, cheapest.get(alike, sofar + 1) <= sofar)
         cheapest[alike] = min(sofar, cheapest.get(alike, sofar))
-        for fan in fans(problem, *state, known):
+        for fan in fans(problem, *state, approach):
             pending = fan.pending
             costs = spent[pending]
             for cut, price, elements in fan.ends:
