@@ -235,3 +235,12 @@ def test_a_mistake_has_a_fix_after_which_the_types_are_clean(case: str, tmp_path
     told = "\n".join(edit.diff for edit in tried[-1].edits)
     assert tried[-1].checked == ExitCode.CLEAN, told
     assert any(line.startswith("+") and added in line for line in told.splitlines()), told
+
+
+def test_a_block_of_equal_draws_is_not_advised_where_the_program_seeds_by_rank(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(START + "    torch.manual_seed(dist.get_rank())\n    y = nn.functional.dropout(x, 0.5)\n")
+    finding, *_ = Judge(path).check({}).errors
+    assert finding.code == "SW121"
+    assert not finding.fixes
+    assert not any("synchronised_rng" in line for line in finding.help)

@@ -14,7 +14,7 @@ from shardwise.interop.fixes.annotations import said_also, said_of
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
 from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
 from shardwise.interop.fixes.pending_sums import added_first, scattered
-from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from
+from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, is_seeded_by_rank
 from shardwise.interop.fixes.scales import rescaled
 from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -211,12 +211,14 @@ def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
         f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
         f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
     )
+    if is_seeded_by_rank():
+        ways = ways[:1]
     return Diagnosis(
         "SW121",
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
         "which must be equal there",
         help=() if refused.repairs else ways,
-        fixes=() if refused.repairs else drawn_alike(refused.located.location, refused.argument, ways[1]),
+        fixes=() if refused.repairs else drawn_alike(refused.located.location, refused.argument, ways[1:]),
     )
 
 

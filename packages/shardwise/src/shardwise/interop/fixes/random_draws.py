@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from shardwise.diagnostics.fix import Fix, Rewrite, Within
+from shardwise.diagnostics.source import is_internal, user_frame
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
@@ -14,9 +15,29 @@ from shardwise.mesh.normalize import axis_argument
 from .expressions import callee, keyword_of, location_in, node_text_is, text_of
 
 
-def drawn_alike(location: SourceLocation | None, axis: str, help: str) -> tuple[Fix, ...]:
+def is_seeded_by_rank() -> bool:
+    """Does a file whose functions are running seed generators by the number of a rank? Then they are not alike."""
+    files: set[str] = set()
+    frame = user_frame(2)
+    while frame is not None:
+        if not is_internal(frame.f_code):
+            files.add(frame.f_code.co_filename)
+        frame = frame.f_back
+    return any(
+        isinstance(node, ast.Call)
+        and callee(SourceLocation(file, node.lineno), node) in ("manual_seed", "manual_seed_all")
+        and any("rank" in text_of(SourceLocation(file, node.lineno), one).lower() for one in node.args)
+        for file in files
+        for node in nodes_in(file)
+    )
+
+
+def drawn_alike(location: SourceLocation | None, axis: str, helps: Sequence[str]) -> tuple[Fix, ...]:
     """The statement of the draw in a block that says that the generators are seeded alike along the axis."""
-    return () if location is None else (Fix(help, (Within(location, f"spmd.synchronised_rng({axis})"),), choice=True),)
+    if location is None:
+        return ()
+    edit = Within(location, f"spmd.synchronised_rng({axis})")
+    return tuple(Fix(help, (edit,), choice=True) for help in helps)
 
 
 def drawn_from(location: SourceLocation | None, axes: Sequence[MeshAxis]) -> tuple[Fix, ...]:
