@@ -11,7 +11,9 @@ from torch import nn
 
 import shardwise as spmd
 from shardwise import I, P, R, S, V
-from shardwise.checker import typecheck
+from shardwise.checker import checking, typecheck
+from shardwise.diagnostics.excerpt import source_line
+from shardwise.diagnostics.result import Collector
 from shardwise.interop.autograd.gradients import gradient_type, undischarged
 
 from .helpers import make, place, refused
@@ -202,3 +204,20 @@ def test_a_hook_of_a_module_must_not_sum(tp_mesh: Any) -> None:
         y = layer(make("R", grad=True))
         with refused("SW606", "total"):
             spmd.all_reduce(y.sum(), "tp", src=V, dst=I).backward()
+
+
+def test_a_hook_that_rescales_is_told_at_what_it_returns(tp_mesh: Any) -> None:
+    def divided(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient / dist.get_world_size()  # here
+
+    weight = spmd.assert_type(torch.randn(4, 4, requires_grad=True), {"tp": R})
+    rows = spmd.assert_type(torch.randn(4, 4), {"tp": S(0)})
+    collector = Collector()
+    with checking(local=False, collect=collector):
+        made = rows @ weight
+        made.register_hook(divided)
+        spmd.sum(made.square(), (0, 1), out_partial_axes="tp").backward()
+    (finding,) = collector.result().findings
+    assert finding.code == "SW606"
+    assert finding.location is not None
+    assert (source_line(finding.location) or "").endswith("# here")

@@ -378,7 +378,10 @@ def rescaled(session: Session, hook: object, axis: MeshAxis, exponent: int) -> N
     message = f"the gradient that the hook {_called(hook)} returns {scale_text(axis, exponent)} over {axis_text(axis)}"
     fact = "whatever this tensor was made of gets its gradient in that scale, and nothing tells the optimizer"
     way = "scale the loss, or the gradients of the parameters, where the optimizer is told"
-    report(session, LocatedCall("backward", []), Diagnosis("SW606", message, (fact,), (way,)), axis, operands=())
+    located = LocatedCall("backward", [])
+    started = Operand("backward", f"runs the hook {_called(hook)}", located.location)
+    located.location = last_return(getattr(hook, "__code__", None)) or located.location
+    report(session, located, Diagnosis("SW606", message, (fact,), (way,)), axis, operands=(started,))
 
 
 def wrong_backward(
