@@ -207,7 +207,7 @@ def partial_in_argument(refused: RefusedCall) -> Diagnosis:
 
 
 def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
-    ways = (
+    ways: tuple[str, ...] = (
         f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
         f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
     )
