@@ -179,8 +179,8 @@ def make_server(version: str) -> Server:
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def hints(params: types.InlayHintParams) -> list[types.InlayHint]:
-        path = path_of(params.text_document.uri)
-        return [] if server.content is None else server.content.hints(path, params.range)
+        uri = params.text_document.uri
+        return [] if server.content is None else server.content.hints(path_of(uri), params.range, server.text(uri))
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:

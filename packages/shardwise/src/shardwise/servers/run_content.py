@@ -18,6 +18,7 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.source_location import SourceLocation
 
+from .moved_lines import moved_lines
 from .positions import covers, overlaps, range_of, utf8_column
 
 if TYPE_CHECKING:
@@ -36,11 +37,18 @@ _SEVERITY = {
 
 @dataclass
 class RunContent:
-    """A finished run, with the text of its files as they were: what is shown stays where it was found."""
+    """A finished run, with the text of its files as they were: what is shown stays at the lines where it was found.
+
+    Methods that take the text of the editor answer in its lines; of lines that have changed since nothing is said.
+    """
 
     result: RunResult
     folder: Path
     _texts: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for file in self.result.record.files if self.result.record is not None else ():
+            self.text((self.folder / file).resolve())  # before the next save
 
     def path(self, location: SourceLocation) -> Path:
         """The file of ``location``."""
@@ -155,23 +163,28 @@ class RunContent:
         ]
         return sorted(found, key=lambda one: (one[1].start.line, one[1].start.character))
 
-    def hints(self, path: Path, span: types.Range) -> list[types.InlayHint]:
+    def hints(self, path: Path, span: types.Range, text: str) -> list[types.InlayHint]:
         """The types of what the lines of ``span`` bind, behind the names."""
+        moved = moved_lines(self.text(path), text)
         return [
             types.InlayHint(
-                position=at.end,
+                position=now.end,
                 label=f": {_short(value.text)}",
                 kind=types.InlayHintKind.Type,
                 tooltip=types.MarkupContent(types.MarkupKind.Markdown, _all_types(value)),
                 padding_right=True,
             )
             for value, at in self.values(path)
-            if overlaps(at, span)
+            if (now := moved.range_now(at)) is not None and overlaps(now, span)
         ]
 
     def hover(self, path: Path, position: types.Position, text: str) -> types.Hover | None:
         """What is known of the name at ``position``: its types, and the lines that have bound it before."""
-        name = word_at(text, position)
+        name, moved = word_at(text, position), moved_lines(self.text(path), text)
+        at_run = moved.position_then(position)
+        if at_run is None:
+            return None
+        position = at_run
         parts: list[str] = []
         bound = self._bindings(path, position, name)
         if bound:
@@ -182,8 +195,9 @@ class RunContent:
             if len(bound) > 1:
                 parts.append("history:")
                 lines = [
-                    f"- [line {where.start.line + 1}]({path.as_uri()}#L{where.start.line + 1}) `{one.text}`"
+                    f"- [line {line}]({path.as_uri()}#L{line}) `{one.text}`"
                     for one, where in reversed(bound[-SHOWN_TYPES:])
+                    if (line := moved.now.get(where.start.line, -1) + 1)
                 ]
                 parts.append("\n".join(lines))
         for finding in self.result.findings:
@@ -202,7 +216,17 @@ class RunContent:
 
     def definition(self, path: Path, position: types.Position, text: str) -> list[types.Location]:
         """Where the type of the name at ``position`` came from: as a finding tells it, else the line that bound it."""
-        name = word_at(text, position)
+        name, moved = word_at(text, position), moved_lines(self.text(path), text)
+        at_run = moved.position_then(position)
+        if at_run is None:
+            return []
+        return [
+            types.Location(one.uri, now)
+            for one in self._origins(path, at_run, name)
+            if (now := moved.range_now(one.range) if one.uri == path.as_uri() else one.range) is not None
+        ]
+
+    def _origins(self, path: Path, position: types.Position, name: str) -> list[types.Location]:
         for finding in self.result.findings:
             for operand in finding.operands:
                 at_operand = self._is_at(operand.location, path, position)
