@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,18 @@ from tracewise.tables.schema import TABLES
 SMALL_BYTES = 8 << 20
 # Packs a process, so that no process waits long for the last one, and few files are handed over.
 PACKS_A_PROCESS = 8
+
+
+def end_with_parent() -> None:
+    """Let this worker end when the process that has started it is killed: it would wait for its next pack for ever."""
+    threading.Thread(target=_leave_after_parent, daemon=True).start()
+
+
+def _leave_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ def read_batches(
     context = multiprocessing.get_context("spawn")
     with (
         TemporaryDirectory(prefix="tracewise-rows-") as folder,
-        ProcessPoolExecutor(processes, mp_context=context) as pool,
+        ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool,
     ):
         jobs = [(pack, wanted, Path(folder) / str(number)) for number, pack in enumerate(packs)]
         for written, oddities in pool.map(_write_pack, *zip(*jobs, strict=True)):
