@@ -17,6 +17,7 @@ import shardwise as spmd
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.host.module_calls import OuterModules, telling_calls
+from shardwise.interop.running.recording import Recorder, heard_by
 from shardwise.interop.torch_compat import fake_world
 
 from .helpers import place
@@ -132,6 +133,11 @@ def test_marks_say_what_parameters_are(groups, sequence_parallel, moves):
 
 def test_globally_nothing_is_typed(groups):
     with checking(strict=False, local=False, collect=Collector(), observe=True):
+        assert not spmd.has_local_type(groups(Model()).module.column)
+
+
+def test_where_ranks_are_compared_nothing_is_typed(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True), heard_by(Recorder()):
         assert not spmd.has_local_type(groups(Model()).module.column)
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.host.module_calls import OuterModules, telling_calls
+from shardwise.interop.running.recording import is_heard
 from shardwise.interop.torch_compat import tree_leaves
 
 from ..gradients.gradient_hooks import after_node
@@ -80,9 +81,13 @@ def _wrap_hooks(plain: Callable[..., Callable[..., object]]) -> object:
 
 
 def _observing() -> CheckSession | None:
-    """The check of this thread. For global types, which dims of its inputs are cut would have to be known."""
+    """The check of this thread, if it may type models.
+
+    For global types it would have to be known which dims of its inputs are cut; where ranks are compared, how each of
+    them has come to its weights and gradients, which lie in buffers.
+    """
     session = checking_session()
-    return session if session is not None and session.observe and session.local else None
+    return session if session is not None and session.observe and session.local and not is_heard() else None
 
 
 MODELS = Plugin("models of Megatron", _install, is_ready=lambda: _WRAPPERS in sys.modules)
