@@ -156,3 +156,43 @@ def test_narrow_sums_get_a_note_and_a_verdict(tmp_path):
     assert "the backward of convert at" in unasked
     assert "sums in torch.bfloat16 unasked, and is refused outside of verify (SW209)" in unasked
     assert raw.startswith("all_reduce in bfloat16: ")
+
+
+TEACHER = """
+    import copy
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+
+    class Distance(nn.Module):
+        def forward(self, student, teacher):
+            return (student - teacher).square().mean()
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    student = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), lr=0.1)
+    for x in torch.randn(3, 8, 4):
+        x = x.chunk(world)[rank]
+        with torch.no_grad():
+            wanted = teacher(x)
+        Distance()(student(x * 2), wanted).backward()
+        for parameter in student.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= world
+        optimizer.step()
+        optimizer.zero_grad()
+        for slow, fast in zip(teacher.parameters(), student.parameters()):
+            slow.lerp_(fast.detach(), {weight})
+"""
+
+
+@pytest.mark.processes
+def test_a_copy_that_follows_the_model_is_compared_too(tmp_path):
+    verdict = verdict_on(tmp_path, TEACHER.replace("{weight}", "0.3"))
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    wrong = verdict_on(tmp_path, TEACHER.replace("{weight}", "0.3 / (1 + rank)"))
+    assert wrong.exit_code is ExitCode.FINDINGS, str(wrong)
+    assert {"0.weight (2)", "2.bias (2)"} <= {one.key.name for one in wrong.numbers.disagreements}

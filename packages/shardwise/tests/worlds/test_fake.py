@@ -57,6 +57,38 @@ def test_everything_is_put_back():
     assert not torch.overrides._get_current_function_mode_stack()
 
 
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_a_rank_is_asked_for_rows_that_it_has(rank):
+    rows, ids = 16, torch.tensor([13, 1, 2, 6, 9, 15, 0, 5])
+    with fake_world(rank, 4):
+        dist.init_process_group("gloo")
+        owner = ids // (rows // 4)
+        order = owner.argsort(stable=True)
+        send = torch.bincount(owner, minlength=4)
+        counts = torch.empty_like(send)
+        dist.all_to_all_single(counts, send)
+        assert counts.tolist() == send.tolist()
+        asked = ids.new_empty(int(counts.sum()))
+        dist.all_to_all_single(asked, ids[order], counts.tolist(), send.tolist())
+        assert set(asked.tolist()) == set(ids[owner == rank].tolist())
+        work = dist.all_to_all_single(asked, ids[order], async_op=True)
+        work.wait()
+        own = ids[order].chunk(4)[rank]
+        assert asked.tolist() == own.tolist() * 4
+
+
+def test_other_exchanges_give_back_what_was_sent(world):
+    dist.init_process_group("gloo")
+    for sent in (torch.arange(32.0), torch.arange(32) > 3, torch.arange(16)):
+        came = torch.empty_like(sent)
+        dist.all_to_all_single(came, sent)
+        assert torch.equal(came, sent)
+    nothing, lengths = torch.arange(32), [0 if at == 5 else 2 for at in range(16)]
+    came = torch.zeros(32, dtype=torch.long)
+    dist.all_to_all_single(came, nothing[:30], [2] * 16, lengths)
+    assert came.max() < 30
+
+
 def test_whole_numbers_are_counted_in_bins_as_on_a_gpu() -> None:
     experts = torch.tensor([0, 2, 2, 3])
     with fake_world(0, 2):

@@ -38,6 +38,7 @@ from shardwise.interop.torch_compat import (
 )
 
 from .absent_objects import absent_objects
+from .imagined_exchange import exchanges_imagined
 from .receive_source import sources_assumed
 
 
@@ -92,6 +93,7 @@ def fake_world(
         stack.enter_context(ranks_of_program(world))
         stack.enter_context(absent_objects(world, alone=alone))
         stack.enter_context(sources_assumed())
+        stack.enter_context(exchanges_imagined())
         parallel = torch.nn.parallel.DistributedDataParallel
         stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__, on_reduction)))
         stack.enter_context(

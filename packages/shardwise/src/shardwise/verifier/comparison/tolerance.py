@@ -52,6 +52,7 @@ class Tolerance:
             self._largest[step] = max(self._largest[step], scale_of(gradient))
         self._stepped = any(key.kind == "gradient" for key, _ in _gradients(alone))
         """There is an optimizer, which may be adaptive."""
+        self._graded = {key.name for key, _ in _gradients(alone)}
         self.noise = self._noise(alone)
 
     def apart(self, key: Key, tensors: Iterable[torch.Tensor], size: float) -> float:
@@ -96,14 +97,20 @@ class Tolerance:
 
     def is_noise(self, name: str) -> bool:
         """Are all gradients of the parameter ``name`` nothing but rounding?"""
-        return name in self.noise and bool(self.noise[name].all())
+        noise = self._noise_of(name)
+        return noise is not None and bool(noise.all())
 
     def settled(self, key: Key, name: str, actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """``actual``, a value of the parameter ``name`` after the last step, as expected where it is made of noise."""
-        noise = self.noise.get(name) if key.kind == "trained" else None
+        noise = self._noise_of(name) if key.kind == "trained" else None
         if noise is None or noise.shape != actual.shape or actual.shape != expected.shape:
             return actual
         return torch.where(noise, expected.to(actual.dtype), actual)
+
+    def _noise_of(self, name: str) -> torch.Tensor | None:
+        """That of a parameter; of one without gradients, as of a teacher that follows, that of its namesake."""
+        namesake = name if name in self._graded else name.rpartition(" (")[0] or name
+        return self.noise.get(namesake)
 
     def _noise(self, alone: RankRun) -> dict[str, torch.Tensor]:
         quiet: dict[str, torch.Tensor] = {}

@@ -29,6 +29,7 @@ class Names:
         self._modules: dict[int, torch.nn.Module] = {}
         self._parents: dict[int, set[int]] = {}
         self._paths: dict[int, str] | None = None
+        self._met: set[int] = set()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -41,6 +42,17 @@ class Names:
         finally:
             for handle in handles:
                 handle.remove()
+
+    def meet(self, module: torch.nn.Module) -> None:
+        """``module``, an outermost one, is called: nothing is registered where one is copied from another."""
+        if id(module) in self._met:
+            return
+        self._met.add(id(module))
+        self._paths = None
+        for inner in module.modules():
+            self._modules.setdefault(id(inner), inner)
+            for child in inner.children():
+                self._parents.setdefault(id(child), set()).add(id(inner))
 
     def is_outermost(self, module: torch.nn.Module) -> bool:
         """Is no other module known that has ``module`` and can be called?"""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ from .perturbation import Perturbation
 from .random_draws import RandomDraws, is_random
 from .steps import OptimizerSteps
 
+Made = weakref.WeakValueDictionary[int, torch.Tensor]
+"""What modules have made, by id."""
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
 
@@ -66,11 +69,13 @@ def watching(
     perturbation = Perturbation.of(changed)
     feeding = Feeding(changed) if changed is not None and changed.fed else None
     steps = OptimizerSteps(recorder, names, layouts, sites, perturbation)
-    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps)):
+    made: Made = weakref.WeakValueDictionary()
+    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps, made)):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
             register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
+            register_module_forward_hook(functools.partial(_note_made, names, made)),
         )
         try:
             if every or modules or layouts:
@@ -86,17 +91,27 @@ def watching(
             steps.at_the_end()
 
 
-def _inputs(names: Names, steps: OptimizerSteps, module: torch.nn.Module, args: Mapping[str, object]) -> None:
+def _inputs(
+    names: Names, steps: OptimizerSteps, made: Made, module: torch.nn.Module, args: Mapping[str, object]
+) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
-    if torch.is_grad_enabled():
+    names.meet(module)
+    if torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in module.parameters()):
         steps.remember(module)
     for at, given in _leaves(args):
-        if is_dtensor(given) or given.requires_grad:
-            continue  # what has a gradient comes from another stage, and is no data
+        if is_dtensor(given) or given.requires_grad or (made.get(id(given)) is given and not steps.layouts):
+            continue  # what has a gradient, or a module has made, is no data
         if is_told_by_no_one(given):
             steps.given(f"{at} of {_called(module)}", given)
+
+
+def _note_made(names: Names, made: Made, module: torch.nn.Module, args: tuple[object, ...], output: object) -> None:
+    """A module with parameters has made ``output``: it is no data where a loss or another module is given it."""
+    if names.is_outermost(module) and next(module.parameters(), None) is not None:
+        given = {id(leaf) for leaf in tree_leaves(args)}
+        made.update({id(x): x for x in tree_leaves(output) if isinstance(x, torch.Tensor) and id(x) not in given})
 
 
 def _leaves(args: Mapping[Any, object], path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
