@@ -86,6 +86,10 @@ def test_a_bug_is_found_where_it_is(bug, tmp_path):
     path = tmp_path / f"{bug.program}.py"
     path.write_text(bug.applied((FOLDER / "right" / path.name).read_text()))
     verdict = verdict_on(path, narrow=bool(bug.module))
+    if bug.unsure:
+        assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+        assert re.search(bug.unsure, str(verdict)), str(verdict)
+        return
     assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
     assert re.search(bug.at, str(verdict.numbers.disagreements[0].key)), str(verdict)
     if bug.module:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,8 @@ import torch.distributed as dist
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.running.recording import has_values
 from shardwise.interop.torch_compat import no_torch_function
+
+Lengths = Sequence[int] | torch.Tensor
 
 
 @contextlib.contextmanager
@@ -32,9 +33,9 @@ def _as_from_peers(original: Callable[..., object]) -> Callable[..., object]:
     def all_to_all_single(
         output: torch.Tensor,
         input: torch.Tensor,
-        output_split_sizes: Any = None,
-        input_split_sizes: Any = None,
-        group: Any = None,
+        output_split_sizes: Lengths | None = None,
+        input_split_sizes: Lengths | None = None,
+        group: dist.ProcessGroup | None = None,
         async_op: bool = False,
     ) -> object:
         work = original(output, input, output_split_sizes, input_split_sizes, group, async_op)
@@ -42,8 +43,8 @@ def _as_from_peers(original: Callable[..., object]) -> Callable[..., object]:
             size, me = dist.get_world_size(group), dist.get_rank(group)
             # A number for each rank is a count: as many arrive as were sent.
             if me >= 0 and input.numel() > size and _are_numbers(input) and _are_numbers(output):
-                own = input.split(_lengths(input_split_sizes, len(input), size))[me]
-                _repeat(own, output.split(_lengths(output_split_sizes, len(output), size)))
+                own = torch.split(input, _lengths(input_split_sizes, len(input), size))[me]
+                _repeat(own, torch.split(output, _lengths(output_split_sizes, len(output), size)))
         return work
 
     return all_to_all_single
@@ -54,7 +55,7 @@ def _are_numbers(x: torch.Tensor) -> bool:
     return has_values(x) and not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
-def _lengths(given: Any, total: int, size: int) -> list[int]:
+def _lengths(given: Lengths | None, total: int, size: int) -> list[int]:
     return [int(length) for length in given] if given is not None and len(given) else [total // size] * size
 
 

@@ -14,6 +14,7 @@ class Bug:
 
     ``at``      a regular expression that the first disagreement has to match.
     ``module``  one for the first module whose output no layout explains; empty if the forward pass is right.
+    ``unsure``  one for the reason why nothing is judged, where a right program may look like this too.
     """
 
     program: str
@@ -22,6 +23,7 @@ class Bug:
     new: str
     at: str
     module: str = ""
+    unsure: str = ""
 
     def applied(self, source: str) -> str:
         """The source with the bug. ValueError if the old text is not there exactly once."""
@@ -811,7 +813,8 @@ BUGS = [
         "the wrong part of a bias",
         "up.bias.detach().chunk(size)[rank]",
         "up.bias.detach().chunk(size)[0]",
-        "parameter |gradient of |loss",
+        "",
+        unsure="the ranks' initial values of .* are not those of the run on one rank, in any layout",
     ),
     Bug(
         "flex_documents",
@@ -1104,4 +1107,61 @@ BUGS = [
         TRAINED,
     ),
     Bug("shampoo_shared_roots", "gradients are summed, not averaged", "p.grad.mul_(1.0 / n)", "pass", GRADIENT),
+    Bug("powersgd", "the right factor is not averaged", "self.mean(m.t() @ left)", "m.t() @ left", TRAINED),
+    Bug("powersgd", "vectors are not averaged", "self.mean(p.grad.clone())", "p.grad.clone()", TRAINED),
+    Bug("powersgd", "start vectors differ", "100 + i)", "100 + i + dist.get_rank())", TRAINED),
+    Bug("rows_of_tables", "rows come in the order of owners", "out[order] = answer", "out = answer", "loss", "mlp.0 "),
+    Bug(
+        "rows_of_tables",
+        "gradients go back in the order of ids",
+        "grad[order].contiguous()",
+        "grad.contiguous()",
+        "gradient of parameter 0",
+    ),
+    Bug(
+        "rows_of_tables",
+        "rows that each rank has of its own are summed",
+        "        sparse_opt.step()",
+        "        dist.all_reduce(table.grad)\n        sparse_opt.step()",
+        "gradient of parameter 0",
+    ),
+    Bug(
+        "moe_capacity",
+        "the queue starts anew on each rank",
+        "before = sum(counts[: self.rank], torch.zeros(E, dtype=torch.long))",
+        "before = torch.zeros(E, dtype=torch.long)",
+        "loss",
+        "moe ",
+    ),
+    Bug(
+        "moe_capacity",
+        "the load is that of the own tokens",
+        "total = sum(counts).float() / sum(counts).sum()",
+        "total = counts[self.rank].float() / counts[self.rank].sum()",
+        "loss|gradient of ",
+        "moe ",
+    ),
+    Bug(
+        "dora_tp",
+        "the norm is of the own columns",
+        "_Sum.apply(v.square().sum(1))",
+        "v.square().sum(1)",
+        "loss",
+        "0.down ",
+    ),
+    Bug(
+        "dora_tp",
+        "the shared factor owes its sum",
+        "self.b @ _Same.apply(self.a)",
+        "self.b @ self.a",
+        "gradient of 0.up.a",
+    ),
+    Bug(
+        "byol_teacher",
+        "the target follows by the rank",
+        "alpha=1 - self.tau)",
+        "alpha=(1 - self.tau) / (1 + self.rank))",
+        "evaluation|loss|gradient of ",
+    ),
+    Bug("byol_teacher", "forward goes past DDP", "self.online(torch.cat", "self.online.module(torch.cat", GRADIENT),
 ]
