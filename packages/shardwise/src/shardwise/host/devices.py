@@ -12,11 +12,10 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
@@ -40,8 +39,10 @@ from .cuda_stand_ins import (
     cuda_module_stand_ins,
     cuda_stand_ins,
 )
+from .module_loading import when_loaded
 from .redirected_calls import SPECIAL, Target, is_accelerator
 
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
 """Modules that compute with rank numbers held in tensors."""
 LOOKED_THROUGH = ("shardwise.", MODULE_OF_FACTORIES, "torch.overrides")
@@ -54,6 +55,7 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
         redirect = Redirect(target)
         for owner, name, value in _replacements(target, local_rank, local_size):
             stack.enter_context(patched(owner, name, value))
+        stack.enter_context(when_loaded(FSDP1, lambda module: _redirect_fsdp1(stack, module, target)))
         stack.enter_context(patched(torch.utils, "swap_tensors", _swap_fakes(redirect, torch.utils.swap_tensors)))
         owner, name = RUN_BACKWARD.owner(), RUN_BACKWARD.attribute
         stack.enter_context(patched(owner, name, _redirected_backward(redirect, vars(owner)[name])))
@@ -157,8 +159,6 @@ def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[
     for owner in (torch.autocast, DeviceMesh):
         yield owner, "__init__", _without_accelerator(owner.__init__, 1, Target(), keyword="device_type")
     parallel = torch.nn.parallel.DistributedDataParallel
-    sharded = FullyShardedDataParallel
-    yield sharded, "__init__", _on_device(sharded.__init__, target)
     yield SYNCED_BATCH_NORM_DEVICE.owner(), SYNCED_BATCH_NORM_DEVICE.attribute, lambda wrapper, module: None
     yield torch.nn.SyncBatchNorm, "forward", synced_batch_norm.forward
     yield parallel, "__init__", _without_options(parallel.__init__, device_ids=None, output_device=None)
@@ -181,6 +181,11 @@ def _without_accelerator(
         return original(*args, **options)
 
     return redirected
+
+
+def _redirect_fsdp1(stack: contextlib.ExitStack, module: ModuleType, target: Target) -> None:
+    wrapper = module.FullyShardedDataParallel
+    stack.enter_context(patched(wrapper, "__init__", _on_device(wrapper.__init__, target)))
 
 
 def _on_device(original: Callable[..., object], target: Target) -> Callable[..., object]:

@@ -6,12 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.torch_call import TorchFunction
-
-LOCAL_ATTENTION = {Shard(0), Shard(1), Replicate()}
-"""Placements of batches and heads, for which attention needs nothing of other ranks."""
 
 
 def _histogram(func: TorchFunction, args: Any, kwargs: Any) -> object:
@@ -30,12 +27,14 @@ def _attention(func: TorchFunction, args: Any, kwargs: Any) -> object:
     named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
     given = [named.get(name) for name in ("query", "key", "value")]
     first: Any = given[0]
-    alike = all(isinstance(x, DTensor) and x.placements == first.placements for x in given)
-    if not alike or isinstance(named.get("attn_mask"), DTensor) or not set(first.placements) <= LOCAL_ATTENTION:
+    alike = all(is_dtensor(x) and x.placements == first.placements for x in given)
+    # Attention of a batch or a head needs nothing of other ranks.
+    whole = alike and all(one.is_replicate() or one.is_shard(0) or one.is_shard(1) for one in first.placements)
+    if not whole or is_dtensor(named.get("attn_mask")):
         return func(*args, **kwargs)
-    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in named.items()}
+    local = {name: x.to_local() if is_dtensor(x) else x for name, x in named.items()}
     made: Any = func(**local, **dict(zip(("dropout_p", "is_causal"), args[4:], strict=False)))
-    return DTensor.from_local(made, first.device_mesh, first.placements, run_check=False)
+    return type(first).from_local(made, first.device_mesh, first.placements, run_check=False)
 
 
 GPU_KERNELS: dict[Any, Callable[..., object]] = {
