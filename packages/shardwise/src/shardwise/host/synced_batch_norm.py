@@ -3,7 +3,7 @@
 The moments are those of the samples of all ranks: counts, sums and squared deviations are summed over the group, and in
 backward the two sums over samples that the gradient of the input needs. Gradients of weight and bias are this rank's
 terms, as torch's own function leaves them to a wrapper to sum.
-Source: Ioffe and Szegedy 2015, section 3; moments and sums over the batches of all ranks.
+Source: Ioffe and Szegedy 2015, algorithm 1, its moments and the sums of its gradient over the batches of all ranks.
 """
 
 from __future__ import annotations
