@@ -1,4 +1,4 @@
-"""What is said of losses and gradients, per code: SW601 to SW609. Gradients go by their parameters' names."""
+"""What is said of gradients on their way, per code: SW604 to SW607. Those of parameters go by their names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from shardwise.interop.calls.located_call import (
     LocatedCall,
     axis_text,
     gradients_as_operands,
-    group_text,
-    placement_text,
     report,
 )
 from shardwise.interop.fixes.buckets import buckets_met
@@ -36,82 +34,6 @@ from .function_findings import last_return, line_of_gradient
 from .scale_texts import scale_text
 
 _RANGES = 3
-
-
-def replicated_loss(name: str, axis: MeshAxis) -> Diagnosis:
-    size = axis.size()
-    return Diagnosis(
-        "SW601",
-        f"backward starts from {name}, which is replicate over {axis_text(axis)}",
-        (f"each of the {size} ranks seeds a gradient of 1, and they are summed: {size} times too much",),
-        (
-            f"dst=I in the collective over {axis_argument(axis)} that makes {name} replicate, so that it is invariant",
-            f"backward on the partial loss, before its all_reduce over {axis_text(axis)}",
-            f"convert({name}, {axis_argument(axis)}, src=R, dst=P), which one rank starts from, if no collective does",
-        ),
-    )
-
-
-def varying_loss(name: str, axis: MeshAxis) -> Diagnosis:
-    step = f"{axis_argument(axis)}, src=V, dst=P)"
-    return Diagnosis(
-        "SW602",
-        f"backward starts from {name}, which varies over {axis_text(axis)}",
-        ("a list of different losses has no gradient; their sum has one",),
-        (
-            f"reinterpret({name} / {axis.size()}, {step} if their mean over the {axis.size()} ranks is the loss",
-            f"reinterpret({name}, {step} if the ranks' losses are to be added",
-        ),
-    )
-
-
-def untyped_loss(name: str, axes: Sequence[MeshAxis]) -> Diagnosis:
-    types = ", ".join(f"{axis_argument(axis)}: I" for axis in axes) or "...: I"
-    way = f"assert_type({name}, {{{types}}}), or P over axes whose ranks' losses are to be added"
-    return Diagnosis("SW603", f"backward starts from {name}, which has no type", help=(way,))
-
-
-def seed_not_dual(
-    name: str, seed: str, axis: MeshAxis, own: Placement, wanted: Placement, found: Placement
-) -> Diagnosis:
-    """SW606 of a gradient that is given to ``backward``."""
-    fact = "each rank would go on with its own addend of the gradient"
-    if wanted.is_partial:
-        fact = f"{axis.size()} equal gradients would be summed: {axis.size()} times too much"
-    return Diagnosis(
-        "SW606",
-        f"backward gets {seed}, {placement_text(found)} over {axis_text(axis)}, as the gradient of {name}, which is "
-        f"{placement_text(own)} there; its gradient is {placement_text(wanted)}",
-        (fact,),
-    )
-
-
-def tangent_not_alike(name: str, tangent: str, axis: MeshAxis, own: Placement, found: Placement) -> Diagnosis:
-    """SW630."""
-    size = axis.size()
-    if own.is_partial:
-        fact = f"{name} is a sum over {size} ranks: with {tangent} on each of them it changes by {size} times {tangent}"
-    else:
-        fact = f"{name} is equal on the {size} ranks, and cannot change by something else on each of them"
-    return Diagnosis(
-        "SW630",
-        f"{tangent} is {placement_text(found)} over {axis_text(axis)}, and the tensor whose tangent it is, {name}, "
-        f"is {placement_text(own)} there",
-        (fact,),
-    )
-
-
-def elements_apart(name: str, axis: MeshAxis) -> Diagnosis:
-    """SW405 of a jacobian with a row or column for each element of a shard."""
-    return Diagnosis(
-        "SW405",
-        f"a jacobian has a row or a column for each element of {name}, which is sharded over {axis_text(axis)}",
-        (f"each of the {axis.size()} ranks lists its own elements, and all ranks move one of theirs at once",),
-        (
-            "jacrev lists the elements of the result, jacfwd those of the argument: take the one that is whole",
-            f"all_gather({name}, {axis_argument(axis)}, src=S(i), dst=R) before it",
-        ),
-    )
 
 
 def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement, *, addends: bool) -> Diagnosis:
@@ -142,66 +64,6 @@ def passed_on_unsummed(op: str, name: str, axis: MeshAxis, src: Placement, *, ad
     )
 
 
-def gradient_not_summed(
-    op: str, names: Sequence[str], axis: MeshAxis, *, pending: bool, facts: Sequence[str] = ()
-) -> Diagnosis:
-    """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not.
-
-    ``facts``  of which elements that is so, where it is not of all.
-    """
-    where, size, one = axis_text(axis), axis.size(), len(names) == 1
-    what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
-    state = f"{'is' if one else 'are'} not summed over" if pending else f"{'differs' if one else 'differ'} over"
-    fact = f"each of the {size} ranks steps with its own addend, and what should be equal there drifts apart"
-    if not pending:
-        fact = f"each of the {size} ranks steps with a gradient of its own, and what should be equal drifts apart"
-    return Diagnosis(
-        "SW608",
-        f"{op} takes {what} {state} {where}",
-        (fact, *facts),
-        (
-            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
-            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
-        ),
-    )
-
-
-def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
-    """SW608 of parameters for which ``fully_shard`` has gradients that it was told not to sum."""
-    one = len(names) == 1
-    return Diagnosis(
-        "SW608",
-        f"{op} sees no gradient of {listed(names)}: fully_shard owes {'its' if one else 'their'} sum over "
-        f"{axis_text(axis)} and was told not to synchronise",
-        (f"the addends of {axis.size()} ranks wait in fully_shard, and the step changes nothing",),
-        ("model.set_requires_gradient_sync(True) before the backward of the last micro-batch",),
-    )
-
-
-def gradient_unseen(op: str, names: Sequence[str]) -> Diagnosis:
-    """SW615."""
-    one = len(names) == 1
-    return Diagnosis(
-        "SW615",
-        f"{op} takes the gradient{'' if one else 's'} of {listed(names)}, of which nothing is known",
-        (f"{'it was' if one else 'they were'} made where nothing is checked, or assigned without a type",),
-        (
-            "run backward inside the checked block",
-            "assert_type(p.grad, ...) where it is assigned, with the type that it has",
-        ),
-    )
-
-
-def gradient_misplaced(op: str, name: str, range: str, found: str) -> Diagnosis:
-    """SW614: elements of the gradient called ``name`` are those that ``found`` says."""
-    return Diagnosis(
-        "SW614",
-        f"{op} takes the gradient of {name}, of which {range} are {found}",
-        ("what was copied out of a bucket is not what was copied into it: the offsets differ",),
-        (f"copy {name}.grad out of the place in the bucket that it was copied into",),
-    )
-
-
 def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
     """The elements of ``tensor`` that lie in ``pieces`` of its memory: ``elements 4 to 7 of 8``."""
     wanted = [(piece.start, piece.stop) for piece in pieces]
@@ -223,46 +85,6 @@ def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
     noun = "element" if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1 else "elements"
     shown = " and ".join(f"{a} to {b - 1}" if b - a > 1 else f"{a}" for a, b in ranges[:_RANGES])
     return f"{noun} {shown}{f' and {more} more ranges' if more > 0 else ''} of {at}"
-
-
-def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: int) -> Diagnosis:
-    """SW616, of gradients whose scale has this exponent."""
-    where, size, what = axis_text(axis), axis.size(), listed(names)
-    noun, verb = ("gradient", "is") if len(names) == 1 else ("gradients", "are")
-    if exponent < 0:
-        fact = (
-            f"a division by {size}, or an average over {size} ranks, is right where the loss is {size} times too large"
-        )
-        ways = (
-            f"leave out one division by the size of {where}, or sum the gradients where they are averaged",
-            f"a loss that is a mean over each rank's own samples, if a wrapper averages over {axis_argument(axis)}",
-        )
-    else:
-        fact = f"the mean of each rank's own samples is {size} times its part of the mean of all, and nothing averages"
-        ways = (
-            f"divide the loss, or the summed gradients, by mesh.size({axis_argument(axis)})",
-            f"or average them over {axis_argument(axis)}: op=dist.ReduceOp.AVG, DistributedDataParallel, fully_shard",
-        )
-    return Diagnosis(
-        "SW616",
-        f"{op} takes the {noun} of {what}, which {verb} {size ** abs(exponent)} times too "
-        f"{'large' if exponent > 0 else 'small'} over {where}",
-        (fact,),
-        ways,
-    )
-
-
-def local_gradient_norm(name: str, axis: MeshAxis) -> Diagnosis:
-    where = axis_text(axis)
-    return Diagnosis(
-        "SW609",
-        f"the gradient of {name} is scaled by a norm that differs between the ranks of {where}",
-        (f"a norm of gradients that are split over {where} is that of one piece in {axis.size()}",),
-        (
-            "shardwise.train.clip_grad_norm_(parameters, max_norm), which counts every piece once",
-            f"all_reduce of the squared norms of the split gradients over {axis_argument(axis)} before the root",
-        ),
-    )
 
 
 def gradient_sum_not_owed(

@@ -20,7 +20,7 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Ground
 
-from ..diagnosis.gradient_findings import tangent_not_alike
+from ..diagnosis.loss_findings import tangent_not_alike
 from ..state.session import CheckSession
 from .gradient_types import is_gradient_of
 

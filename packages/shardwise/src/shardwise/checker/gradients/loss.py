@@ -24,7 +24,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import Exponent, Ground
 
-from ..diagnosis.gradient_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
+from ..diagnosis.loss_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale

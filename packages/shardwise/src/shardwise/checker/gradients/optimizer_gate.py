@@ -35,8 +35,8 @@ from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.mesh.axis import MeshAxis
 
-from ..diagnosis.gradient_findings import (
-    elements_text,
+from ..diagnosis.gradient_findings import elements_text
+from ..diagnosis.step_findings import (
     gradient_kept_back,
     gradient_misplaced,
     gradient_not_summed,

@@ -22,7 +22,7 @@ from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..diagnosis.gradient_findings import local_gradient_norm
+from ..diagnosis.step_findings import local_gradient_norm
 
 SCALING = ("mul_", "div_", "true_divide_")
 _CLIPPING = codes_of(torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grads_with_norm_)

@@ -23,7 +23,7 @@ from shardwise.interop.torch_compat import (
     tree_leaves,
 )
 
-from ..diagnosis.gradient_findings import elements_apart
+from ..diagnosis.loss_findings import elements_apart
 from ..gradients.loss import check_roots, type_gradients
 from .patches import Patches, Plugin, checking_session
 
