@@ -121,6 +121,26 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 
 
+def test_a_program_without_modules_that_declares_nothing_is_not_judged_by_the_number_of_its_rank(project):
+    done = project.check_source(
+        """
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group()
+        rows = torch.arange(16.0).view(8, 2)
+        own = rows[dist.get_rank() :: dist.get_world_size()]
+        start = own + 1
+        total = torch.randn(2, 2) @ torch.randn(2, 2)
+        dist.all_reduce(total)
+        print(total.sum())
+        """,
+        typed=False,
+    )
+    assert done.exit_code == 3, done.stdout
+    assert "without a type: most of what the program works on" in done.stdout
+
+
 def test_in_a_world_of_one_rank_there_is_nothing_to_type(project):
     done = project.check_source(PLAIN, "--world-size", "1", typed=False)
     assert "without a type" not in done.stdout

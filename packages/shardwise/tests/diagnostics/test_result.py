@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.result import Collector, ExitCode, RunResult, Stop, StopReason, group
+from shardwise.diagnostics.result import Collector, ExitCode, Noted, RunResult, Stop, StopReason, group
 from shardwise.diagnostics.source import Site, user_site
 from shardwise.diagnostics.source_location import SourceLocation
 
@@ -12,12 +12,16 @@ ERROR = Finding("SW112", "gelu needs complete values", location=SourceLocation("
 WARNING = Finding("SW116", "ranks may branch differently", location=SourceLocation("m.py", 4), op="bool", axis="tp")
 CRASH = Stop(StopReason.SCRIPT_ERROR, "ValueError: boom", SourceLocation("m.py", 9))
 CTRL_C = Stop(StopReason.INTERRUPTED)
+CLAIM = Noted("assert_type", SourceLocation("m.py", 2))
 
 
 @pytest.mark.parametrize(
     ("result", "exit_code", "verdict", "ending"),
     [
         (RunResult(checked_ops=3), ExitCode.CLEAN, "clean", None),
+        (RunResult(checked_ops=1, unchecked_ops=150), ExitCode.INCONCLUSIVE, "inconclusive", None),
+        (RunResult(checked_ops=1, unchecked_ops=150, trusted=(CLAIM,)), ExitCode.CLEAN, "clean", None),
+        (RunResult(checked_ops=1, unchecked_ops=150, collectives=4), ExitCode.CLEAN, "clean", None),
         (RunResult((ERROR,), checked_ops=3), ExitCode.FINDINGS, "findings", None),
         (RunResult((WARNING,), checked_ops=3), ExitCode.CLEAN, "clean", None),
         (RunResult(), ExitCode.BROKEN, "nothing-checked", "SW911"),

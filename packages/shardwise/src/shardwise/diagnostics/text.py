@@ -57,6 +57,8 @@ def render_result(
         blocks.append(_gone(result, limits))
     if result.coverage.untyped and not result.interrupted:
         blocks.append(_untyped(result))
+    elif result.inconclusive:
+        blocks.append(_undeclared())
     blocks.append([_summary(result)])
     lines: list[Line] = []
     for block in blocks:
@@ -113,6 +115,13 @@ def _untyped(result: RunResult) -> list[Line]:
     return [
         [("strong", "without a type: "), ("", f"{result.coverage.untyped}; what follows from them is unknown")],
         [("quiet", f"  {safe_str(result.command('infer'))} --write puts their types into the source")],
+    ]
+
+
+def _undeclared() -> list[Line]:
+    return [
+        [("strong", "without a type: "), ("", "most of what the program works on; what follows from it is unknown")],
+        [("quiet", "  shardwise.assert_type(x, ...) where it makes or reads its inputs says what they are")],
     ]
 
 
