@@ -7,6 +7,7 @@ once for all moves of tensors with as many axes and dims.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -42,6 +43,7 @@ class Cuts:
 
     def __init__(self, dims: tuple[int, ...], ndim: int) -> None:
         self.dims, self.ndim = dims, ndim
+        self._lock = threading.Lock()
         self.entries: list[Entries] = []
         self.bits: list[int] = []
         self.remnants: list[Remnant] = []
@@ -55,9 +57,12 @@ class Cuts:
         """The number of a cut."""
         number = self._numbers.get(entries)
         if number is None:
-            number = self._numbers[entries] = len(self.entries)
-            self.entries.append(entries)
-            self.bits.append(sum(map(bits_of, entries)))
+            with self._lock:  # the cuts of all threads have one numbering
+                number = self._numbers.get(entries, len(self.entries))
+                if number == len(self.entries):
+                    self.entries.append(entries)
+                    self.bits.append(sum(map(bits_of, entries)))
+                    self._numbers[entries] = number
         return number
 
     def inside(self, number: int, order: tuple[int, ...]) -> tuple[int, ...]:
@@ -90,9 +95,13 @@ class Cuts:
 
     def _remnant(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> int:
         remnant = dim, block, rest
-        number = self._remnants.setdefault(remnant, len(self.remnants))
-        if number == len(self.remnants):
-            self.remnants.append(remnant)
+        number = self._remnants.get(remnant)
+        if number is None:
+            with self._lock:
+                number = self._remnants.get(remnant, len(self.remnants))
+                if number == len(self.remnants):
+                    self.remnants.append(remnant)
+                    self._remnants[remnant] = number
         return number
 
     def _exchanged(self, entries: Entries) -> Iterator[Rearrangement]:
