@@ -9,7 +9,7 @@ import pytest
 from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.printing.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printing.printable import cells, clean, safe_repr, safe_str, window
-from shardwise.diagnostics.result import Noted, RunResult, Stop, StopReason
+from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.diagnostics.text import render_result
 
@@ -440,3 +440,19 @@ def test_a_type_is_not_broken_between_rows_while_there_is_room():
     rows = render(found, width=60).splitlines()
     assert all(row.count("{") == row.count("}") and row.count("[") == row.count("]") for row in rows)
     assert max(map(len, rows)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        (Coverage(), "most of what the program works on"),
+        (Coverage(typed_parameters=1, parameters=2), "1 of 2 parameters"),
+        (Coverage(typed_parameters=2, parameters=2), None),
+    ],
+    ids=["no modules", "some parameters", "all parameters"],
+)
+def test_what_an_inconclusive_run_lacks_is_told(coverage, said):
+    result = RunResult(checked_ops=0 if coverage.has_modules else 1, unchecked_ops=5, coverage=coverage)
+    told = [line for line in render_result(result, root=ROOT).splitlines() if line.startswith("without a type: ")]
+    assert result.inconclusive
+    assert [said in line for line in told] == ([True] if said else [])

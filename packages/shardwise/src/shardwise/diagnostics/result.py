@@ -210,15 +210,11 @@ class RunResult:
         A gradient that nobody sums would pass. Where modules have no parameters, it is their inputs that count; of a
         program without modules that it claims something, or that most of what it does was checked.
         """
-        covered = (
-            self.coverage.has_types and self.checked_ops > 0 if self.coverage.has_modules else not self.is_undeclared
-        )
+        if self.coverage.has_modules:
+            covered = self.coverage.has_types and self.checked_ops > 0
+        else:
+            covered = bool(self.trusted) or self.checked_ops >= self.unchecked_ops
         return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
-
-    @property
-    def is_undeclared(self) -> bool:
-        """The program calls no modules and claims nothing, and most of its operations met no type."""
-        return not (self.coverage.has_modules or self.trusted) and self.checked_ops < self.unchecked_ops
 
     @property
     def interrupted(self) -> bool:

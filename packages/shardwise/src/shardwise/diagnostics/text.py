@@ -57,7 +57,7 @@ def render_result(
         blocks.append(_gone(result, limits))
     if result.coverage.untyped and not result.interrupted:
         blocks.append(_untyped(result))
-    elif result.inconclusive:
+    elif result.inconclusive and not result.coverage.has_modules:
         blocks.append(_undeclared())
     blocks.append([_summary(result)])
     lines: list[Line] = []
