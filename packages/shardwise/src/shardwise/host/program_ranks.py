@@ -188,9 +188,6 @@ class _Joined:
 class _Ended:
     """A started process as ``multiprocessing`` keeps it, which has ended well."""
 
-    returncode = 0
-    sentinel = -1
-
     def __init__(self, rank: int) -> None:
         self.pid = rank
 

@@ -99,10 +99,7 @@ def _checked_forward(
         if treatment is Treatment.LOCAL:
             return _as_local(session, cls, args, kwargs, run)
         if treatment is Treatment.OWN_ROWS:
-            spec = None if session.local else type_of(args[0]).spec
-            group = set(parts_of(MeshAxis.of(args[-1]), type_of(args[0])))
-            shards = {axis for entry in spec or () for axis in entry_axes(entry)}
-            return _as_local(session, cls, args, kwargs, run, spec if shards <= group else None)
+            return _as_local(session, cls, args, kwargs, run, None if session.local else _spec_of_rows(args))
         if session.strict:
             raise _unregistered(cls)
         if not kwargs and communicates(cls, args):
@@ -161,6 +158,13 @@ def _by_rule(
         declared(leaf, f"result of {cls.__qualname__}")
     session.checked += 1
     return results
+
+
+def _spec_of_rows(args: Sequence[object]) -> PartitionSpec | None:
+    """The spec of the first of ``args``, where no axis outside of the group, the last of them, cuts anything."""
+    type, group = type_of(args[0]), args[-1]
+    shards = {axis for entry in type.spec or () for axis in entry_axes(entry)}
+    return type.spec if shards <= set(parts_of(MeshAxis.of(group), type)) else None
 
 
 def _as_local(

@@ -67,6 +67,11 @@ def group_argument(axis: MeshAxis) -> str | None:
     return "" if dist.is_initialized() and axis.size() == dist.get_world_size() else None
 
 
+def ranks_of(group: str) -> str:
+    """The call that gives the number of ranks of what ``group_argument`` says."""
+    return f"dist.get_world_size({group.removeprefix(', ')})"
+
+
 def wrapper_of(parameters: Sequence[torch.Tensor]) -> tuple[str, str] | None:
     """The variable that is DistributedDataParallel of these parameters, and how the program calls what it wraps."""
     wanted, known = {id(parameter) for parameter in parameters}, list(_in_sight())
@@ -77,7 +82,7 @@ def wrapper_of(parameters: Sequence[torch.Tensor]) -> tuple[str, str] | None:
     return None
 
 
-def tensors_in(location: SourceLocation) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_of_expression(location: SourceLocation) -> Iterator[tuple[str, torch.Tensor]]:
     """The variables and attributes in an expression of the running function that are tensors, the longest first."""
     node, frame = node_at(location), user_frame(2)
     if node is None or frame is None or frame.f_code.co_filename != location.file:

@@ -16,7 +16,7 @@ from shardwise.mesh.axis import MeshAxis
 from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import provenance
 from ..tensors.tagging import tag_of
-from .expressions import call_at, callee, group_argument, is_size, keyword_of, location_in, text_of
+from .expressions import call_at, callee, group_argument, is_size, keyword_of, location_in, ranks_of, text_of
 
 _MOST_OFFERED = 4
 _DIVIDES = ("div_", "div", "true_divide")
@@ -63,7 +63,7 @@ def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
     if backward is None or call is None or not isinstance(call.func, ast.Attribute) or group is None:
         return
     if call.func.attr == "backward":
-        ranks = f"dist.get_world_size({group.removeprefix(', ')})"
+        ranks = ranks_of(group)
         yield Rewrite(location_in(backward, call.func.value), f"({{}} / {ranks})")
 
 
@@ -117,5 +117,5 @@ def _by_all_ranks(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: M
         return None
     if callee(place, divisor) != "get_world_size":
         return None
-    others = f"{{}} // dist.get_world_size({group.removeprefix(', ')})"
+    others = f"{{}} // {ranks_of(group)}"
     return Rewrite(location_in(place, divisor), others if isinstance(node, ast.Call) else f"({others})")

@@ -27,7 +27,8 @@ from .expressions import (
     keyword_of,
     location_in,
     parameter_expressions,
-    tensors_in,
+    ranks_of,
+    tensors_of_expression,
     text_of,
     wrapper_of,
 )
@@ -86,7 +87,7 @@ def _sum_of_each(parameters: str, group: str, *, divided: bool = False) -> tuple
 
     ``divided``  by the number of ranks, afterwards.
     """
-    mean = f"        parameter.grad /= dist.get_world_size({group.removeprefix(', ')})"
+    mean = f"        parameter.grad /= {ranks_of(group)}"
     return (
         f"for parameter in {parameters}:",
         "    if parameter.grad is not None:",
@@ -166,7 +167,7 @@ def sum_of_operand(
 
 def pending_part(location: SourceLocation, axis: object) -> str | None:
     """The gradient in an expression, as ``p.grad`` in ``0.1 * p.grad``, whose sum over the axis is pending."""
-    for text, tensor in tensors_in(location):
+    for text, tensor in tensors_of_expression(location):
         tag = tag_of(tensor)
         if tag is not None and tag.type.is_partial(axis) and gradient_origin(tag) is not None:
             return text

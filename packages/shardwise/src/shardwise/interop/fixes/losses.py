@@ -12,7 +12,7 @@ from shardwise.mesh.normalize import axis_argument
 
 from ..calls.located_call import provenance
 from .collective_calls import typed_sum
-from .expressions import call_at, group_argument, is_path, keyword_of, text_of
+from .expressions import call_at, group_argument, is_path, keyword_of, ranks_of, text_of
 
 
 def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str) -> tuple[Fix, ...]:
@@ -24,7 +24,7 @@ def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str)
     added = Fix(total, (Rewrite(span, f"spmd.reinterpret({{}}, {step}"),), choice=True)
     if group is None:
         return (added,)
-    ranks = f"dist.get_world_size({group.removeprefix(', ')})"
+    ranks = ranks_of(group)
     loss = "{}" if isinstance(node_at(span), ast.Name | ast.Attribute | ast.Call) else "({})"
     return (Fix(mean, (Rewrite(span, f"spmd.reinterpret({loss} / {ranks}, {step}"),), choice=True), added)
 

@@ -13,7 +13,7 @@ from shardwise.mesh.axis import MeshAxis
 from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import LocatedCall, provenance
 from ..tensors.tagging import tag_of
-from .expressions import group_argument, is_size, text_of
+from .expressions import group_argument, is_size, ranks_of, text_of
 from .gradient_scales import scaled
 
 
@@ -27,7 +27,7 @@ def rescaled(located: LocatedCall, position: int, axis: MeshAxis, exponent: int,
         return scaled([value], axis, 1 if exponent > 0 else -1, help)
     if span is None or group is None:
         return ()
-    ranks = f"dist.get_world_size({group.removeprefix(', ')})"
+    ranks = ranks_of(group)
     power = "" if abs(exponent) == 1 else f" ** {abs(exponent)}"
     edit: Edit = Rewrite(span, f"({{}} {'/' if exponent > 0 else '*'} {ranks}{power})")
     return (Fix(help, (edit,)),)
