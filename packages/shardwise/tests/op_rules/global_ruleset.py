@@ -10,11 +10,11 @@ import torch
 from shardwise import SpmdTypeError
 from shardwise.checker import typecheck
 from shardwise.checker.patching.installation import installed
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.oracle.global_types import Report, check_claims
-from shardwise.oracle.local_types import tensors_in
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard

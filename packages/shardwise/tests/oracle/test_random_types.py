@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 
 import shardwise as spmd
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.op_rules.registry import all_rules
 from shardwise.op_rules.schema import Kind
-from shardwise.oracle.local_types import check_claim, tensors_in
+from shardwise.oracle.local_types import check_claim
 from shardwise.oracle.random_types import is_random, refute_distribution, synchronised
 from shardwise.types.placement import I, P, R, S, Shard, V
 from shardwise_devtools.sweep.checker_answers import rulesets

@@ -13,6 +13,7 @@ from shardwise.checker.patching.installation import installed
 from shardwise.checker.scopes.activation import typecheck
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import patched
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import set_type, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
@@ -20,7 +21,7 @@ from shardwise.op_rules.propagation import placer as globally_module
 from shardwise.op_rules.propagation.dim_labels import Labelling
 from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.sharded import Placed, Sharded, sharded_rule
-from shardwise.oracle.local_types import leaf_of, tensors_in
+from shardwise.oracle.local_types import leaf_of
 from shardwise.oracle.sharded_types import FAILURES, Answer, Placements
 from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard

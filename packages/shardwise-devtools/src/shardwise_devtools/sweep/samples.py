@@ -27,10 +27,11 @@ import torch.masked
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import OpRule
-from shardwise.oracle.local_types import Tensors, tensors_in
+from shardwise.oracle.local_types import Tensors
 
 from .preconditions import check_arguments
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.torch_compat import op_database
 from shardwise.oracle.global_types import Ask
-from shardwise.oracle.local_types import check_claim, tensors_in
+from shardwise.oracle.local_types import check_claim
 from shardwise.oracle.rounding import close
 from shardwise.oracle.sharded_types import FAILURES, Answer, Fact, Placements, Truth
 from shardwise.types.placement import I, P, R, Shard, V

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
 
 from .rounding import addable, close, coarsest, same, total
@@ -143,15 +144,6 @@ def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _run(fn: Op, leaves: Tensors) -> tuple[Tensors, Tensors]:
     return leaves, tensors_in(fn(*leaves))
-
-
-def tensors_in(result: object) -> Tensors:
-    """The tensors in a result, lists and tuples opened."""
-    if isinstance(result, torch.Tensor):
-        return (result,)
-    if isinstance(result, (list, tuple)):
-        return tuple(tensor for item in result for tensor in tensors_in(item))
-    return ()
 
 
 def _forward(

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard
 
-from .local_types import Tensors, tensors_in
+from .local_types import Tensors
 from .sharded_types import FAILURES
 
 DRAWS = 1500

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import torch
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.types.placement import AVG, MAX, P, PerMeshAxisSpmdType, R, Shard
 
-from .local_types import Op, Tensors, addends, gradients, leaf_of, tensors_in
+from .local_types import Op, Tensors, addends, gradients, leaf_of
 from .rounding import close, coarsest, total
 
 Placements = tuple[PerMeshAxisSpmdType, ...]

@@ -16,6 +16,7 @@ from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import origin_after
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.tracing import is_tracing
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
@@ -102,11 +103,11 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
                 set_tag(result, Tag(tag.current(), tag.origin))
             return result
-        sent = _tensors(given.get(row.sent))
+        sent = tensors_in(given.get(row.sent))
         if session.diverging:
             check_arrival(session, usual, sent[0] if sent else None, axis)
         if session.in_flight:
-            check_collective(session, usual, sent, _tensors(given.get(row.received)), _ordered(usual, given))
+            check_collective(session, usual, sent, tensors_in(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
         if exchange.passed_on and not session.local:
             note_passed(session, axis, sent)
@@ -116,7 +117,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             for tensor, type in zip(sent, types, strict=True):
                 look(session, usual, axis, tensor, type)
         if row.sent != row.received and alias.is_installed():
-            check_buffers(session, exchange, _tensors(given.get(row.received)), types)
+            check_buffers(session, exchange, tensors_in(given.get(row.received)), types)
         check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         left_out = passages(usual, axis, sent, types, reducer) if row.sent == row.received else []
@@ -128,7 +129,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             session.checked += 1
         else:
             session.unchecked += 1
-        received = _tensors(result if row.functional else given.get(row.received))
+        received = tensors_in(result if row.functional else given.get(row.received))
         arrivals = _receipts(session, exchange, sent, types, received)
         if row.name in ("all_gather", "all_to_all") and not session.local and types:
             note_gathered(session, exchange, sent, received)
@@ -190,12 +191,6 @@ def _axis_of(group: object) -> MeshAxis | None:
     return MeshAxis.of(group)
 
 
-def _tensors(value: object) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
-
-
 def _word(gives: str) -> str:
     """The placement that a row gives, in a word; of a row that gives none its result is unknown."""
     return PerMeshAxisLocalSpmdType(gives).word if gives else "unknown"
@@ -203,7 +198,7 @@ def _word(gives: str) -> str:
 
 def _no_row(session: CheckSession, name: str, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
     """A collective without a row: fine on tensors that have no type."""
-    typed = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if type_of(t).axes]
+    typed = [t for value in (*args, *kwargs.values()) for t in tensors_in(value) if type_of(t).axes]
     if typed and session.strict:
         located = LocatedCall(name, [("tensor", typed[0])])
         report(session, located, unknown_collective(name, located.name(0)))

@@ -7,7 +7,7 @@ Making views and asking for shapes touches no element. Until something is in fli
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from shardwise.diagnostics.source_location import Hop, Operand
 from shardwise.interop.calls.located_call import LocatedCall, describe_value, report
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.fixes.waits import done_at_once, wait_before
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.memory_pieces import region_of
 from shardwise.interop.torch_compat import HigherOrderOperator, storage_key
@@ -119,10 +120,10 @@ def check_call(session: CheckSession, func: object, args: Sequence[object], kwar
     for position, value in enumerate(args):
         if touch.op is not None and touch.op.param_at(position) in touch.op.templates and not touch.writes:
             continue
-        for tensor in _tensors(value):
+        for tensor in tensors_in(value):
             check_tensor(session, name, tensor, writes=touch.writes and position == 0)
     for key, value in kwargs.items():
-        for tensor in _tensors(value):
+        for tensor in tensors_in(value):
             check_tensor(session, name, tensor, writes=key == "out")
 
 
@@ -188,14 +189,6 @@ def _overlaps(tensor: torch.Tensor, others: Iterable[torch.Tensor]) -> bool:
         if any(a < d and c < b for a, b in own.ranges for c, d in region.ranges):
             return True
     return False
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _waits(flight: Flight, located: LocatedCall, help: str) -> tuple[Fix, ...]:

@@ -14,6 +14,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
@@ -26,7 +27,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..state.session import CheckSession
 from .judging import UnreadableArguments, judge
-from .row_orders import following, tensors_in
+from .row_orders import following
 
 Memory = tuple[int, tuple[int, ...], TensorType]
 """Where a tensor's numbers are, its shape and its type."""
@@ -90,7 +91,7 @@ def handing_on(session: CheckSession, op: Op, run: Callable[[], object], args: A
         return following(session, op.name, run, args, kwargs)
     made = _made(session, op, pieces, args, kwargs)
     result = following(session, op.name, run, args, kwargs)
-    for at, tensor in enumerate(tensors_in((result,))):
+    for at, tensor in enumerate(tensors_in(result)):
         note_piece(session, tensor, made[at if len(made) > 1 else 0] if at < len(made) or len(made) == 1 else None)
     return result
 

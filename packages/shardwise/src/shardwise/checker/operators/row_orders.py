@@ -7,7 +7,7 @@ order may meet it. The order is remembered beside the type, since the placement 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
@@ -63,7 +64,7 @@ def following(
     session: CheckSession, name: str, run: Callable[[], object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
     """``run()`` of an operator, which hands the order of its operands on. Errors: SW223 where two orders meet."""
-    tensors = list(tensors_in((*args, *kwargs.values())))
+    tensors = tensors_in((*args, *kwargs.values()))
     orders = {id(x): order_of(x) for x in tensors}
     found = next((order for order in orders.values() if order), None)
     if found is None:
@@ -76,7 +77,7 @@ def following(
         moved = next(at for at, x in enumerate(pieces) if orders[id(x)])
         report(session, located, _orders_meet(name, located.name(moved), located.name(other), axis), axis)
     result = run()
-    for made in tensors_in((result,)):
+    for made in tensors_in(result):
         if other is not None:
             set_tag(made, Tag(UNKNOWN_TYPE))
         elif _is_piece(made, axis):
@@ -106,15 +107,6 @@ def _is_piece(x: torch.Tensor, axis: MeshAxis) -> bool:
     if type.ground is not Ground.ABSENT:
         return False
     return any(partition_spec_get_shard(type.spec, one) is not None for one in parts_of(axis, type))
-
-
-def tensors_in(values: Iterable[object]) -> Iterator[torch.Tensor]:
-    """Every tensor among ``values``, also in lists."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_in(value)
 
 
 def _orders_meet(name: str, moved: str, other: str, axis: MeshAxis) -> Diagnosis:

@@ -8,7 +8,7 @@ typed, ``TensorType.uneven`` says the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.own_lengths import OwnLength, RaggedTag
 from shardwise.interop.tensors.tagging import Tag, set_tag, sizes_of, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -67,7 +68,7 @@ def _mark(session: CheckSession, op: str, decided: Decided, result: object) -> N
     if not axes:
         return
     site = user_site(2)
-    for at, tensor in enumerate(_tensors(result)):
+    for at, tensor in enumerate(tensors_in(result)):
         dim = decided.dims[0] if len(decided.dims) == 1 else dict(enumerate(decided.dims)).get(at)
         if dim is not None and -tensor.ndim <= dim < tensor.ndim:
             own = (OwnLength(axis, dim % tensor.ndim, site, decided.text, decided.instead) for axis in axes)
@@ -81,14 +82,6 @@ def _varying(session: CheckSession, value: torch.Tensor) -> list[MeshAxis]:
         return []
     followed = () if session.local or mesh is None else set(mesh.axes) - set(mesh.local_axes)
     return [axis for axis in type.axes if type.is_varying(axis) and axis not in followed]
-
-
-def _tensors(result: object) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (list, tuple)):
-        for item in result:
-            yield from _tensors(item)
 
 
 def lengths_of(x: object) -> tuple[OwnLength, ...]:
@@ -114,7 +107,7 @@ def carry(op: Op, args: Arguments, kwargs: Keywords, result: object) -> None:
     for value, labels in zip(tensors, labelling.operands, strict=False):
         for length in lengths_of(value):
             label = labels[length.dim] if length.dim < len(labels) else None
-            for at, made in enumerate(_tensors(result) if label is not None else ()):
+            for at, made in enumerate(tensors_in(result) if label is not None else ()):
                 own = labelling.results[min(at, len(labelling.results) - 1)]
                 for dim, other in enumerate(own[: made.ndim]):
                     # A part of a dim, or several in a row, may have been given any length.
@@ -166,7 +159,7 @@ def check_raw_shapes(
     if not ragged:
         return
     if row.name in _LISTS:
-        needed = any(lengths_of(buffer) for buffer in _tensors(given.get(row.received)))
+        needed = any(lengths_of(buffer) for buffer in tensors_in(given.get(row.received)))
     elif row.name == "all_to_all_single":
         needed = not any(given.get(sizes) for sizes in _SIZES)
     else:

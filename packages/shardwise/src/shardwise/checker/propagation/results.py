@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import ATTRIBUTE, Origin, Provenance, Tag, alias, set_tag
 from shardwise.interop.torch_compat import base_of, same_memory
 from shardwise.types.tensor_type import UNTYPED, TensorType
@@ -49,7 +50,7 @@ def tag_results(
     if type is UNTYPED:
         return
     base = args[0] if args else None
-    for number, tensor in enumerate((result,) if result.__class__ is torch.Tensor else _tensors_in(result)):
+    for number, tensor in enumerate((result,) if result.__class__ is torch.Tensor else tensors_in(result)):
         if tensor is base:
             continue
         own = types[number] if number < len(types) else type
@@ -70,14 +71,3 @@ def _is_view_of(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     if root is not None and (root is base or root is base_of(base)):
         return True
     return same_memory(tensor, base)
-
-
-def _tensors_in(result: object) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for item in result:
-            yield from _tensors_in(item)
-    elif isinstance(result, dict):
-        for item in result.values():
-            yield from _tensors_in(item)

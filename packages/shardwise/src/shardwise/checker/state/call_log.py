@@ -8,6 +8,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.tracing import log_call
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.types.notation import TypedShape
 from shardwise.types.tensor_type import UNTYPED
@@ -20,16 +21,8 @@ def typed_shape(value: torch.Tensor) -> TypedShape:
 
 def log_result(op: str, operands: Sequence[object], result: object) -> None:
     """Log ``op`` with the types its operands had (``TypedShape``s) and those of its result."""
-    first = next((leaf for leaf in _tensors(result)), None)
+    first = next(iter(tensors_in(result)), None)
     shown = None if first is None else typed_shape(first)
     if shown is not None and shown.type is UNTYPED and not operands:
         return
     log_call(user_site(1), op, operands, shown)
-
-
-def _tensors(result: object) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, (list, tuple)):
-        return [leaf for item in result for leaf in _tensors(item)]
-    return []

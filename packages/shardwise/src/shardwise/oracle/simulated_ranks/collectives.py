@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.torch_compat import group_named
 from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, RawCollective
 
@@ -44,12 +45,12 @@ class CollectiveCall:
     group: Any
 
     @property
-    def sent(self) -> list[torch.Tensor]:
+    def sent(self) -> tuple[torch.Tensor, ...]:
         return tensors_in(self.given.get(self.row.sent))
 
     @property
-    def received(self) -> list[torch.Tensor]:
-        return tensors_in(self.given.get(self.row.received)) if self.row.received else []
+    def received(self) -> tuple[torch.Tensor, ...]:
+        return tensors_in(self.given.get(self.row.received)) if self.row.received else ()
 
     @property
     def is_async(self) -> bool:
@@ -75,13 +76,6 @@ def call_of(name: str, args: Sequence[object], kwargs: Mapping[str, object], fun
     if isinstance(group, str):
         group = group_named(group)
     return CollectiveCall(name, row, given, group)
-
-
-def tensors_in(value: object) -> list[torch.Tensor]:
-    """The tensor, or those of a list of them."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [x for item in value for x in tensors_in(item)] if isinstance(value, (list, tuple)) else []
 
 
 def outcome(
