@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 from pathlib import Path
 from unittest.mock import patch
@@ -48,3 +49,12 @@ def test_after_a_fix_its_finding_is_gone(path: Path) -> None:
             told = f"{path.name}: {finding.headline}\n{fix.help}\n" + "\n".join(map(str, after.findings))
             assert key(finding) not in found, told
             assert after.stopped is None or before.stopped is not None, told
+
+
+def test_after_a_trial_the_text_of_the_disk_is_shown_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("import os\n", "utf-8")
+    with overlay_of({str(path): "import sys\n"}) as variables, patch.dict(os.environ, variables):
+        run(path)
+        assert linecache.getlines(str(path)) == ["import sys\n"]
+    assert linecache.getlines(str(path)) == ["import os\n"]

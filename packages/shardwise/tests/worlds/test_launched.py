@@ -112,7 +112,8 @@ def run_by_torchrun(folder, program, ranks):
     paths = os.pathsep.join(path for path in sys.path if path)
     ended = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file)],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        # Unbuffered, ``print`` writes a line and its end apart, and those of two ranks mix.
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         timeout=120,

@@ -25,6 +25,8 @@ from .reached_comments import active
 VARIABLE = "SHARDWISE_OVERLAY"
 _LIBRARIES = tuple({path + os.sep for kind in ("stdlib", "purelib", "platlib") if (path := sysconfig.get_path(kind))})
 """Folders of files that are nobody's program."""
+_ran: set[str] = set()
+"""Files that ran in this process with other text than the disk has."""
 
 
 def read_bytes(file: str) -> bytes:
@@ -34,6 +36,7 @@ def read_bytes(file: str) -> bytes:
         with open(file, "rb") as source:
             return source.read()
     _show(file, text)
+    _ran.add(file)
     return text.encode()
 
 
@@ -56,6 +59,7 @@ def imports_overlaid() -> Iterator[None]:
         text = texts.get(os.path.realpath(file))
         if text is not None:
             _show(file, text)
+            _ran.add(file)
             return compiled(text.encode(), file)
         if file.startswith(_LIBRARIES):
             return original(self, fullname)
@@ -74,7 +78,11 @@ def overlay_of(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
         overlay = Path(folder) / "overlay.json"
         overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}), "utf-8")
-        yield {VARIABLE: str(overlay)}
+        try:
+            yield {VARIABLE: str(overlay)}
+        finally:
+            while _ran:  # a later run in this process has the text of the disk
+                linecache.cache.pop(_ran.pop(), None)
 
 
 @contextlib.contextmanager
