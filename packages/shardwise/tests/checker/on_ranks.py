@@ -96,6 +96,8 @@ def denoted(found: list[Found]) -> Tensor:
     elif type.get(axis).is_extremum:
         stacked = torch.stack(values)
         value = stacked.amax(0) if "max" in repr(type.get(axis)) else stacked.amin(0)
+    elif type.get(axis) is P("norm"):
+        value = torch.stack(values).square().sum(0).sqrt()
     elif type.is_partial(axis):
         value = torch.stack(values).sum(0)
     else:

@@ -318,14 +318,14 @@ def test_what_the_types_say_is_owed_makes_the_gradients_of_one_device() -> None:
 
 
 def test_a_norm_of_split_gradients_is_told_with_the_one_that_counts_every_piece(tp_mesh: Any) -> None:
-    """Under global types it is the norm itself that is refused, before anything is scaled."""
+    """Under global types the norm is pending, and what divides by it is refused, before anything is scaled."""
     rows = spmd.assert_type(nn.Parameter(torch.randn(4, 4)), {"tp": S(0)})
     collector = Collector()
     with checking(local=False, collect=collector):
         spmd.sum(rows * rows, (0, 1), out_partial_axes="tp").backward()
         nn.utils.clip_grad_norm_([rows], 1.0)
     (finding,) = collector.result().findings
-    assert finding.code == "SW405"
+    assert finding.code == "SW112"
     assert any("shardwise.train.clip_grad_norm_" in line for line in finding.help)
 
 

@@ -124,10 +124,11 @@ def run_rank(program: RandomProgram) -> RankRun:
 
 
 def _is_final(result: Tensor) -> bool:
-    """True for what these programs do not judge: pending maxima, through which no gradient goes, and other scales."""
+    """True for what these programs do not judge: pending maxima and norms, and other scales."""
     type = type_of(result)
     return any(
-        place.is_extremum or type.exponent(axis) != 0 for axis, place in zip(type.axes, type.placements, strict=True)
+        place.is_extremum or place is P("norm") or type.exponent(axis) != 0
+        for axis, place in zip(type.axes, type.placements, strict=True)
     )
 
 

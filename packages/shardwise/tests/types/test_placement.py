@@ -117,7 +117,7 @@ def test_code_derived_for_the_sum_refuses_another_kind_by_its_name():
 
 @pytest.mark.parametrize("wrong", ["SUM", "maximum", None, 3, p.P])
 def test_an_unknown_kind_is_refused_with_the_known_ones(wrong):
-    with pytest.raises(ValueError, match=r"one of avg, max, min, sum, got "):
+    with pytest.raises(ValueError, match=r"one of avg, max, min, norm, sum, got "):
         p.P(wrong)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from shardwise.interop.tensors.containers import tensors_in
-from shardwise.types.placement import AVG, MAX, P, PerMeshAxisSpmdType, R, Shard
+from shardwise.types.placement import AVG, MAX, NORM, P, PerMeshAxisSpmdType, R, Shard
 
 from .local_types import Op, Tensors, addends, gradients, leaf_of
 from .rounding import close, coarsest, total
@@ -198,8 +198,8 @@ class _Trial:
             return None
         generator = torch.Generator().manual_seed(self.seed + 104729)
         cotangents = [torch.randn(outs[at].shape, dtype=outs[at].dtype, generator=generator) for at in sent]
-        if any(place is not None and place.is_extremum for place in results):
-            return None  # no gradient flows through what is pending there
+        if any(place is not None and (place.is_extremum or place.reduction is NORM) for place in results):
+            return None  # no gradient flows through what is pending there, or none that a rank could be dealt
         duals = [_dual(results[at]) for at in sent]
         # Of a pending average of n addends each gets one n-th of the gradient.
         shares = [self.size if (place := results[at]) is not None and place.reduction is AVG else 1 for at in sent]
@@ -295,6 +295,9 @@ def _misread(
         stacked = torch.stack([piece.to(torch.uint8) if piece.dtype is torch.bool else piece for piece in pieces])
         found = (stacked.amax(0) if place.reduction is MAX else stacked.amin(0)).to(whole.dtype)
         return None if close(found, whole, rough=rough) else f"{what} has not the global one's {place.reduction}"
+    if place.reduction is NORM:
+        found = torch.stack([*pieces]).square().sum(0).sqrt()
+        return None if close(found, whole, rough=rough) else f"{what} is not the norm of the ranks' norms"
     if place.reduction is AVG:
         return _misread([piece / len(pieces) for piece in pieces], P, whole, what, rough=rough)
     if place.is_partial and whole.dtype is torch.bool:

@@ -20,7 +20,8 @@ from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 class ReductionKind:
     """How the tensors of the ranks combine to the value that a pending reduction denotes.
 
-    ``dual``  the value of the gradient's placement, "R" for the sum; None if no gradient flows through the reduction.
+    ``dual``  the value of the gradient's placement, "R" for the sum, "V" where each rank's is its own; None if no
+              gradient flows through the reduction.
     """
 
     name: str
@@ -37,7 +38,10 @@ MIN: Final = ReductionKind("min")
 AVG: Final = ReductionKind("avg", dual="R")
 """A pending average, which types write as a pending sum of one power of the axis's size more (``TensorType.scale``)."""
 
-KINDS: Final = {"sum": SUM, "max": MAX, "min": MIN, "avg": AVG}
+NORM: Final = ReductionKind("norm", dual="V")
+"""A pending Euclidean norm: the value denoted is the root of the sum of the squares of the ranks' values."""
+
+KINDS: Final = {"sum": SUM, "max": MAX, "min": MIN, "avg": AVG, "norm": NORM}
 """The reduction kinds by name."""
 
 

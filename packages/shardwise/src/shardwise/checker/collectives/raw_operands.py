@@ -23,7 +23,7 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import cut_along
 from shardwise.op_rules.raw_collectives import REDUCERS
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.types.placement import P, Placement
+from shardwise.types.placement import NORM, P, Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
@@ -89,7 +89,7 @@ def _checked(
             continue
         if place.is_equal and (repr(place) in admits or (sums and _is_share(exchange, type, one))):
             continue
-        pending = not place.is_extremum and place.is_pending_sum(name)
+        pending = not place.is_extremum and place.reduction is not NORM and place.is_pending_sum(name)
         if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, within):
             return UNKNOWN_TYPE
         finished = repr(place) in _extrema(exchange, tensor)
@@ -178,6 +178,10 @@ def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Placement
     if place.is_extremum and place.reduction is not None:
         fact = f"{name} is a pending {place.reduction} over {axis_text(one)}: it is finished by that reduction alone"
         way = f"dist.all_reduce({name}, op=dist.ReduceOp.{place.reduction.name.upper()}, group=...) first"
+        return replace(said, code="SW210", facts=(fact,), help=(way,))
+    if place.reduction is NORM:
+        fact = f"{name} is a pending norm over {axis_text(one)}: the root of the sum of the ranks' squares"
+        way = f"all_reduce({name}.square(), {axis_argument(one)}, src=P, dst=R).sqrt() first"
         return replace(said, code="SW210", facts=(fact,), help=(way,))
     if place is P:
         fact = f"every rank would hand in its own addend of {name}, and the sum is never made"

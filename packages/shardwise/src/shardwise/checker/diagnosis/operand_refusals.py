@@ -9,14 +9,16 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
+from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.annotations import said_also, said_of
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where_made
 from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
+from shardwise.interop.fixes.norms import COUNTED_ONCE, clipped_by_ours
 from shardwise.interop.fixes.pending_sums import added_first, scattered
 from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, is_seeded_by_rank
 from shardwise.interop.fixes.scales import rescaled
-from shardwise.interop.tensors.tagging import sizes_of, type_of
+from shardwise.interop.tensors.tagging import sizes_of, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.operand import Bound
@@ -26,6 +28,8 @@ from shardwise.types.tensor_type import TensorType
 from .refused_call import RefusedCall
 from .scale_texts import scale_repair
 
+_BEFORE = {"norm": "it is the root of a sum: the sum of the ranks' squares is taken over the ranks, and then its root"}
+"""For a kind that is pending, what can be done before it is finished."""
 _DIVISIONS = ("div", "true_divide")
 
 
@@ -112,14 +116,14 @@ def missing_axis(refused: RefusedCall) -> Diagnosis:
 
 def partial_meets_varying(refused: RefusedCall) -> Diagnosis:
     other = refused.name(refused.others[0])
-    extremum = _extremum(refused)
-    if extremum is not None:
+    kind = _kind(refused)
+    if kind is not None:
         return Diagnosis(
             "SW110",
-            f"{refused.op} combines {refused.first}, a pending {extremum} over {refused.axis}, with {other}, "
+            f"{refused.op} combines {refused.first}, a pending {kind} over {refused.axis}, with {other}, "
             "which varies there",
-            (f"the {extremum} over {refused.axis} is still to be taken, and each rank would use its own candidate",),
-            (_discharge(refused, extremum),),
+            (f"the {kind} over {refused.axis} is still to be taken, and each rank would use its own",),
+            *_discharge(refused, kind),
         )
     said = Diagnosis(
         "SW110",
@@ -153,30 +157,35 @@ def product_of_partials(refused: RefusedCall) -> Diagnosis:
     )
 
 
-def _extremum(refused: RefusedCall) -> str | None:
-    """ "max" or "min" if that is what is pending of the first operand at fault."""
+def _kind(refused: RefusedCall) -> str | None:
+    """What is pending of the first operand at fault, "max", "min" or "norm", if it is no sum."""
     type = refused.operands[refused.culprits[0]].type
     place = type.get(refused.at.axis) if isinstance(type, TensorType) else None
-    return place.reduction.name if place is not None and place.is_extremum else None
+    return place.reduction.name if place is not None and place.is_partial and place is not P else None
 
 
-def _discharge(refused: RefusedCall, extremum: str) -> str:
+def _discharge(refused: RefusedCall, kind: str) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
+    """Help and edits that finish a pending maximum, minimum or norm."""
     name = refused.first
-    return (
-        f'all_reduce({name}, {refused.argument}, src=P("{extremum}"), dst=R) before {refused.op}, '
-        f"or dist.all_reduce({name}, op=dist.ReduceOp.{extremum.upper()}, group=...)"
+    if kind == "norm":
+        if gradient_origin(tag_of(refused.located.values[refused.culprits[0]])) is not None:
+            return (COUNTED_ONCE,), clipped_by_ours(refused.located.location, COUNTED_ONCE)
+        return (f"all_reduce({name}.square(), {refused.argument}, src=P, dst=R).sqrt() before {refused.op}",), ()
+    way = (
+        f'all_reduce({name}, {refused.argument}, src=P("{kind}"), dst=R) before {refused.op}, '
+        f"or dist.all_reduce({name}, op=dist.ReduceOp.{kind.upper()}, group=...)"
     )
+    return (way,), ()
 
 
 def partial_in_nonlinear(refused: RefusedCall) -> Diagnosis:
-    extremum = _extremum(refused)
-    if extremum is not None:
+    kind = _kind(refused)
+    if kind is not None:
         return Diagnosis(
             "SW112",
-            f"{refused.op} needs complete values, but {refused.first} is still a pending {extremum} over "
-            f"{refused.axis}",
-            (f"only functions that never decrease can be taken before the {extremum}",),
-            (_discharge(refused, extremum),),
+            f"{refused.op} needs complete values, but {refused.first} is still a pending {kind} over {refused.axis}",
+            (_BEFORE.get(kind, f"only functions that never decrease can be taken before the {kind}"),),
+            *_discharge(refused, kind),
         )
     return Diagnosis(
         "SW112",

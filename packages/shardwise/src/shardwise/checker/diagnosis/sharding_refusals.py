@@ -9,7 +9,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text
-from shardwise.interop.fixes.norms import clipped_by_ours
+from shardwise.interop.fixes.norms import COUNTED_ONCE, clipped_by_ours
 from shardwise.interop.running import session as sessions
 from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.axis import MeshAxis
@@ -83,9 +83,8 @@ def extremum_over_shard(refused: RefusedCall) -> Diagnosis:
 
 def dim_needed_whole(refused: RefusedCall) -> Diagnosis:
     if "norm" in refused.op and gradient_origin(tag_of(refused.located.values[refused.culprits[0]])) is not None:
-        way = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
-        fixes = clipped_by_ours(refused.located.location, way)
-        return Diagnosis("SW405", _cannot(refused), (refused.reason,), (way,), fixes)
+        fixes = clipped_by_ours(refused.located.location, COUNTED_ONCE)
+        return Diagnosis("SW405", _cannot(refused), (refused.reason,), (COUNTED_ONCE,), fixes)
     said = _with_moves(refused, Diagnosis("SW405", _cannot(refused), (refused.reason,)))
     return _piece_of_whole(refused, said) if refused.op in _SHAPES_KEPT else said
 

@@ -19,7 +19,7 @@ from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.normalize import axis_argument
-from shardwise.types.placement import R, V
+from shardwise.types.placement import NORM, P, R, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..call.arguments import Op
@@ -115,12 +115,13 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
         shown = op.strip("_")
         place = type_of(tensor).get(axis)
         message = f"{shown} reads {name}, which is still {place.word} over {along}"
-        own = "candidate" if place.is_extremum else "addend"
+        own = "addend" if place is P else "candidate" if place.is_extremum else place.reduction
         facts: tuple[str, ...] = (f"each rank would read its own {own}, a number that means nothing alone",)
         source = f'P("{place.reduction}")' if place.is_extremum else "P"
-        help_lines: tuple[str, ...] = (
-            f"all_reduce({name}, {axis_argument(axis)}, src={source}, dst=R) before {shown}",
-        )
+        finished = f"all_reduce({name}, {axis_argument(axis)}, src={source}, dst=R)"
+        if place.reduction is NORM:
+            finished = f"all_reduce({name}.square(), {axis_argument(axis)}, src=P, dst=R).sqrt()"
+        help_lines: tuple[str, ...] = (f"{finished} before {shown}",)
     else:
         message = f"the program branches on {name}, which differs between the ranks of {along}"
         if op in _COMPARISONS:
@@ -128,6 +129,6 @@ def report_read(session: CheckSession, op: str, code: str, tensor: torch.Tensor,
         facts = ("ranks that take different branches issue different collectives, and then all of them wait",)
         help_lines = (f"all_reduce({name}, {axis_argument(axis)}, src=V, dst=R) first: then all ranks decide alike",)
     said = Diagnosis(code, message, facts, help_lines)
-    if code == "SW115" and source == "P":
+    if code == "SW115" and place is P:
         said = replace(said, fixes=sum_first(located.location, located.names[0], axis, help_lines[0], written=False))
     report(session, located, said, axis)

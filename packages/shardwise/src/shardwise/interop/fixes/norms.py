@@ -7,6 +7,9 @@ from shardwise.diagnostics.source_location import SourceLocation
 
 from .expressions import call_at, callee, location_in
 
+COUNTED_ONCE = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
+"""The help where gradients that are split meet a norm that each rank has of its own."""
+
 _TAKES = ("max_norm", "norm_type", "error_if_nonfinite")
 
 

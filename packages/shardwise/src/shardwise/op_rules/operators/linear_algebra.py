@@ -6,9 +6,10 @@ Solvers are linear in the right-hand side, never in the matrix; decompositions, 
 from __future__ import annotations
 
 from ..propagation.dim_labels import Call, Fate, Labeller, Labelling, Shape, numbered, signature
-from ..schema import Arguments, Guard, OpRule, Result, opaque
+from ..schema import TORCHS, Arguments, Guard, OpRule, Result, opaque
 from ..vocabulary.labellers import because, by_role, tensor_at
-from .reduction import norm_of, reduces
+from ..vocabulary.norms import euclidean_only
+from .reduction import euclidean, norm_of, reduces
 
 _WHY = "rows and columns of a matrix are mixed"
 
@@ -113,7 +114,16 @@ def _norm(call: Call) -> Labelling | None:
     one = isinstance(dim, int) or (isinstance(dim, (tuple, list)) and len(dim) == 1)
     if one or (dim is None and call.first.ndim == 1):
         return norm_of("ord")(Call(call.tensors, {**call.arguments, "ord": 2 if order is None else order}))
+    if order in (None, "fro"):
+        return reduces(Fate.NORM)(call)
     return reduces(Fate.OPAQUE, "the norm of all ranks' elements is no sum of the ranks' norms")(call)
+
+
+def _of_vector(static: Arguments) -> str | None:
+    """The guard of ``linalg.norm``, whose order 2 is of vectors only the root of a sum of squares."""
+    is_vector = getattr(static.get("input"), "ndim", 0) == 1
+    order = static.get("ord")
+    return euclidean_only(static if is_vector or order in (None, "fro") else {"ord": "spectral"})
 
 
 def _without_residuals(static: Arguments) -> str | None:
@@ -192,6 +202,6 @@ RULES = (
     *_decomposes("vander linalg.vander", _powers_of_each, "input N"),
     *opaque(_POWER, "matrix_exp linalg.matrix_power linalg.matrix_sqrth", labels=_matrices("*b [m] [n] -> *b [m] [n]")),
     *opaque(_NORM, "linalg.cond", labels=_matrices("*b [m] [n] -> *b")),
-    *opaque(_NORM, "linalg.norm", labels=_norm),
+    euclidean("linalg.norm", TORCHS, _norm, static=("ord", "input"), guard=_of_vector),
     *opaque(_NORM, "linalg.matrix_norm", labels=_matrix_norm),
 )

@@ -24,8 +24,9 @@ from ..propagation.dim_labels import (
     numbered,
     singles,
 )
-from ..schema import Arguments, Decided, OpRule, opaque
+from ..schema import TORCHS, Arguments, Decided, Guard, OpRule, opaque
 from ..vocabulary.guards import casts
+from ..vocabulary.norms import euclidean_only, is_euclidean
 
 _POSITION = "the position is counted from the start of the shard"
 _DEVIATION = "the deviation is from the mean of this rank's elements only"
@@ -74,6 +75,8 @@ def _larger(fate: Fate, call: Call) -> Labelling | None:
 
 def _powers(order: object) -> Fate:
     """How a vector norm combines the elements: absolute values and non-zeros are summed, the largest is picked."""
+    if is_euclidean(order):
+        return Fate.NORM
     if isinstance(order, (int, float)):
         if order in (0, 1):
             return Fate.TOTAL
@@ -207,6 +210,14 @@ def _summed(op: str, law: str, labels: Labeller) -> OpRule:
     return OpRule(op, params, "input", law=law, static=("dtype",), guard=casts("dtype"), labels=labels)
 
 
+def euclidean(
+    op: str, params: str, labels: Labeller, *, static: tuple[str, ...], guard: Guard = euclidean_only
+) -> OpRule:
+    """A norm with an order, which ``static`` names."""
+    law = "is a norm: a pending sum does not pass, and a pending norm does through one of order 2"
+    return OpRule(op, params, law=law, static=static, guard=guard, labels=labels)
+
+
 _MIXED = _all_dims(Fate.OPAQUE)
 _COUNTED = "the mean is over the elements of this rank that are numbers"
 _NORM, _EXTREME, _STATISTIC = "is a norm or a distance", "is an extreme", "is a statistic"
@@ -242,9 +253,11 @@ RULES = (
     *opaque(_EXTREME, "mode kthvalue", labels=reduces(Fate.OPAQUE, _MEDIAN, default=-1)),
     *opaque(_EXTREME, "quantile nanquantile", labels=_quantile),
     *opaque("normalises by a sum of exponentials", "logsumexp", labels=reduces(Fate.OPAQUE, _EXPONENTIALS)),
-    *opaque(_NORM, "norm native_norm", "input p dim keepdim", labels=norm_of("p")),
-    *opaque(_NORM, "linalg.vector_norm", labels=norm_of("ord")),
-    *opaque(_NORM, "frobenius_norm nuclear_norm", "input dim keepdim", labels=reduces(Fate.OPAQUE, _POWERS)),
+    euclidean("norm", "input p dim keepdim", norm_of("p"), static=("p",)),
+    euclidean("linalg.vector_norm", TORCHS, norm_of("ord"), static=("ord",)),
+    *opaque(_NORM, "native_norm", "input p dim keepdim", labels=norm_of("p")),
+    *opaque(_NORM, "frobenius_norm", "input dim keepdim", labels=reduces(Fate.NORM)),
+    *opaque(_NORM, "nuclear_norm", "input dim keepdim", labels=reduces(Fate.OPAQUE, _POWERS)),
     *opaque(_NORM, "dist", labels=_distance(lambda call, ndim: None)),
     *opaque(_NORM, "pairwise_distance", labels=_distance(lambda call, ndim: ndim - 1)),
     *opaque(

@@ -126,7 +126,7 @@ def propagate(
         grad_matters |= I in real and len(real - {UNKNOWN}) > 1
         pending = any(place.is_partial for place in real)
         blockable |= pending
-        by_value |= any(place.is_extremum for place in real) and len(givens) > len(real)
+        by_value |= any(place.is_partial and place is not P for place in real) and len(givens) > len(real)
         if absent and strict:
             refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
             found[axis] = (UNKNOWN,)

@@ -32,6 +32,8 @@ class Fate(enum.Enum):
     """Reduced to its largest element: a shard has the largest of its own, and the largest of these is it."""
     MINIMUM = "min"
     """Reduced to its smallest element."""
+    NORM = "norm"
+    """The root of the sum of its squares: a shard has the norm of its own, and the norm of these is it."""
     EXTREMUM = "product"
     """Reduced by something else than a sum, a maximum or a minimum."""
     OPAQUE = "opaque"

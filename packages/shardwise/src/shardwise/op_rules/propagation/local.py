@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shardwise.types.placement import MAX, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
+from shardwise.types.placement import MAX, NORM, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
 from ..schema import Each, Kind, OpRule, Term
 from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, SMALLEST
+from ..vocabulary.norms import JOINS, NORMS, SQUARES
 
 
 class Weak(enum.Enum):
@@ -77,6 +78,8 @@ def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None =
         return Refusal("SW101", "mixed", _having(operands, I), _having(operands, *places - {I}))
     if any(place.is_extremum for place in places):
         return _extremum(rule, operands)
+    if any(place.reduction is NORM for place in places):
+        return _norm(rule, operands, blocked)
     if any(place.is_partial for place in places):
         return _partial(rule, operands, blocked)
     return V if V in places else next(iter(places))
@@ -193,6 +196,33 @@ def _extremum(rule: OpRule, operands: Sequence[Given]) -> Placement | Refusal:
     if positive and (rule.op == "mul" or (rule.op == "div" and leads)):
         return place
     return Refusal("SW112", "not non-decreasing", tuple(pending))
+
+
+def _norm(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
+    """Some operand is a pending norm, none is I: its square is a pending sum, and the norm of norms one of all."""
+    pending = [at for at, operand in enumerate(operands) if _pending(operand.placement)]
+    varying, others = _having(operands, V), [at for at in range(len(operands)) if at not in pending]
+    first, place = operands[pending[0]], operands[pending[0]].placement
+    assert isinstance(place, PerMeshAxisLocalSpmdType), "what is pending is no constant"
+    if varying:
+        return Refusal("SW110", "varying", tuple(pending), varying)
+    if not all(operands[at].placement is place for at in pending):
+        return Refusal("SW112", "two pending reductions do not combine", tuple(pending))
+    leads = first.param == "".join(rule.parameters[:1]).lstrip("*~")
+    numbers = [operands[at].number for at in others]
+    if rule.op in SQUARES and leads and all(number == 2 for number in numbers):
+        return P
+    if rule.op in JOINS:
+        counted = tuple(at for at in others if operands[at].placement is not Weak.ZERO)
+        return Refusal("SW113", "added per rank", counted, tuple(pending)) if counted else place
+    if rule.op in NORMS and len(pending) == len(operands):
+        return Refusal("SW112", blocked, tuple(pending)) if blocked else place
+    if leads and (rule.view or rule.op in MOVES or rule.op == "abs"):
+        return place
+    positive = len(numbers) == 1 and isinstance(numbers[0], (int, float)) and numbers[0] > 0
+    if positive and (rule.op == "mul" or (rule.op == "div" and leads)):
+        return place
+    return Refusal("SW112", "nonlinear", tuple(pending))
 
 
 def _pending(place: Placement | Weak) -> bool:

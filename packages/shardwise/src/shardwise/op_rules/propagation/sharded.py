@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shardwise.types.placement import MAX, MIN, P, PerMeshAxisLocalSpmdType, Placement, V
+from shardwise.types.placement import MAX, MIN, NORM, P, PerMeshAxisLocalSpmdType, Placement, V
 
 from ..schema import OpRule
 from .dim_labels import Fate, Label, Labelling
@@ -21,6 +21,7 @@ _REASONS = {
     Fate.MEAN: "a mean over a sharded dim is the mean of this rank's elements only",
     Fate.MAXIMUM: _OWN,
     Fate.MINIMUM: _OWN,
+    Fate.NORM: "the powers of all ranks are summed before the root",
     Fate.EXTREMUM: _OWN,
     Fate.OPAQUE: "every element along the dim is needed at once",
     Fate.POSITION: "the values depend on the position along the dim, and every shard starts counting at 0",
@@ -28,10 +29,10 @@ _REASONS = {
 _CODES = {
     Fate.MEAN: "SW403",
     **dict.fromkeys((Fate.MAXIMUM, Fate.MINIMUM, Fate.EXTREMUM), "SW404"),
-    Fate.OPAQUE: "SW405",
+    **dict.fromkeys((Fate.OPAQUE, Fate.NORM), "SW405"),
     Fate.POSITION: "SW406",
 }
-_EXTREMA = {Fate.MAXIMUM: P(MAX), Fate.MINIMUM: P(MIN)}
+_PENDING = {Fate.MAXIMUM: P(MAX), Fate.MINIMUM: P(MIN), Fate.NORM: P(NORM)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
     alike = label not in labelling.weighed and not any(operands[at].uneven for at, _ in carried)
     if fate is Fate.MEAN and partials and alike:
         return Placed(P, (None,) * len(labelling.results), total=True, averaged=True)
-    if fate in _EXTREMA and partials:
-        return Placed(_EXTREMA[fate], (None,) * len(labelling.results), total=True)
+    if fate in _PENDING and partials:
+        return Placed(_PENDING[fate], (None,) * len(labelling.results), total=True)
     return Refusal(_CODES[fate], labelling.why.get(label, _REASONS[fate]), positions)
 
 
