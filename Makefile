@@ -8,6 +8,8 @@ PYTEST  = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 TORCHES ?= 2.13.0 2.14.1
 TESTS  ?= -m "not processes"
 export OMP_NUM_THREADS ?= 1
+# Tests start hundreds of processes: without bytecode each compiles shardwise anew, and each worker every test module.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser vscode clean
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.annotations import annotating
-from shardwise.interop.annotations.annotating import asserted_type, overrule, refine
+from shardwise.interop.annotations.annotating import asserted_type
+from shardwise.interop.annotations.refining import overrule, refine
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.placement import UNKNOWN, I, P, R, S, V

@@ -17,8 +17,9 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
 from shardwise.diagnostics.source import user_location, user_site
-from shardwise.interop.annotations.annotating import asserted_type, is_spec, overrule, refine
+from shardwise.interop.annotations.annotating import asserted_type, is_spec
 from shardwise.interop.annotations.asserting import commit
+from shardwise.interop.annotations.refining import overrule, refine
 from shardwise.interop.calls.located_call import LocatedCall
 from shardwise.interop.fixes.pending_sums import reduced_at_return
 from shardwise.interop.running.recording import declared

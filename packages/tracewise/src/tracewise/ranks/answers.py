@@ -11,8 +11,9 @@ from tracewise.model.payloads import Payloads
 from tracewise.model.profile import Profile, add_trace
 from tracewise.model.runs import find_runs, load_run
 from tracewise.ranks.align import Alignment, align
-from tracewise.ranks.collectives import CollectiveAnswer, analyse
+from tracewise.ranks.collectives import analyse
 from tracewise.ranks.plan import PlanAnswer, follow
+from tracewise.ranks.verdicts import CollectiveAnswer
 from tracewise.read.archive import InputError
 from tracewise.read.flight import FlightDump, read_flight
 from tracewise.read.health import Health

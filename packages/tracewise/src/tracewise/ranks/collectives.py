@@ -5,94 +5,17 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from tracewise.find.inventory import missing_ranks
 from tracewise.model.collectives import COMPLETED, Group, Kind, Recording, Schedule
 from tracewise.model.entities import Frame
 from tracewise.ranks.explanation import Explanation, explain
 from tracewise.ranks.lateness import find_late, skews
+from tracewise.ranks.messages import message_verdicts
 from tracewise.ranks.sizes import same_sized, size_fault
+from tracewise.ranks.verdicts import VERDICTS, CollectiveAnswer, Verdict
 from tracewise.ranks.wording import clock_time, place, ranks_text, seconds, sentence, verb
-
-# The most severe first: it is the headline.
-VERDICTS = ("operation", "size", "missing", "unfinished", "message", "late")
-
-
-@dataclass(slots=True)
-class Verdict:
-    """One thing that is wrong. ``ranks`` are at fault, or not to be told from the others if ``is_tie``.
-
-    ``what`` refines the kind: skipped, extra, swapped, replaced, group, elements, dtype.
-    """
-
-    kind: str
-    text: str
-    group: str
-    seq: int
-    ranks: list[int]
-    what: str = ""
-    is_tie: bool = False
-    time_ns: int = 0
-    op: str = ""
-    site: Frame | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "verdict": self.kind, "what": self.what, "text": self.text, "group": self.group, "collective": self.seq,
-            "ranks": self.ranks, "tie": self.is_tie, "op": self.op, "site": self.site._asdict() if self.site else None,
-        }  # fmt: skip
-
-
-@dataclass
-class CollectiveAnswer:
-    """What the recorded collectives of a job say."""
-
-    recording: Recording
-    verdicts: list[Verdict] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    skews_ns: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def compared(self) -> int:
-        """Calls that were compared; 0 means that there is no verdict."""
-        return sum(len(s) for of_group in self.recording.schedules.values() for s in of_group.values())
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether there was anything to compare, and all of it was understood."""
-        return self.compared > 0 and len(self.recording.ranks) > 1 and self.recording.health.is_clean
-
-    @property
-    def headline(self) -> str:
-        if self.verdicts:
-            return self.verdicts[0].text
-        if not self.compared:
-            return "No collective was recorded: cannot tell."
-        count = len(self.recording.ranks)
-        if count < 2:
-            return f"Only {ranks_text(self.recording.ranks)} left a file: nothing to compare it with."
-        damage = "" if self.is_whole else " in what could be read"
-        return (
-            f"All {count} ranks agree{damage}: {self.compared} collectives over {len(self.recording.schedules)} groups."
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "source": self.recording.source,
-            "ranks": sorted(self.recording.ranks),
-            "collectives": self.compared,
-            "headline": self.headline,
-            "verdicts": [verdict.as_json() for verdict in self.verdicts],
-            "notes": self.notes,
-            "clock_offsets_ns": {str(rank): offset for rank, offset in sorted(self.skews_ns.items())},
-            "groups": {
-                name: {"description": group.description, "ranks": sorted(group.members)}
-                for name, group in self.recording.groups.items()
-            },
-            "health": self.recording.health.as_json(),
-        }
 
 
 @dataclass(slots=True)
@@ -117,7 +40,7 @@ def analyse(recording: Recording) -> CollectiveAnswer:
         )
     for name, of_group in recording.schedules.items():
         answer.verdicts += _GroupComparison(answer, recording.groups[name], of_group).verdicts()
-    answer.verdicts += _message_verdicts(recording)
+    answer.verdicts += message_verdicts(recording)
     answer.verdicts = _told_once(answer.verdicts)
     if any(verdict.kind == "late" and not verdict.is_tie for verdict in answer.verdicts):
         # Who comes late to one group comes late to the next; what may be a clock says nothing then.
@@ -382,33 +305,4 @@ def _told_once(verdicts: list[Verdict]) -> list[Verdict]:
                 lack.text += f" {sentence(ranks_text(both))} called {lack.op} over group {extra.group} instead."
                 verdicts = [v for v in verdicts if v is not extra]
                 break
-    return verdicts
-
-
-def _message_verdicts(recording: Recording) -> list[Verdict]:
-    """Sends without receives and the other way round, and pairs of unequal size."""
-    pairs: dict[tuple[str, int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for message in recording.messages:
-        pairs[message.group, message.source, message.target][0 if message.is_send else 1].append(message)
-    verdicts = []
-    for (group, source, target), (sends, receives) in pairs.items():
-        if not {source, target} <= recording.ranks:
-            continue
-        both = min(len(sends), len(receives))
-        unequal = next((n for n in range(both) if sends[n].elements != receives[n].elements), None)
-        name = (
-            f"{sentence(str(recording.groups.get(group) or Group(group)))}, messages from rank {source} to {target}: "
-        )
-        if unequal is not None:
-            send, receive = sends[unequal], receives[unequal]
-            text = f"number {unequal + 1} has {send.elements} elements{place(recording.sites[send.site])}, "
-            text += f"its receive takes {receive.elements}{place(recording.sites[receive.site])}."
-            verdicts.append(Verdict("size", name + text, group, unequal + 1, [source, target], "elements", is_tie=True))
-        elif len(sends) != len(receives):
-            lone = (sends if len(sends) > both else receives)[both]
-            at, other = (source, target) if lone.is_send else (target, source)
-            text = f"rank {at} {'sends' if lone.is_send else 'receives'} number {both + 1}"
-            text += f"{place(recording.sites[lone.site])}, which rank {other} never "
-            text += f"{'receives' if lone.is_send else 'sends'}."
-            verdicts.append(Verdict("message", name + text, group, both + 1, [other], site=recording.sites[lone.site]))
     return verdicts

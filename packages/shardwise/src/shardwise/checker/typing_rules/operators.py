@@ -15,7 +15,8 @@ import torch
 from shardwise.diagnostics.errors import RedistributeError, SpmdArgumentError, SpmdTypeError
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.annotations.annotating import asserted_type, refine
+from shardwise.interop.annotations.annotating import asserted_type
+from shardwise.interop.annotations.refining import refine
 from shardwise.interop.running.typing_rule_run import current_run, see
 from shardwise.interop.tensors.tagging import Origin, set_type, type_of
 from shardwise.interop.torch_compat import tree_leaves
@@ -23,14 +24,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
 from shardwise.op_rules.transition_types import TransitionCall, resolved, spec_after, type_after
-from shardwise.op_rules.transitions import (
-    REDUCTIONS,
-    TRANSITIONS,
-    Transition,
-    find_transition,
-    letter,
-    transition,
-)
+from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, find_transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.placement import P, PerMeshAxisSpmdType, Placement, Shard, V, to_local_type
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry

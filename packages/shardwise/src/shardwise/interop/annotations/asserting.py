@@ -28,7 +28,8 @@ from ..tensors.dtensors import is_dtensor
 from ..tensors.own_lengths import forget_lengths
 from ..tensors.tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from ..torch_compat import no_torch_function
-from .annotating import asserted_type, is_spec, kept_value, overrule, refine, with_lengths
+from .annotating import asserted_type, is_spec
+from .refining import kept_value, overrule, refine, with_lengths
 
 
 def annotate(x: object, types: tuple[object, ...], op: str = "assert_type", *, even: bool | None = None) -> None:

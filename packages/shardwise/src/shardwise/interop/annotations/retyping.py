@@ -27,8 +27,9 @@ from shardwise.types.spmd_type import check_placement
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..tensors.tagging import type_of
-from .annotating import asserted_type, overrule, refine
+from .annotating import asserted_type
 from .asserting import commit, is_unspoken, ndim_of, requires_grad, settle
+from .refining import overrule, refine
 
 
 def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> None:

@@ -20,13 +20,14 @@ from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..records.record import RankRun
-from .difference import difference
+from .difference import difference, is_same
 from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
 from .notes import with_convention
-from .numbers import Against, NotCompared, Numbers, Parting, ValueDisagreement
+from .numbers import Against, NotCompared, Numbers, ValueDisagreement
 from .observed import ObservedComparison
 from .observed_parameters import OF_PARAMETERS
+from .partings import Partings
 from .shared_draws import shared_out
 from .spread import Spread
 from .tolerance import GRADIENTS, Tolerance
@@ -81,13 +82,9 @@ class _Comparison:
         """Judges what nobody has typed; None where the mesh is not known."""
         self.aligned = False
         """The parameters that enter an optimizer have been looked for in the run on one rank."""
-        self.parting: Parting | None = None
-        self.accidents: set[tuple[int, ...]] = set()
-        """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
+        self.partings = Partings()
         self.shared_draws = shared_out(self.ranks, self.alone)
         """Sources of draws of which every rank makes a part."""
-        self.just_drawn = False
-        """There were such numbers since the last declared tensor, which is likely made of them."""
         self.out_of_step = False
         """A loop of one run had more turns than in the other: which results belong together is no longer sure."""
 
@@ -100,7 +97,7 @@ class _Comparison:
             if key.kind == "drawn":
                 initial = self.observed is not None and self.observed.is_initial(key)
                 if not initial and key.source not in self.shared_draws:
-                    self._draw(key)
+                    self.partings.draw(key, [run.get(key) for run in (*self.ranks, self.alone)])
                 continue
             if key.kind == "result" and not any(key in run for run in self.ranks):
                 continue
@@ -110,7 +107,7 @@ class _Comparison:
             if key.kind == "input" and not isinstance(verdict, ValueDisagreement):
                 continue  # it says whether the runs see the same data, and is no result
             if key.kind == "declared":
-                self.just_drawn = False
+                self.partings.just_drawn = False
             if isinstance(verdict, ValueDisagreement):
                 (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
@@ -124,7 +121,13 @@ class _Comparison:
             disagreements.sort(key=self.observed.place_of)
         module = self._first_module(modules, disagreements)
         numbers = Numbers(
-            equal, replicas, tuple(disagreements), tuple(not_compared), self.parting, module=module, gradients=gradients
+            equal,
+            replicas,
+            tuple(disagreements),
+            tuple(not_compared),
+            self.partings.first,
+            module=module,
+            gradients=gradients,
         )
         return with_convention(numbers, self.runs[:-1], self.runs[-1], self.axes)
 
@@ -146,24 +149,6 @@ class _Comparison:
                     seen.add(key)
                     yield key
 
-    def _draw(self, key: Key) -> None:
-        draws = [run.get(key) for run in (*self.ranks, self.alone)]
-        first = draws[0]
-        for draw in draws:
-            if not isinstance(draw, Draw) or not isinstance(first, Draw):
-                self._part(key, f"{key.name} draws random numbers in some of the runs only")
-            elif draw.shape != first.shape:
-                self._part(key, f"{key.name} draws {list(first.shape)} random numbers here, {list(draw.shape)} there")
-            elif draw.state != first.state:
-                self._part(key, f"{key.name} draws from generators that are in different states")
-            elif not draw.seeded:
-                self.accidents.add(draw.shape)
-                self.just_drawn = True
-
-    def _part(self, key: Key, reason: str) -> None:
-        if self.parting is None:
-            self.parting = Parting(key, reason)
-
     def _observe(self, observed: ObservedComparison, key: Key) -> ValueDisagreement | NotCompared | str:
         """The verdict on a record that nobody has typed."""
         if key.kind in OF_PARAMETERS and not self.aligned:
@@ -171,15 +156,15 @@ class _Comparison:
             unexplained = observed.parameters.unexplained()
             if unexplained:
                 some = ", ".join(unexplained[:3]) + (", ..." if len(unexplained) > 3 else "")
-                self._part(
+                self.partings.add(
                     key, f"the ranks' initial values of {some} are not those of the run on one rank, in any layout"
                 )
-            elif self.parting is not None and self.parting.key.kind == "drawn":
-                self.parting = None  # whatever was drawn before, both runs start from the same parameters
-        verdict = observed.judge(key, parted=self.parting is not None)
+            else:
+                self.partings.forget_draws()  # whatever was drawn before, both runs start from the same parameters
+        verdict = observed.judge(key, parted=self.partings.first is not None)
         evaluation = key.name.endswith(IN_EVALUATION)
-        if key.kind == "input" and not isinstance(verdict, str) and self.parting is None and not evaluation:
-            self._part(key, "the ranks' inputs together are not those of the run on one rank")
+        if key.kind == "input" and not isinstance(verdict, str) and self.partings.first is None and not evaluation:
+            self.partings.add(key, "the ranks' inputs together are not those of the run on one rank")
         return verdict
 
     def _record(self, key: Key) -> ValueDisagreement | NotCompared | str:
@@ -231,8 +216,10 @@ class _Comparison:
         checked = "replicas" if replicated and len(values) < len(pieces) else None
         if len(values) > 1:
             loose = loose_axes(type)
-            if loose and key.kind == "declared" and expected is not None and self._grows(pieces, expected):
-                self._part(key, f"{list(expected.shape)} random numbers are drawn on every rank, and on one rank too")
+            if loose and key.kind == "declared" and expected is not None and self.partings.grows(pieces, expected):
+                self.partings.add(
+                    key, f"{list(expected.shape)} random numbers are drawn on every rank, and on one rank too"
+                )
                 return checked or NotCompared(key, first.claim, GROWS)
             if loose and expected is not None:
                 return self._guess(first, pieces, type, expected, checked)
@@ -244,7 +231,7 @@ class _Comparison:
             if len(shapes) > 1 or (whole is not None and shapes != {whole.shape}):
                 return checked or self._unsaid(first, ())
             base, *others = values
-            wrong = next((rank for rank in others if not _same(values[rank], values[base])), None)
+            wrong = next((rank for rank in others if not is_same(values[rank], values[base])), None)
             if wrong is not None:
                 return self._differ(first, values, base, wrong, "has no type, so it should be equal on all ranks")
             checked = "replicas"
@@ -252,17 +239,11 @@ class _Comparison:
             return checked or NotCompared(key, first.claim, reason)
         return self._against(first, pieces, layout or layout_said(type), values[min(values)], expected)
 
-    def _grows(self, pieces: Mapping[int, torch.Tensor], expected: torch.Tensor) -> bool:
-        """True if every rank has drawn the numbers that one rank alone draws, by accident: the program's size is its
-        own, and has nothing to do with the mesh."""
-        drawn = self.just_drawn or tuple(expected.shape) in self.accidents
-        return drawn and all(_same(piece, expected) for piece in pieces.values())
-
     def _expected(self, key: Key) -> tuple[torch.Tensor | None, str]:
         """The value of the run on one rank, or why there is none."""
         there = key if self.observed is None else self.observed.parameters.key_alone(key)
         record = self.alone.get(there)
-        if self.parting is not None:
+        if self.partings.first is not None:
             return None, "the runs part before it"
         if record is None and self.observed is not None:
             record = self.observed.loss_of_another_line(key, 0)
@@ -275,7 +256,7 @@ class _Comparison:
             self.out_of_step = True
             times = f"it happens {counted(here, 'time')} here and {counted(alone, 'time')} on one rank"
             if key.kind == "gradient":
-                self._part(key, times)
+                self.partings.add(key, times)
             return None, f"{times}, so there is no telling which"
         if key.kind == "trained" and self.tolerance.is_noise(key.name):
             return None, "its gradients are zero but for rounding, which an adaptive optimizer magnifies"
@@ -329,8 +310,8 @@ class _Comparison:
             )
         together = f"{list(whole.shape)} together, and {list(expected.shape)} on one rank"
         if all(piece.shape == expected.shape for piece in pieces.values()):
-            if self._grows(pieces, expected) or not all(_same(piece, expected) for piece in pieces.values()):
-                self._part(key, f"on every rank the tensor is as large as on one: {together}")
+            if self.partings.grows(pieces, expected) or not all(is_same(piece, expected) for piece in pieces.values()):
+                self.partings.add(key, f"on every rank the tensor is as large as on one: {together}")
                 return NotCompared(key, first.claim, GROWS)
             said = f"is {together}: every rank has the whole, and not a shard of it"
         else:
@@ -397,10 +378,6 @@ def _by_key(run: RankRun) -> dict[Key, Record | Draw]:
 
 def _counts(run: RankRun) -> Counter[Key]:
     return Counter(entry.key.source for entry in run.entries)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and difference(one, other, 0.0) is None
 
 
 def _place_on(type: TensorType, axis: object, names: Mapping[object, str]) -> str:

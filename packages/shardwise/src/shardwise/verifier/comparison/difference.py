@@ -100,6 +100,11 @@ def difference(
     )
 
 
+def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have one shape and the same elements, bit by bit."""
+    return one.shape == other.shape and difference(one, other, 0.0) is None
+
+
 def _factor(actual: torch.Tensor, expected: torch.Tensor) -> float | None:
     if actual.is_complex() or not actual.is_floating_point():
         return None
