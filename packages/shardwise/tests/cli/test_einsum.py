@@ -42,7 +42,9 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
         (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "3 operands are described"),
         (("bi,io->bo", "b@dp i@dp"), "placed twice on dp"),
         (("bi,io->bo",), "nothing is placed"),
-        (("b->->i", "b@dp"), "not an einsum equation"),
+        (("b->->i", "b@dp"), "needs exactly one '->'"),
+        (("bi,io->bx", "b@dp"), "label 'x' of the result of 'bi,io->bx' is on no operand"),
+        (("b.i->b", "b@dp"), "not an einsum equation"),
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_word(words: tuple[str, ...], said: str) -> None:

@@ -29,7 +29,7 @@ def test_an_unknown_code_is_a_usage_error_that_names_neighbours():
     result = explain("SW119")
     assert result.exit_code == 2
     assert "no diagnostic code 'SW119'" in result.stderr
-    assert "try shardwise explain SW11" in " ".join(result.stderr.split())
+    assert "did you mean SW110 (partial-meets-varying)," in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

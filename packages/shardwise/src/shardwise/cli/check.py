@@ -25,10 +25,11 @@ from .options.configured import ConfiguredCommand, configured, policy_options, w
 from .options.declarations import declarations_of
 from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, world_size_of
+from .options.output_file import JSON, PAGE, require_writable, write_edits
 from .options.ranks_option import MOST, RankChoice, RanksParam
 from .options.shared_options import color_option, require_writer, type_options
 from .runs.guard import OWN_PROCESS, Death, guarded
-from .runs.shown_run import annotate_option, html_option, require_template, require_writable, show_annotated, write_html
+from .runs.shown_run import annotate_option, html_option, require_template, show_annotated, write_html
 from .runs.watching import watch_option, watch_runs
 
 if TYPE_CHECKING:
@@ -198,8 +199,8 @@ def check(
         require_writer("--diff and --fix")
     if html is not None:
         require_template()
-    require_writable("--html", html)
-    require_writable("--schedule", schedule)
+    require_writable("--html", html, PAGE)
+    require_writable("--schedule", schedule, JSON)
     chosen.policy.require()
     if rank is not None and rank >= size:
         raise click.UsageError(f"--rank {rank} is not in a world of {size}: ranks go from 0 to {size - 1}")
@@ -314,8 +315,7 @@ def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
             tried.append(trial)
     proven = bool(tried) and tried[-1].is_proven
     if proven and write:
-        for edit in tried[-1].edits:
-            edit.write()
+        write_edits(tried[-1].edits)
     if result.errors:
         click.echo()
         for line in told(result, tried, write, os.getcwd()):
@@ -323,8 +323,8 @@ def _fix(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
     offered = choices(tried) if write and not proven and sys.stdin.isatty() else []
     chosen = ask(offered) if offered else None
     if chosen is not None:
+        write_edits(chosen.edits)
         for edit in chosen.edits:
-            edit.write()
             click.echo(edit.diff.rstrip("\n"))
         return ExitCode.INCONCLUSIVE
     return ExitCode.CLEAN if proven and write else result.exit_code

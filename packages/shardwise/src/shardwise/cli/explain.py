@@ -40,8 +40,8 @@ def explain(words: tuple[str, ...]) -> None:
     except SpmdValueError as error:
         found = [] if len(words) == 1 and any(letter in words[0] for letter in "-0123456789") else search(words)
         if not found:
-            said = "; ".join([error.message, *(f"try {line}" for line in error.help)])
-            raise click.UsageError(f"{said}; shardwise explain lists all codes") from None
+            near = f"did you mean {', '.join(error.help)}? " if error.help else ""
+            raise click.UsageError(f"{error.message}; {near}shardwise explain lists all codes") from None
         longest = max(len(code.name) for code in found)
         text = "\n".join(f"{code.code}  {code.name:<{longest}}  {code.summary}" for code in found)
     click.echo(text, color=True if terminal else None)

@@ -19,6 +19,7 @@ from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
 from .options.mesh_option import MeshParam, require_processes
+from .options.output_file import write_edits
 from .options.shared_options import require_writer, timeout_option
 from .runs.infer_edits import edits_of
 from .runs.progress import progress
@@ -104,7 +105,7 @@ def infer(
         else:
             click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
         if edits is not None and write:
-            edits.write()
+            write_edits(edits.files)
             if edits.files and form == "text":
                 click.echo(f"next: {_next_command(module, words, shown, types)}")
         if failure is not None or not types:

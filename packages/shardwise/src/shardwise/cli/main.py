@@ -23,6 +23,7 @@ from shardwise.host.no_run import NoProgram
 
 from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
 from .runs.guard import OWN_PROCESS
+from .runs.streams import is_no_room, open_closed_streams
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -101,6 +102,8 @@ class FrontDoor(click.Group):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""
         started = OWN_PROCESS if not args and "args" not in options else None
+        if started is not None:
+            open_closed_streams()
         out = sys.stdout
         try:
             code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
@@ -119,9 +122,12 @@ class FrontDoor(click.Group):
         except SystemExit as ended:
             # When nobody reads any more, click puts another stream there and ends with 1, which is for findings.
             code = ended.code if sys.stdout is out else ExitCode.BROKEN
-        except Exception:
-            traceback.print_exc()
-            click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
+        except Exception as error:
+            if is_no_room(error):
+                click.echo(f"shardwise: output cannot be written ({error.strerror}), so there is no report", err=True)
+            else:
+                traceback.print_exc()
+                click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
             code = ExitCode.BROKEN
         sys.exit(code)
 

@@ -22,9 +22,10 @@ from .options.configured import ConfiguredCommand, configured, policy_options, w
 from .options.declarations import declarations_of
 from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, require_processes
+from .options.output_file import ARCHIVE, PAGE, require_writable
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.progress import progress
-from .runs.shown_run import html_option, require_template, require_writable, write_html
+from .runs.shown_run import html_option, require_template, write_html
 
 if TYPE_CHECKING:
     from shardwise.verifier.records.options import VerifyOptions
@@ -146,10 +147,11 @@ def verify(
     if record is not None:
         if references is not None:
             raise click.UsageError("--record writes references and --references reads them: leave one of them out")
+        require_writable("--record", record, ARCHIVE)
         options = VerifyOptions(strict, local, partials, double, rtol, timeout_s, every, layouts=layouts)
         return _record(record, subject, mesh, options)
 
-    require_writable("--html", html)
+    require_writable("--html", html, PAGE)
     if html is not None:
         require_template()
 

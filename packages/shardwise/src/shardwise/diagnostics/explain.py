@@ -54,7 +54,7 @@ def find(query: str) -> Code:
     raise SpmdValueError(
         f"no diagnostic code {query!r}",
         code="SW905",
-        help=tuple(f"shardwise explain {code}" for code in dict.fromkeys(near)),
+        help=tuple(f"{code} ({CODES[code].name})" for code in dict.fromkeys(near)),
     )
 
 

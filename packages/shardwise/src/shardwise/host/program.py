@@ -53,11 +53,12 @@ class Program:
 
     def require(self) -> None:
         """NoProgram if there is no such script. Cheap, so that a typing mistake is told at once."""
-        if not self.path:
+        if self.module:
             return
+        if not self.path:
+            raise NoProgram("the name of the script is empty: name a file, as in shardwise check train.py")
         if not os.path.isfile(self.path):
-            what = "is a folder, not a script" if os.path.isdir(self.path) else f"does not exist{_near(self.path)}"
-            raise NoProgram(f"the script {self.path} {what}")
+            raise NoProgram(_why_no_file(self.path))
         if self.path.endswith(".ipynb"):
             raise NoProgram(
                 f"{self.path} is a notebook, not a script: in it, %load_ext shardwise and %%shardwise check a cell; "
@@ -109,11 +110,25 @@ class Program:
                     handlers.pop()()
 
 
+def _why_no_file(path: str) -> str:
+    """What is wrong with a path of which no script can be read."""
+    if path == "-":
+        return "a script is read from a file, not from standard input: save it, and name the file"
+    if os.path.isdir(path):
+        return f"the script {path} is a folder, not a script"
+    if os.path.exists(path):
+        return f"the script {path} is a pipe or a device: save it as a file, and name that"
+    if os.path.islink(path):
+        return f"the script {path} is a link to {os.readlink(path)}, where no file is"
+    return f"the script {path} does not exist{_near(path)}"
+
+
 def _near(path: str) -> str:
     """``; did you mean train.py?`` where a script of nearly this name lies in the folder."""
     folder, name = os.path.split(path)
     try:
-        there = [one for one in os.listdir(folder or ".") if one.endswith(".py")]
+        there = [one for one in os.listdir(folder or ".") if os.path.isfile(os.path.join(folder, one))]
+        there = [one for one in there if one.endswith(".py")]
     except OSError:
         return ""
     close = difflib.get_close_matches(name if name.endswith(".py") else f"{name}.py", there, n=1, cutoff=0.75)

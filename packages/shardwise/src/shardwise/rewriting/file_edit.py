@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +29,18 @@ class FileEdit:
         return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
 
     def write(self) -> None:
-        """Put the new text into the file. Errors: OSError."""
-        with self.path.open("w", encoding="utf-8", newline="") as file:
-            file.write(self.after)
+        """Put the new text into the file, or leave it as it is. Errors: OSError."""
+        target = self.path.resolve()  # of a link, what it leads to
+        part = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            with part.open("x", encoding="utf-8", newline="") as file:
+                file.write(self.after)
+            shutil.copymode(target, part)
+            part.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
 
 
 def read_source(path: Path) -> str:

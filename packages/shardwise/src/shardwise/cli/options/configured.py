@@ -25,6 +25,7 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.launcher import launched_rank
 
+from .output_file import JSON, require_writable
 from .sections import SectionedCommand
 
 _KEY = "shardwise.configured"
@@ -172,6 +173,8 @@ def _configured(settings: Settings, params: dict[str, Any]) -> Configured:
     baseline: Path | None = params["baseline"] or settings.baseline
     if params["write_baseline"] and baseline is None:
         raise click.UsageError("--write-baseline does not know where to: add --baseline FILE, or baseline to the file")
+    if params["write_baseline"]:
+        require_writable("--baseline", baseline, JSON)
     words = [
         *(["--select", ",".join(select.words)] if select else ()),
         *(["--ignore", ",".join(ignore.words)] if ignore else ()),

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
-
 from shardwise.diagnostics.printing.limits import counted
 
 if TYPE_CHECKING:
@@ -63,14 +61,6 @@ class Edits:
             "r_or_i": [{"name": name, "axis": axis} for name, axis in self.plan.choices],
             "left": [{"name": name, "reason": why} for name, why in self.plan.left],
         }
-
-    def write(self) -> None:
-        """Change the files. A usage error for one that cannot be written."""
-        for edit in self.files:
-            try:
-                edit.write()
-            except OSError as error:
-                raise click.UsageError(f"cannot write {edit.path}: {error.strerror}") from error
 
 
 def edits_of(types: Sequence[InferredType], sites: Sequence[AnnotationSites]) -> Edits:

@@ -44,14 +44,6 @@ def html_option(command: Command) -> Command:
     )(command)
 
 
-def require_writable(option: str, file: str | None) -> None:
-    """A usage error, before anything is run, if no file can be written there."""
-    folder = Path(file or ".").absolute().parent
-    if file is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        why = "is not writable" if folder.is_dir() else "is no folder"
-        raise click.UsageError(f"{option} {file}: cannot be written, because {folder} {why}; name another file")
-
-
 def require_template() -> None:
     """A usage error if the library that writes pages is not installed."""
     if importlib.util.find_spec("jinja2") is None:

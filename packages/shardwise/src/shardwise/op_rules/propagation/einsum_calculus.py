@@ -25,6 +25,7 @@ from .local import Refusal
 from .operand import Bound
 from .placer import Scope
 
+_EXAMPLE = ('shardwise einsum "sbi,io->sbo" "s@dp" "o@tp"',)
 _PRODUCT = OpRule("einsum", "equation *operands", "^operands", law="a product is linear in each factor")
 
 
@@ -71,13 +72,10 @@ class Einsum:
     def __init__(self, equation: str) -> None:
         try:
             parsed = read(equation) if "." not in equation else None
-        except SpmdTypeError:
-            parsed = None
+        except SpmdTypeError as error:
+            raise SpmdValueError(error.message, help=_EXAMPLE) from None
         if parsed is None or not all(parsed.inputs):
-            raise SpmdValueError(
-                f"{equation!r} is not an einsum equation with one letter per dim",
-                help=('shardwise einsum "sbi,io->sbo" "s@dp" "o@tp"',),
-            )
+            raise SpmdValueError(f"{equation!r} is not an einsum equation with one letter per dim", help=_EXAMPLE)
         self.operands, self.result = parsed.labels([len(term) for term in parsed.inputs])
         repeated = [term for term in self.operands if len(set(term)) < len(term)]
         if repeated:

@@ -1,0 +1,48 @@
+"""Files that a command writes: they are asked for before anything is run, and what the user has is not written over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from shardwise.rewriting.file_edit import FileEdit
+
+PAGE, JSON, ARCHIVE = b"<", b"{", b"PK"
+"""How a file of the kind begins."""
+
+
+def require_writable(option: str, file: str | Path | None, begins: bytes) -> None:
+    """A usage error if no file can be written there, or one is there that begins otherwise, as a script does."""
+    if file is None:
+        return
+    folder = Path(file).absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        why = f"{folder} {'is not writable' if folder.is_dir() else 'is no folder'}"
+    elif _has_other_content(Path(file), begins):
+        why = "it is there, and holds something else"
+    else:
+        return
+    raise click.UsageError(f"{option} {file}: cannot be written, because {why}; name another file")
+
+
+def write_edits(edits: Iterable[FileEdit]) -> None:
+    """Change the files. A usage error for one that cannot be written, which is left as it is."""
+    for edit in edits:
+        try:
+            edit.write()
+        except OSError as error:
+            raise click.UsageError(f"cannot write {edit.path}: {error.strerror}; it is as it was") from error
+
+
+def _has_other_content(file: Path, begins: bytes) -> bool:
+    if not file.is_file():
+        return False
+    try:
+        with file.open("rb") as there:
+            found = there.read(len(begins))
+    except OSError:
+        return False  # whoever writes says so
+    return found not in (b"", begins)
