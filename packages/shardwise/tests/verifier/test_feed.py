@@ -53,7 +53,7 @@ TRAIN = """
 """
 
 
-def verdict_on(folder: Path, *, wrapped: str = "DDP(model)", feed: bool = True) -> Verdict:
+def verdict_on(folder: Path, *, wrapped: str = "DDP(model)", feed: bool | None = True) -> Verdict:
     script = folder / "script.py"
     script.write_text(textwrap.dedent(TRAIN.replace("{wrapped}", wrapped)))
     options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=feed)
@@ -71,6 +71,13 @@ def test_batches_of_the_ranks_own_are_compared(tmp_path):
 @pytest.mark.processes
 def test_without_feeding_the_runs_part(tmp_path):
     assert verdict_on(tmp_path, feed=False).exit_code is ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.processes
+def test_where_the_runs_part_the_one_rank_is_fed_without_being_told(tmp_path):
+    verdict = verdict_on(tmp_path, feed=None)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert "one rank was given what all ranks drew together: 2 batches" in str(verdict)
 
 
 @pytest.mark.processes
@@ -160,6 +167,6 @@ def test_classes_of_loaders_are_as_before_afterwards():
             return iter([1])
 
     before = dict(vars(Own)), DataLoader.__iter__, "__init_subclass__" in vars(DataLoader)
-    with Loading(None).watching():
+    with Loading(None, keeps=True).watching():
         assert vars(Own)["__iter__"] is not before[0]["__iter__"]
     assert (dict(vars(Own)), DataLoader.__iter__, "__init_subclass__" in vars(DataLoader)) == before

@@ -179,3 +179,54 @@ KEYWORDS = """
 def test_data_given_by_keyword_or_in_a_dict_are_inputs_too(tmp_path, call, share, parts):
     verdict = verdict_on(tmp_path, KEYWORDS.replace("CALL", call.replace("x", share)))
     assert (verdict.numbers.parting is not None, verdict.numbers.disagreements) == (parts, ())
+
+
+@pytest.mark.processes
+def test_a_rank_that_steps_more_often_than_one_rank_does_is_no_wrong_number(tmp_path):
+    verdict = verdict_on(
+        tmp_path,
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.algorithms.join import Join
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        ddp = DDP(torch.nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        with Join([ddp]):
+            for step in range(2 + dist.get_rank()):
+                optimizer.zero_grad()
+                ddp(torch.full((4, 8), float(step))).sum().backward()
+                optimizer.step()
+        """,
+    )
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert verdict.numbers.replicas == 4, "what Join has made equal again is compared between ranks"
+
+
+@pytest.mark.processes
+def test_batch_norm_over_each_ranks_own_rows_is_named_as_such(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch
+        import torch.distributed as dist
+        from torch import nn
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        ddp = DDP(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1)))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        x = torch.randn(16, 4).chunk(dist.get_world_size())[dist.get_rank()]
+        ddp(x).square().mean().backward()
+        optimizer.step()
+        """)
+    )
+    options = VerifyOptions(strict=False, timeout_s=60.0)
+    verdict = verify_subject(Script(Program(path=str(script))), {"dp": 2}, options)
+    assert verdict.exit_code is ExitCode.FINDINGS
+    assert "first module: output of 1 (BatchNorm1d)" in str(verdict)
+    assert "help: in training BatchNorm1d takes the mean and variance of each rank's own rows" in str(verdict)

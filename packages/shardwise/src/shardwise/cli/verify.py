@@ -70,10 +70,10 @@ Examples:
     "takes nothing or the initial parameters by name, and the two are aligned by parameter names.",
 )
 @click.option(
-    "--feed",
-    is_flag=True,
+    "--feed/--no-feed",
+    default=None,
     help="Give DataLoaders of the run on one rank the batches that all ranks draw together, for programs whose ranks "
-    "draw batches of their own: by a sampler, or by seeds.",
+    "draw batches of their own: by a sampler, or by seeds (default: where the two runs see other data otherwise).",
 )
 @click.option("--layouts", is_flag=True, hidden=True)
 @type_options
@@ -106,7 +106,7 @@ def verify(
     record: str | None,
     references: str | None,
     against: str | None,
-    feed: bool,
+    feed: bool | None,
     layouts: bool,
     strict: bool,
     local: bool,

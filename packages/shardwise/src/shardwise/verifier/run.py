@@ -130,6 +130,10 @@ def verify_subject(
     *ranks, alone = runs
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=None if references else NoneMoved())
+    if numbers.parting is not None and options.feed is None and not references and against is None:
+        fed = _fed(subject, mesh, options, ranks, stage)
+        if fed is not None:
+            return replace(fed, duration_s=time.perf_counter() - started_s)
     if numbers.disagreements and not references:
         rounding = rounding_to_measure(runs, numbers, options)
         if rounding is not None:
@@ -145,6 +149,23 @@ def verify_subject(
     if numbers.cause is not None and any(numbers.cause.code == one.code for one in types.findings):
         numbers = replace(numbers, cause=None)  # it has been said
     return Verdict(str(subject), shown, types, numbers, duration_s=time.perf_counter() - started_s)
+
+
+def _fed(
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    ranks: Sequence[RankRun],
+    stage: Callable[[str], None],
+) -> Verdict | None:
+    """The verdict where one rank is given what all ranks draw; None if they draw nothing, or the runs part still."""
+    if not any(run.batches.iterated for run in ranks):
+        return None
+    try:
+        fed = verify_subject(subject, mesh, replace(options, feed=True, show=False), stage=stage)
+    except SpmdValueError:  # what the ranks draw makes no global batch
+        return None
+    return None if fed.numbers is None or fed.numbers.parting is not None else fed
 
 
 def _against(

@@ -154,14 +154,13 @@ def _shown_source(location: SourceLocation, width: int, root: str) -> list[Line]
 def _facts(wrong: ValueDisagreement, mesh: str) -> Iterator[tuple[str, str]]:
     yield "claim", safe_str(wrong.claim)
     found = wrong.difference
-    if found is None:
-        return
-    yield "first", _first_element(wrong, found, mesh)
-    if found.total > 1:
+    if found is not None:
+        yield "first", _first_element(wrong, found, mesh)
+    if found is not None and found.total > 1:
         size = f"by up to {found.largest:.3g} where the largest is {found.scale:.3g}"
         yield "all", f"{found.count} of {counted(found.total, 'element')} differ, {size}"
     if wrong.hint:
-        yield "factor", wrong.hint
+        yield "help" if found is None or found.factor is None else "factor", wrong.hint
 
 
 def _first_element(wrong: ValueDisagreement, found: Difference, mesh: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 
 from shardwise.mesh.axis import MeshAxis
@@ -34,6 +35,17 @@ def hint_for(factor: float | None, count: int, axes: Mapping[MeshAxis, str]) -> 
     if math.isclose(factor, -1.0, rel_tol=_CLOSE):
         return "the sign is wrong throughout"
     return f"{factor:.4g} times as much throughout"
+
+
+def hint_for_module(name: str) -> str:
+    """What to look at first where the output of a module is wrong; ``name`` is ``output of 1 (BatchNorm2d)``."""
+    cls = name.rpartition("(")[2].removesuffix(")")
+    if not re.fullmatch(r"(Lazy)?BatchNorm[123]d", cls):
+        return ""
+    return (
+        f"in training {cls} takes the mean and variance of each rank's own rows: "
+        "nn.SyncBatchNorm.convert_sync_batchnorm(model) takes those of all ranks, as one device does"
+    )
 
 
 def size_named(factor: float, axes: Mapping[MeshAxis, str]) -> str:

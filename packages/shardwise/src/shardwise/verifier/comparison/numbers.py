@@ -74,10 +74,9 @@ class Parting:
 
 _REMEDIES = {
     "drawn": "seed every rank alike and draw in full before cutting, and set dropout to zero",
-    "input": "give every rank its share of one batch (a batch size of BATCH // world size), or verify --feed for "
-    "batches from a DataLoader",
+    "input": "give every rank its share of one batch (a batch size of BATCH // world size)",
     "parameter": "draw initial weights in full from one seed, before cutting them",
-    "gradient": "take as many steps on every mesh: verify --feed does so for batches from a DataLoader",
+    "gradient": "take as many steps on every mesh",
     "declared": "draw the data in full from one seed on every rank, and take each rank's share of it",
 }
 

@@ -23,6 +23,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts
 from .counted_anew import counted_anew
 from .difference import difference, scale_of
+from .hints import hint_for_module
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
@@ -186,7 +187,8 @@ class ObservedComparison:
                 continue  # tokens may be dealt out otherwise, which is nothing wrong
             compared = True
             if not self._lies(key, own, there):
-                return self._near(key, first, own, there) or self._in_no_layout(key, first, own, there)
+                wrong = self._near(key, first, own, there) or self._in_no_layout(key, first, own, there)
+                return replace(wrong, hint=wrong.hint or hint_for_module(name))
         return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
 
     def _near(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ class ObservedParameters:
         self._alignment: Alignment | None = None
         self._lines: dict[tuple[str, str], list[SourceLocation | None]] = {}
         """Where the run on one rank has records of parameters, by their kind and name."""
+        self._gradient_counts: dict[int, Counter[str]] = {}
+        """By the id of a run."""
         for key in alone:
             if key.kind in OF_PARAMETERS and key.nth == 1:
                 self._lines.setdefault((key.kind, key.name), []).append(key.location)
@@ -55,7 +58,7 @@ class ObservedParameters:
     def judge(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
         """``parted``: only the ranks can be compared."""
         groups = self.alignment.of(key.name)
-        if not groups or parted:
+        if not groups or parted or (key.kind == "trained" and not self._as_often_trained(key.name, groups)):
             return self._replicas(key, first, pieces, groups)
         compared = False
         for group in groups:
@@ -142,6 +145,21 @@ class ObservedParameters:
         if factor is not None and not groups:
             reason = f"the parameter's initial values are {factor:.4g} times those of the run on one rank"
         return "replicas" if checked else NotCompared(key, first.claim, reason)
+
+    def _as_often_trained(self, name: str, groups: Sequence[AlignedParameter]) -> bool:
+        """Has every rank that holds the parameter stepped with a gradient of it as often as the one rank has?"""
+        return all(
+            self._gradients(self._ranks[rank])[name] in (0, self._gradients(self._alone)[group.name])
+            for group in groups
+            for rank in group.ranks
+        )
+
+    def _gradients(self, run: Entries) -> Counter[str]:
+        """How many gradients of each parameter have entered an optimizer in a run."""
+        known = self._gradient_counts.get(id(run))
+        if known is None:
+            known = self._gradient_counts[id(run)] = Counter(key.name for key in run if key.kind == "gradient")
+        return known
 
     def _same_gradient(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Replicas that did not start from the same values: their gradients are equal, and they are not."""

@@ -24,10 +24,12 @@ class Batches:
 
     ``drawn``    the batches of every epoch, as far as they were asked for.
     ``lengths``  ``len()`` of the loaders that were asked, by number.
+    ``iterated`` there was a DataLoader that gave batches, whether or not they were kept.
     """
 
     drawn: dict[Epoch, list[Any]] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
+    iterated: bool = False
 
 
 def merged(ranks: Sequence[Batches]) -> Batches:
@@ -93,5 +95,5 @@ def _unfit(epoch: Epoch, why: str) -> SpmdValueError:
     return SpmdValueError(
         f"the batches of DataLoader number {epoch[0] + 1} make no global batch: {why}",
         code="SW905",
-        help=("leave --feed out, and give every rank its share of one batch",),
+        help=("verify --no-feed, and give every rank its share of one batch",),
     )

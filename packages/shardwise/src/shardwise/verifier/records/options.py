@@ -21,7 +21,7 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
-    ``feed``       DataLoaders of the run on one rank give the batches of all ranks together.
+    ``feed``       DataLoaders of the run on one rank give the batches of all ranks together; None: if the runs part.
     ``modules``    record what every module gives.
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
@@ -41,7 +41,7 @@ class VerifyOptions:
     every: bool = False
     narrow: bool = True
     show: bool = False
-    feed: bool = False
+    feed: bool | None = None
     modules: bool = False
     layouts: bool = False
     project: Path | None = None

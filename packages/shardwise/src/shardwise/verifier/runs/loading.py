@@ -1,4 +1,4 @@
-"""DataLoaders under ``--feed``: listened to on the mesh; on one rank they give the batches of all ranks together.
+"""DataLoaders, listened to on the mesh; where one rank is fed, they give it the batches of all ranks together.
 
 What a loader draws at random, for its order or for augmentation, comes from a stream of its own, so that the program's
 generator is in the same state in both runs.
@@ -24,11 +24,11 @@ Length = Callable[[DataLoader[object]], int]
 
 
 class Loading:
-    """``batches`` is what was drawn; ``given``, on one rank, what is given instead."""
+    """``batches`` is what was drawn, if it is to be kept; ``given``, on one rank, what is given instead."""
 
-    def __init__(self, given: Batches | None) -> None:
+    def __init__(self, given: Batches | None, *, keeps: bool) -> None:
         self.batches = Batches()
-        self._given = given
+        self._given, self._keeps = given, keeps
         self._loaders: dict[int, object] = {}
         """Kept, so that no other gets its id; in the order of first use."""
         self._epochs: Counter[int] = Counter()
@@ -77,6 +77,8 @@ class Loading:
         return list(self._loaders).index(id(loader))
 
     def _length(self, loader: DataLoader[object], length: Length) -> int:
+        if not self._keeps:
+            return length(loader)
         number = self._number(loader)
         if self._given is not None and number in self._given.lengths:
             return self._given.lengths[number]
@@ -85,6 +87,9 @@ class Loading:
         return self.batches.lengths[number]
 
     def _iterated(self, loader: DataLoader[object], iterate: Iterate) -> Iterator[object]:
+        self.batches.iterated = True
+        if not self._keeps:
+            return iterate(loader)
         number = self._number(loader)
         epoch = number, self._epochs[number]
         self._epochs[number] += 1

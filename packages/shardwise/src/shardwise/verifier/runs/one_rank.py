@@ -56,18 +56,18 @@ def record_run(
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and rank == 0 and size > 1))
         made = stack.enter_context(world)
-        given, sites = current_entry(), None
-        if given is not None:
-            own_axes = {axis: repr(axis) for axis in given.ordered_axes}
-            sites = SiteRecorder(options.project, given) if options.project is not None else None
+        entry, sites = current_entry(), None
+        if entry is not None:
+            own_axes = {axis: repr(axis) for axis in entry.ordered_axes}
+            sites = SiteRecorder(options.project, entry) if options.project is not None else None
         session = stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
         session.links = options.links
-        if options.feed:
-            loading = Loading(options.changed.batches if size == 1 and options.changed is not None else None)
-            stack.enter_context(loading.watching())
-            came.batches = loading.batches
+        given = options.changed.batches if size == 1 and options.changed is not None else None
+        loading = Loading(given, keeps=bool(options.feed))
+        stack.enter_context(loading.watching())
+        came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts
         watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
         with (
