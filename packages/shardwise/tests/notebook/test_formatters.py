@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from IPython.core.formatters import HTMLFormatter
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise import MeshAxis, P, PartitionSpec, R, S, assert_type, set_current_mesh, typeof
@@ -58,6 +59,19 @@ def test_a_value_has_a_page(shell, make, part):
         page = shell.display_formatter.format(make())[0]["text/html"]
     assert part in page
     assert "<b>" not in page
+
+
+OF_A_SHELL_THAT_WAS_TOLD = {"finding", "run", "verdict"}
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [value for name, value in VALUES.items() if name not in OF_A_SHELL_THAT_WAS_TOLD],
+    ids=[name for name in VALUES if name not in OF_A_SHELL_THAT_WAS_TOLD],
+)
+def test_what_has_a_picture_says_so_itself(make, part):
+    with set_current_mesh(MESH):
+        assert part in HTMLFormatter()(make())
 
 
 def test_a_device_mesh_is_drawn(shell):

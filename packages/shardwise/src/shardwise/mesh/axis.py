@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from . import names
@@ -21,7 +22,7 @@ from .names import set_printoptions
 __all__ = ["MeshAxis", "flatten_axes", "set_printoptions"]
 
 
-class MeshAxis:
+class MeshAxis(Pictured):
     """An axis of a mesh. Make one with ``MeshAxis.of(size, stride)`` or ``MeshAxis.of(process_group)``.
 
     ``layout``    which ranks, see ``mesh.layout``.

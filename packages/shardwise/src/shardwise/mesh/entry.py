@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardwise._pictured import Pictured
 from shardwise.types.axis_names import set_name_scopes
 from shardwise.types.tensor_type import TensorType
 
@@ -17,7 +18,7 @@ from .axis import MeshAxis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CurrentMesh:
+class CurrentMesh(Pictured):
     """A mesh that was made current.
 
     ``axes``          the axes of more than one rank; ``ordered_axes`` the same, outermost first.

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 Atom = tuple[int, int]
@@ -24,7 +25,7 @@ Atom = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Pictured):
     """A set of rank offsets. The arguments may be ints or nested tuples in any order; they are put in normal form.
 
     Errors: SW903 if a size or stride is not positive, or if the atoms overlap.

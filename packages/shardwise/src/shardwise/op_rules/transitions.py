@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import shown
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V
@@ -36,7 +37,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Pictured):
     """One admitted (op, src, dst).
 
     ``backward``  the row of the gradient's transition; None: no gradient goes through.

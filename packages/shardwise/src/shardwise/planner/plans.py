@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardwise._pictured import Pictured
 from shardwise.types.tensor_type import TensorType
 
 MEETING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
@@ -47,7 +48,7 @@ class PlanStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Pictured):
     """Steps that take a tensor of global ``shape`` from type ``src`` to type ``dst``.
 
     Example:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
@@ -50,7 +51,7 @@ _FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class TypedShape:
+class TypedShape(Pictured):
     """What ``typeof`` returns. ``dtype`` may be given as ``float32``, ``torch.float32`` or ``f32``.
 
     Example:

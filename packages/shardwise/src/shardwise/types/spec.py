@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from shardwise._pictured import Pictured
+
 from .aliases import Axis, DeviceMeshAxis, PartitionSpecEntry
 from .axis_names import axis_named
 from .placement import Shard
 
 
-class PartitionSpec(tuple[Any, ...]):
+class PartitionSpec(Pictured, tuple[Any, ...]):
     """A tuple with one entry per tensor dim; entries are kept as written and compared as a plain tuple.
 
     Example:
