@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = public_names(__name__, __file__)
 
 
 def load_ipython_extension(shell: object) -> None:
-    """What ``%load_ext shardwise`` calls: the cell magic ``%%shardwise``, and how findings and device meshes are shown."""
+    """What ``%load_ext shardwise`` calls: the cell magic ``%%shardwise``, and how findings and meshes are shown."""
     from shardwise.notebook.magic import register
 
     register(shell)
