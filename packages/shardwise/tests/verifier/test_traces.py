@@ -165,6 +165,8 @@ def test_references_that_are_written_into_a_pipe_leave_it_a_pipe(tmp_path):
 def test_references_are_read_as_they_were_written(tmp_path):
     alone = recorded(Recorder(), ALONE)
     alone.entries.append(Draw(Key("drawn", "randn", None), b"\x01\x02", (3, 4), False))
+    held = HeldElements((2, 3), ((1, 2), (4, 6)))
+    alone.entries.append(Record(Key("gradient", "w", None), UNTYPED, "", torch.ones(3), held=held))
     alone.dtypes, alone.steps = {torch.float64, torch.bfloat16}, [1, 4]
     file = str(tmp_path / "references")
     save(References("train.py", {"every": True}, alone), file)
@@ -180,6 +182,7 @@ def test_references_are_read_as_they_were_written(tmp_path):
             assert one.value is not None
             assert other.value is not None
             assert torch.equal(one.value, other.value)
+            assert one.held == other.held
     read.require(VerifyOptions(every=True))
     with pytest.raises(SpmdValueError, match="recorded with --every"):
         read.require(VerifyOptions())

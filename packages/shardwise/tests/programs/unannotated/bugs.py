@@ -756,6 +756,28 @@ BUGS = [
         "dist.all_reduce(flat)\n        out.copy_(flat[: ctx.shard_size])",
         GRADIENT,
     ),
+    Bug("flat_buffer_views", "the mean is missing", "gradients / world)", "gradients)", GRADIENT),
+    Bug(
+        "flat_buffer_views",
+        "the sum is written over the first rank's part",
+        "    gradients[mine] = own\n",
+        "    gradients[:share] = own\n",
+        r"gradient of 0\.bias|gradient of [12]\.",
+    ),
+    Bug(
+        "flat_buffer_views",
+        "two ranks step the same part",
+        "mine = slice(rank * share, (rank + 1) * share)",
+        "mine = slice(max(rank - 1, 0) * share, max(rank, 1) * share)",
+        "gradient of|after the last step",
+    ),
+    Bug(
+        "flat_buffer_views",
+        "gradients are not cleared",
+        "    gradients.zero_()\n",
+        "    gradients.zero_() if world == 1 else None\n",
+        GRADIENT,
+    ),
     Bug("main_grad", "the buffer is not divided", "        self.grad_data *= 1.0 / self.world\n", "", GRADIENT),
     Bug(
         "main_grad",

@@ -8,6 +8,7 @@ one, ``checkpoint_value`` and ``declared`` are a test of that slot.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,6 +67,19 @@ class Key:
         return KIND_OF[self.kind].format(name=self.name).replace("parameter parameter ", "parameter ")
 
 
+@dataclass(frozen=True, slots=True)
+class HeldElements:
+    """Which elements of a tensor of ``shape`` a rank has: these ranges of it flattened, one after the other."""
+
+    shape: tuple[int, ...]
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        """How many elements the whole tensor has."""
+        return math.prod(self.shape)
+
+
 @dataclass(slots=True)
 class Record:
     """One tensor of one rank.
@@ -74,6 +88,7 @@ class Record:
     ``value``    a copy; None if there was nothing to copy, and then ``missing`` says why.
     ``owing``    the other type that it may have: of a gradient that may not have been summed yet.
     ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
+    ``held``     which elements ``value`` is, where it is not the whole of what the rank has the name for.
     """
 
     key: Key
@@ -83,6 +98,7 @@ class Record:
     missing: str = ""
     owing: TensorType | None = None
     size: float = 0.0
+    held: HeldElements | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,7 @@ class Recorder:
         owing: TensorType | None = None,
         size: float = 0.0,
         keep: bool = True,
+        held: HeldElements | None = None,
     ) -> None:
         """Record ``x`` as being of ``type``; with ``keep`` unset, only that there was such a tensor."""
         key = self._numbered(Key(kind, name, location))
@@ -153,7 +170,7 @@ class Recorder:
         for axis in type.axes:
             self.axes.setdefault(axis, repr(axis))
         claim = str(typed_shape(x, type)).removesuffix(f" {Ground.UNKNOWN.value}")  # which nobody claims
-        self.entries.append(Record(key, type, claim, value, missing, owing, size))
+        self.entries.append(Record(key, type, claim, value, missing, owing, size, held))
 
     @property
     def latest(self) -> torch.Tensor | None:

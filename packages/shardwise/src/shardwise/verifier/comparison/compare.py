@@ -187,6 +187,8 @@ class _Comparison:
         missing = next((record.missing for record in records if record.value is None), None)
         if missing is not None:
             return NotCompared(key, first.claim, f"it {missing}")
+        if any(record.held is not None for record in records):
+            return NotCompared(key, first.claim, "each rank has a part of it, and the mesh is not known")
         verdict = self._judge(first, records, first.type)
         if isinstance(verdict, ValueDisagreement) and first.owing is not None:
             owing = self._judge(first, records, first.owing)

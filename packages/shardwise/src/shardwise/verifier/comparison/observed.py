@@ -114,6 +114,8 @@ class ObservedComparison:
         missing = next((record.missing for record in records.values() if record.value is None), None)
         if missing is not None:
             return NotCompared(key, first.claim, f"it {missing}")
+        if any(record.held is not None for record in records.values()):
+            return self.parameters.judge_parts(key, records, parted=parted)
         pieces = {rank: record.value for rank, record in records.items() if record.value is not None}
         if key.kind in OF_PARAMETERS:
             return self.parameters.judge(key, first, pieces, parted=parted)

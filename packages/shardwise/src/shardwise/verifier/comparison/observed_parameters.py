@@ -17,6 +17,7 @@ from shardwise.oracle.reassemble import Grid, Unreadable, offset
 from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import difference
+from .held_parts import put_together
 from .numbers import Against, NotCompared, ValueDisagreement
 from .value_comparison import Entries, ValueComparison, Verdict
 
@@ -80,11 +81,26 @@ class ObservedParameters:
             compared |= verdict == "equal"
         return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
 
+    def judge_parts(self, key: Key, records: Mapping[int, Record], *, parted: bool) -> Verdict:
+        """The same where some rank has only a part of what it holds, as of a gradient that others need the rest of."""
+        first = records[min(records)]
+        groups = self.alignment.of(key.name)
+        if not groups or parted:
+            reason = "the runs part before it" if groups else "no layout explains the parameter's initial values"
+            return NotCompared(key, first.claim, reason)
+        pieces: dict[int, torch.Tensor] = {}
+        for group in groups:
+            whole = put_together(key, records, group)
+            if not isinstance(whole, dict):
+                return whole
+            pieces |= whole
+        return self.judge(key, first, pieces, parted=parted)
+
     def _of_group(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], group: AlignedParameter
     ) -> Verdict:
         there = self._alone.get(self.key_alone(replace(key, name=group.name)))
-        if not isinstance(there, Record) or there.value is None:
+        if not isinstance(there, Record) or there.value is None or there.held is not None:
             return "missing"
         layouts = [*group.layouts, *(_owing(group.layouts) if key.kind == "left" else ())]
         worst: ValueDisagreement | None = None

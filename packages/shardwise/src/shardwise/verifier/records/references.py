@@ -15,13 +15,13 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.interop.running.recording import Draw, HeldElements, Key, Record
 from shardwise.types.tensor_type import UNTYPED
 
 from .options import VerifyOptions
 from .record import RankRun
 
-SCHEMA = "shardwise.references/2"
+SCHEMA = "shardwise.references/3"
 DECIDE = ("every", "double", "layouts")
 """Options that decide what is recorded: references are of use only to a run with the same ones."""
 
@@ -120,7 +120,8 @@ def _plain(entry: Record | Draw) -> dict[str, Any]:
     plain: dict[str, Any] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": where}
     if isinstance(entry, Draw):
         return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
-    return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size}
+    held = None if entry.held is None else [list(entry.held.shape), [list(one) for one in entry.held.ranges]]
+    return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size, "held": held}
 
 
 def _entry(plain: Mapping[str, Any], value: torch.Tensor | None) -> Record | Draw:
@@ -128,4 +129,6 @@ def _entry(plain: Mapping[str, Any], value: torch.Tensor | None) -> Record | Dra
     key = Key(plain["kind"], plain["name"], None if where is None else SourceLocation(*where), plain["nth"])
     if "state" in plain:
         return Draw(key, bytes.fromhex(plain["state"]), tuple(plain["shape"]), plain["seeded"])
-    return Record(key, UNTYPED, plain["claim"], value, plain["missing"], None, plain["size"])
+    shape, ranges = plain["held"] or ((), ())
+    held = HeldElements(tuple(shape), tuple((start, stop) for start, stop in ranges)) if plain["held"] else None
+    return Record(key, UNTYPED, plain["claim"], value, plain["missing"], None, plain["size"], held)

@@ -20,9 +20,11 @@ from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
-from ..records.naming import Names
+from ..records.flat_parts import FlatPart, FlatParts, held_elements
+from ..records.naming import NAMELESS, Names
 from .perturbation import Perturbation
 
+Named = list[tuple[str, torch.Tensor]]
 SCALED = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
 """Optimizers whose steps are as large as gradients are; those of others may not depend on that."""
 
@@ -137,7 +139,7 @@ class OptimizerSteps:
             self.recorder.steps.append(len(self.recorder.entries))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         location = user_location()
-        named = list(zip(self.names.of(parameters), parameters, strict=True))
+        named = self._without_parts(list(zip(self.names.of(parameters), parameters, strict=True)), location)
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
             self.recorder.scale_free |= not isinstance(optimizer, SCALED)
@@ -154,6 +156,29 @@ class OptimizerSteps:
                 self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
                 self._add("gradient", name, gradient, type_of(parameter), location)
+
+    def _without_parts(self, named: Named, location: SourceLocation | None) -> Named:
+        """What is a tensor of its own. Of views of parameters' memory the gradients go to those parameters."""
+        if not any(name.startswith(NAMELESS) for name, _ in named):
+            return named
+        whole: Named = []
+        found: dict[str, list[tuple[FlatPart, torch.Tensor]]] = {}
+        with no_torch_function():
+            flat = FlatParts((name, parameter) for name, parameter, *_ in self.remembered.values())
+            for name, parameter in named:
+                parts = flat.of(parameter) if name.startswith(NAMELESS) else []
+                if not parts:
+                    whole.append((name, parameter))
+                elif parameter.grad is not None:
+                    self._move(parameter.grad)
+                    values = parameter.grad.reshape(-1)
+                    for part in parts:
+                        value = values[part.first : part.first + part.stop - part.start]
+                        found.setdefault(part.name, []).append((part, value))
+            for name, pieces in found.items():
+                value, held = held_elements(pieces)
+                self.recorder.add("gradient", name, value, UNTYPED, location, held=held)
+        return whole
 
     def at_the_end(self) -> None:
         """The program has run."""

@@ -1,0 +1,71 @@
+"""Tensors of which every rank has some elements, put together on the ranks that hold the same parameter.
+
+both ranks of dp=2 hold a weight of 6 elements; rank 0 has elements 0 to 4 of its gradient, rank 1 has 4 to 6
+together, on either rank: 6 elements
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from shardwise.interop.running.recording import Key, Record
+from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.observed_layout import Way
+from shardwise.oracle.reassemble import offset
+
+from .alignment import AlignedParameter
+from .difference import difference
+from .numbers import Against, NotCompared, ValueDisagreement
+
+
+def put_together(
+    key: Key, records: Mapping[int, Record], group: AlignedParameter
+) -> dict[int, torch.Tensor] | ValueDisagreement | NotCompared:
+    """What each rank of ``group`` has together with those that hold the same; or what is wrong, or missing."""
+    axes = [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL]
+    alike: dict[int, dict[int, Record]] = {}
+    for rank in group.ranks:
+        having = alike.setdefault(_first_alike(rank, axes), {})
+        if rank in records:
+            having[rank] = records[rank]
+    wholes: dict[int, torch.Tensor] = {}
+    for first, having in alike.items():
+        whole = (
+            _filled(key, having) if having else NotCompared(key, "", f"no rank that holds what {first} does has any")
+        )
+        if not isinstance(whole, torch.Tensor):
+            return whole
+        wholes[first] = whole
+    return {rank: wholes[_first_alike(rank, axes)] for rank in group.ranks}
+
+
+def _first_alike(rank: int, axes: Sequence[MeshAxis]) -> int:
+    for axis in axes:
+        rank -= offset(axis, rank)
+    return rank
+
+
+def _filled(key: Key, records: Mapping[int, Record]) -> torch.Tensor | ValueDisagreement | NotCompared:
+    first = next(record for record in records.values() if record.held is not None or record.value is not None)
+    assert first.value is not None, "what is compared has a value"
+    shape = tuple(first.value.shape) if first.held is None else first.held.shape
+    whole = torch.zeros(math.prod(shape), dtype=first.value.dtype)
+    owners = torch.full(whole.shape, -1)
+    for rank, record in records.items():
+        assert record.value is not None, "what is compared has a value"
+        value, at = record.value.flatten(), 0
+        for start, stop in ((0, len(whole)),) if record.held is None else record.held.ranges:
+            part, at = value[at : at + stop - start], at + stop - start
+            known = owners[start:stop] >= 0
+            if difference(part[known], whole[start:stop][known], 0.0) is not None:
+                others = sorted({int(owner) for owner in owners[start:stop][known]})
+                said = f"lies in parts that meet, but rank {rank} has other values there than rank {others[0]}"
+                return ValueDisagreement(key, first.claim, Against.RANKS, rank, (others[0], rank), (), (), None, said)
+            whole[start:stop], owners[start:stop] = part, rank
+    missing = (owners < 0).nonzero()
+    if len(missing):
+        return NotCompared(key, first.claim, f"no rank has element {int(missing[0])} of it flattened")
+    return whole.view(shape)
