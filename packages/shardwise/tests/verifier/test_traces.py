@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.interop.running.recording import Draw, Key, Record, Recorder
+from shardwise.interop.running.recording import Draw, HeldElements, Key, Record, Recorder
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison import traces
 from shardwise.verifier.comparison.compare import compare
