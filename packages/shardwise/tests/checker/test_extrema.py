@@ -80,6 +80,22 @@ CALLS: list[tuple[str, Callable[[Tensor], Tensor], str | None]] = [
     ("number over it", lambda x: 1.0 / x, None),
     ("twice it", lambda x: x + x, None),
     ("times itself", lambda x: x * x, None),
+    ("sum to a size", lambda x: x.sum_to_size(1), None),
+    ("cast to bool", lambda x: x.bool(), None),
+    ("cast to bool by type", lambda x: x.to(torch.bool), None),
+    ("cast to integers", lambda x: (10 * x).int(), "{0}"),
+    ("bits of another dtype", lambda x: x.view(torch.int32), None),
+    ("positions, along a dim", lambda x: x.view(2, 4).max(1).indices, None),
+    ("positions, by keyword", lambda x: x.view(2, 4).min(dim=1).indices, None),
+    ("joined", lambda x: torch.cat([x, x * 2]), "{0}"),
+    ("joined with R", lambda x: torch.stack([x, OTHER]), "{0}"),
+    ("chosen by R", lambda x: torch.where(OTHER > 0, x, 0.5), "{0}"),
+    ("filled where R says", lambda x: x.masked_fill(OTHER > 0, 7.0), "{0}"),
+    ("chosen by it", lambda x: torch.where(x > 0, OTHER, 0.5), None),
+    ("turned round", lambda x: x.flip(0), "{0}"),
+    ("gathered", lambda x: x.gather(0, torch.tensor([3, 1])), "{0}"),
+    ("gathered by it", lambda x: x.gather(0, x.view(torch.int64) % 3), None),
+    ("the lower triangle", lambda x: x.view(2, 4).tril(), "{0}"),
 ]
 
 
@@ -111,6 +127,14 @@ def test_the_larger_of_two_takes_equal_values_and_its_own_kind(kind: str) -> Non
         assert (found is P("max")) == (kind == "max")
     assert isinstance(local_rule(rule, [Given("input", P(kind)), Given("other", V)]), Refusal)
     assert isinstance(local_rule(rule, [Given("input", P(kind)), Given("other", P)]), Refusal)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_of_a_pending_maximum_is_one(tp_mesh: Any, kind: str) -> None:
+    with typecheck():
+        x = spmd.assert_type(torch.randn(8), {"tp": P(kind)})
+        found = x.max() if kind == "max" else x.min()
+        assert spmd.get_local_type(found) == {spmd.normalize_axis("tp"): P(kind)}
 
 
 def test_a_scaled_second_operand_is_not_taken_for_a_plain_one() -> None:

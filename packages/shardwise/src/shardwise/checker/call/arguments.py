@@ -71,7 +71,7 @@ class Op:
             if param in self.templates or (position == 0 and self.in_place and type_of(value) is EMPTY_TYPE):
                 continue
             # Torch ignores what is multiplied by beta=0, whatever it holds.
-            if "beta" in kwargs and param == self.param_at(0) and _is_zero(kwargs["beta"]):
+            if "beta" in self.linear_params and param == self.param_at(0) and _is_zero(kwargs.get("beta")):
                 continue
             for nested, leaf in _leaves(value):
                 # A number inside a list is an index or a label, never an operand (einsum's sublists).

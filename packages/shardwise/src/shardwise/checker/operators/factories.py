@@ -89,8 +89,13 @@ def factory(op: Op) -> Handler:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
         if op.in_place or kwargs.get("out") is not None:
-            outcome = Outcome(UNTYPED if ground is Ground.EMPTY else _constant(ground), checked=False)
-            return run_first(session, writes, func, args, kwargs, [], outcome, key)
+            operands, values, outcome, blocked = judge(session, op, args, kwargs)
+            if outcome.refusals:
+                refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
+            elif not outcome.type.axes:  # made of numbers alone
+                made_of = UNTYPED if ground is Ground.EMPTY else _constant(ground)
+                values, outcome = [], Outcome(made_of, checked=False)
+            return run_first(session, writes, func, args, kwargs, values, outcome, key)
         if session.numbers_left and key is None and has_foreign((*args, *kwargs.values())):
             return run_of_foreign(session, func, args, kwargs, writes=False)
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED

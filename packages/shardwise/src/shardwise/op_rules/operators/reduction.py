@@ -73,6 +73,18 @@ def _larger(fate: Fate, call: Call) -> Labelling | None:
     return reduces(fate)(Call(call.tensors, arguments))
 
 
+def _positions(given: Arguments) -> str | None:
+    """max and min along a dim have a second result, the positions, which of a pending maximum are each rank's own."""
+    along = any(isinstance(given.get(name), (int, str)) for name in ("dim", "other"))
+    return "gives positions too, which are each rank's own; amax and amin give none" if along else None
+
+
+def _larger_of(op: str, fate: Fate) -> tuple[OpRule, ...]:
+    """max or min; the second parameter is a tensor or a dim."""
+    rules = opaque(_EXTREME, op, "input other keepdim", labels=partial(_larger, fate))
+    return tuple(replace(rule, static=("dim", "other"), guard=_positions) for rule in rules)
+
+
 def _powers(order: object) -> Fate:
     """How a vector norm combines the elements: absolute values and non-zeros are summed, the largest is picked."""
     if is_euclidean(order):
@@ -246,9 +258,8 @@ RULES = (
     *opaque(_EXTREME, "amax", labels=reduces(Fate.MAXIMUM)),
     *opaque(_EXTREME, "amin aminmax", labels=reduces(Fate.MINIMUM)),
     *opaque(_EXTREME, "argmax argmin", labels=reduces(Fate.OPAQUE, _POSITION)),
-    # The second parameter is a tensor or a dim.
-    *opaque(_EXTREME, "max", "input other keepdim", labels=partial(_larger, Fate.MAXIMUM)),
-    *opaque(_EXTREME, "min", "input other keepdim", labels=partial(_larger, Fate.MINIMUM)),
+    *_larger_of("max", Fate.MAXIMUM),
+    *_larger_of("min", Fate.MINIMUM),
     *opaque(_EXTREME, "median nanmedian", labels=reduces(Fate.OPAQUE, _MEDIAN)),
     *opaque(_EXTREME, "mode kthvalue", labels=reduces(Fate.OPAQUE, _MEDIAN, default=-1)),
     *opaque(_EXTREME, "quantile nanquantile", labels=_quantile),

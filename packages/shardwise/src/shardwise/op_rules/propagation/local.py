@@ -15,7 +15,8 @@ from typing import Any, Final
 from shardwise.types.placement import MAX, NORM, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
 from ..schema import Each, Kind, OpRule, Term
-from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, SMALLEST
+from ..vocabulary.guards import ROUNDS
+from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, PICKS, SMALLEST
 from ..vocabulary.norms import JOINS, NORMS, SQUARES
 
 
@@ -77,7 +78,7 @@ def local_rule(rule: OpRule, operands: Sequence[Given], *, blocked: str | None =
     if I in places and len(places) > 1:
         return Refusal("SW101", "mixed", _having(operands, I), _having(operands, *places - {I}))
     if any(place.is_extremum for place in places):
-        return _extremum(rule, operands)
+        return _extremum(rule, operands, None if blocked == ROUNDS else blocked)
     if any(place.reduction is NORM for place in places):
         return _norm(rule, operands, blocked)
     if any(place.is_partial for place in places):
@@ -151,7 +152,7 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
         return Refusal("SW112", blocked or "nonlinear", partial)
     if blocked:
         return Refusal("SW112", blocked, partial)
-    named = {factor.lstrip("*^") for term in rule.terms for factor in term.factors}
+    named = _named(rule)
     outside = tuple(position for position in partial if operands[position].param not in named)
     if outside:
         main = operands[outside[0]].param == rule.parameters[0].lstrip("*~")
@@ -168,7 +169,7 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
 
-def _extremum(rule: OpRule, operands: Sequence[Given]) -> Placement | Refusal:
+def _extremum(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Placement | Refusal:
     """Some operand is a pending maximum or minimum, none is I: does the operator never decrease in it?"""
     pending = [at for at, operand in enumerate(operands) if _pending(operand.placement)]
     varying, others = _having(operands, V), [at for at in range(len(operands)) if at not in pending]
@@ -177,14 +178,16 @@ def _extremum(rule: OpRule, operands: Sequence[Given]) -> Placement | Refusal:
     if varying:
         return Refusal("SW110", "varying", tuple(pending), varying)
     same = all(operands[at].placement is place for at in pending)
-    positions_too = rule.op in ("max", "min") and len(operands) == 1  # which are each rank's own
-    if rule.op in (LARGEST if place.reduction is MAX else SMALLEST) and same and not positions_too:
+    leads = first.param == "".join(rule.parameters[:1]).lstrip("*~")
+    if blocked and (rule.op in MOVES or rule.op in LARGEST | SMALLEST):
+        return Refusal("SW112", blocked, tuple(pending))
+    if same and rule.op in (LARGEST if place.reduction is MAX else SMALLEST):
+        return place
+    if same and rule.op in PICKS and all(operands[at].param in _named(rule) for at in pending):
         return place
     if len(pending) > 1:
-        both = rule.op in MOVES and same
-        return place if both else Refusal("SW112", "two pending reductions do not combine", tuple(pending))
-    leads = first.param == "".join(rule.parameters[:1]).lstrip("*~")
-    if (rule.view or rule.op in NON_DECREASING) and leads:
+        return Refusal("SW112", "two pending reductions do not combine", tuple(pending))
+    if rule.op in NON_DECREASING and leads:
         return place
     by = [operands[at].number for at in others]
     if rule.op in ("add", "sub", "rsub") and len(operands) == 2:  # an alpha would scale one of them
@@ -217,12 +220,17 @@ def _norm(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Place
         return Refusal("SW113", "added per rank", counted, tuple(pending)) if counted else place
     if rule.op in NORMS and len(pending) == len(operands):
         return Refusal("SW112", blocked, tuple(pending)) if blocked else place
-    if leads and (rule.view or rule.op in MOVES or rule.op == "abs"):
+    if leads and (rule.op in MOVES or rule.op == "abs"):
         return place
     positive = len(numbers) == 1 and isinstance(numbers[0], (int, float)) and numbers[0] > 0
     if positive and (rule.op == "mul" or (rule.op == "div" and leads)):
         return place
     return Refusal("SW112", "nonlinear", tuple(pending))
+
+
+def _named(rule: OpRule) -> set[str]:
+    """The parameters that the rule's law is about."""
+    return {factor.lstrip("*^") for term in rule.terms for factor in term.factors}
 
 
 def _pending(place: Placement | Weak) -> bool:

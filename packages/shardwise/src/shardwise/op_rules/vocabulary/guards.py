@@ -29,6 +29,10 @@ _INTEGERS = [
 _INTEGER_CLASSES = ("ByteTensor", "CharTensor", "ShortTensor", "IntTensor", "LongTensor")
 
 
+ROUNDS = "a cast to integers rounds each rank's part"
+"""The one reason that a pending maximum or minimum does not mind: a rounding never decreases."""
+
+
 def dtype_name(value: object) -> str:
     """``torch.int64`` as ``int64``; any other value as its text."""
     return str(value).removeprefix("torch.")
@@ -49,7 +53,7 @@ def cast_to(source: object, targets: tuple[object, ...]) -> str | None:
     if any(is_bool(target) for target in targets):
         return "a cast to bool only asks whether each rank's part is zero"
     if any(is_integer(target) for target in targets) and not is_integer(source):
-        return "a cast to integers rounds each rank's part"
+        return ROUNDS
     return None
 
 

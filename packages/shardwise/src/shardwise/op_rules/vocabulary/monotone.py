@@ -10,13 +10,14 @@ from typing import Final
 
 _MOVES = """
     getitem alias clone contiguous cpu cuda data detach pin_memory requires_grad_ positive reshape flatten
-    ravel select index_select narrow split chunk unbind expand expand_as view view_as squeeze unsqueeze
-    permute transpose movedim t mT T to type type_as _to_copy float double half bfloat16 int long short bool
+    ravel select index_select narrow split chunk unbind expand expand_as view view_as reshape_as squeeze unsqueeze
+    permute transpose movedim t mT T to type type_as _to_copy float double half bfloat16 int long short
     char byte repeat repeat_interleave broadcast_to _autocast_to_full_precision
-    _autocast_to_reduced_precision
+    _autocast_to_reduced_precision as_strided diagonal linalg.diagonal hsplit vsplit dsplit tensor_split unflatten
+    unfold flip fliplr flipud roll rot90 tile gather take take_along_dim diag tril triu
 """
 MOVES: Final = frozenset(_MOVES.split())
-"""The same elements in another shape or dtype; a rounding never decreases."""
+"""The same elements in another shape, place or dtype, zeros in between; a rounding never decreases."""
 
 _KEEPING_ORDER = """
     relu relu6 hardtanh hardsigmoid sigmoid logsigmoid tanh softplus elu selu celu softsign exp exp2 expm1
@@ -29,3 +30,8 @@ NON_DECREASING: Final = MOVES | frozenset(_KEEPING_ORDER.split())
 LARGEST: Final = frozenset(["maximum", "fmax", "max", "amax", "any"])
 SMALLEST: Final = frozenset(["minimum", "fmin", "min", "amin", "all"])
 """Ops that are the reduction itself: of two tensors, or along dims."""
+
+PICKS: Final = frozenset(
+    ["cat", "stack", "hstack", "vstack", "dstack", "column_stack", "where", "torch.where", "masked_fill"]
+)
+"""Every element of the result is one of the summands of the op's law: they may be pending, and equal on every rank."""
