@@ -44,7 +44,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "dlrm": [OPEN],
     "dtensor_layers": [OPEN, SLICED],
     "expert_mesh": [OPEN],
-    "hooks": [OWN_ROWS, PENDING],
+    "hooks": [PENDING],
     "kv_cache": [FUSED],
     "lengths_decided_by_values": [OWN_ROWS, OWN_BUFFER, UNEVEN],
     "losses": [NUMBER, PENDING, IGNORED],

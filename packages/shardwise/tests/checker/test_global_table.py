@@ -93,7 +93,7 @@ REDUCTIONS: list[Case] = [
     ("std", torch.std, [_ROWS], "SW405"),
     ("logsumexp", lambda x: x.logsumexp(0), [_ROWS], "SW405"),
     ("logsumexp of another", lambda x: x.logsumexp(1), [_ROWS], "f32[4@tp]"),
-    ("norm", torch.linalg.vector_norm, [_ROWS], "SW405"),
+    ("norm", torch.linalg.vector_norm, [_ROWS], "f32[] {tp: P(norm)}"),
     ("softmax", lambda x: x.softmax(0), [_ROWS], "SW405"),
     ("softmax of another", lambda x: x.softmax(-1), [_ROWS], _ROWS),
     ("layer_norm", lambda x: F.layer_norm(x, (6,)), [_ROWS], _ROWS),

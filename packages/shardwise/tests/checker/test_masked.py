@@ -96,6 +96,7 @@ def test_the_order_of_a_norm_is_part_of_the_question(tp: str) -> None:
         assert str(spmd.typeof(torch.masked.norm(x, 1.0, 1))) == "f32[4] {tp: P}"
         assert str(spmd.typeof(torch.linalg.vector_norm(x, 1.0, 1))) == "f32[4] {tp: P}"
         for norm in (torch.masked.norm, torch.linalg.vector_norm):
+            assert str(spmd.typeof(norm(x, 2.0, 1))) == "f32[4] {tp: P(norm)}"
             with pytest.raises(SpmdTypeError, match="SW405"):
-                norm(x, 2.0, 1)
+                norm(x, 3.0, 1)
             assert str(spmd.typeof(norm(x, float("inf"), 1))) == "f32[4] {tp: P(max)}"

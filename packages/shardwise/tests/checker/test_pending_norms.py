@@ -41,6 +41,7 @@ CASES = [
     Case("along the sharded dim", lambda: torch.linalg.vector_norm(shard(X, 0), dim=0), X.norm(dim=0)),
     Case("along another dim", lambda: shard(X, 0).norm(dim=1), X.norm(dim=1)),
     Case("a distance", lambda: torch.dist(shard(X, 0), shard(X.flip(1), 0)), torch.dist(X, X.flip(1))),
+    Case("in a list", lambda: torch._foreach_norm([shard(X, 0)])[0], X.norm()),
     Case("squared", lambda: shard(X, 0).norm() ** 2, X.square().sum()),
     Case("square()", lambda: shard(X, 0).norm().square(), X.square().sum()),
     Case("in half as large", lambda: shard(X, 0).norm() / 2, X.norm() / 2),

@@ -140,7 +140,6 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("a triangle", lambda: shard(X).tril(), "SW406"),
     ("a mask of the whole", lambda: shard(X).masked_fill(whole(X) > 0, 0), "SW402"),
     ("neighbours of the next rank", lambda: F.conv1d(shard(SIGNAL, 2), whole(drawn(3, 3, 3))), "SW405"),
-    ("a norm in a list", lambda: torch._foreach_norm([shard(X)])[0], "SW405"),
     ("a pending sum in a list", lambda: torch._foreach_exp([addend(X)])[0], "SW112"),
     ("a number added to one in a list", lambda: changed([addend(X)], lambda xs: torch._foreach_add_(xs, 1.0))[0],
      "SW113"),

@@ -143,7 +143,9 @@ def test_a_regulariser_is_added_to_a_pending_loss_only_if_it_is_pending_too(plac
 
 
 def test_a_norm_is_no_total() -> None:
-    assert str(ask(lambda x: torch.linalg.vector_norm(x), (r(2, 5),), (S(0),))).startswith("SW40")
+    x = r(2, 5)
+    assert ask(lambda x: torch.linalg.vector_norm(x), (x,), (S(0),)) == (P("norm"),)
+    assert str(ask(lambda x: torch.linalg.vector_norm(x, 3), (x,), (S(0),))).startswith("SW40")
 
 
 def test_refused_losses_name_the_way_out() -> None:
