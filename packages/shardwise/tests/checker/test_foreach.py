@@ -59,13 +59,19 @@ def test_a_weight_that_takes_part_in_autograd_is_not_retyped(tp_mesh: Any) -> No
         torch._foreach_add_([weight], [make("V")])
 
 
-def test_an_element_without_a_type_is_passed_over(tp_mesh: Any) -> None:
+def test_an_element_without_a_type_is_passed_over_and_leaves_none(tp_mesh: Any) -> None:
     x = make("R")
     with typecheck():
         (result,) = torch._foreach_add([x], [torch.randn(4, 4)])
         assert place(result) == ""
-        torch._foreach_add_([x], [torch.randn(4, 4)])
-        assert place(x) == "R"
+        for write in (torch._foreach_add_, torch._foreach_copy_):
+            x = make("R")
+            write([x], [torch.randn(4, 4)])
+            assert place(x) == ""
+            weight = make("R", grad=True)
+            with torch.no_grad():
+                write([weight], [torch.randn(4, 4)])
+            assert place(weight) == "R"
 
 
 @pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}])

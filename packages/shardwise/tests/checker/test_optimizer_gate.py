@@ -215,3 +215,17 @@ def test_each_addend_may_be_searched_for_infinities(dp: Any) -> None:
         assert place(found, "dp") == "V"
         with refused("SW112"):
             model.weight.grad.abs()
+
+
+@pytest.mark.parametrize("setting", ["lr", "momentum"])
+def test_a_setting_that_differs_between_ranks_makes_equal_parameters_differ(tp_mesh: Any, setting: str) -> None:
+    weight = nn.Parameter(torch.randn(4))
+    spmd.assert_type(weight, {"tp": I})
+    settings: dict[str, Any] = {"lr": 0.1}
+    with typecheck():
+        optimizer = torch.optim.SGD([weight], **settings | {setting: (dist.get_rank() + 1) * 0.1})
+        weight.square().sum().backward()
+        with refused("SW120", "weight", f"its {setting} differs there"):
+            optimizer.step()
+        optimizer.param_groups[0][setting] = 0.1
+        optimizer.step()

@@ -99,6 +99,8 @@ OTHER_CUTS: list[tuple[str, Any]] = [
     ("clamped", lambda: x().clamp(min=rank())),
     ("compared", lambda: torch.where(x() > rank(), x(), 0)),
     ("rolled", lambda: x().roll(rank(), 0)),
+    ("rolled along two dims", lambda: x().roll((0, rank()), (0, 1))),
+    ("padded", lambda: F.pad(x(), (rank(), 1 - rank()))),
     ("a constant filled with it", lambda: x()[0, 0] + torch.full((2,), rank())),
     ("a constant made of it", lambda: x()[0, 0] * torch.tensor([rank(), 1])),
     ("a constant compared with it", lambda: x()[0] * (torch.arange(6) == rank())),

@@ -15,7 +15,7 @@ from shardwise.checker import checking, typecheck
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
 
-from .helpers import make, refused
+from .helpers import make, place, refused
 
 Use = Callable[[torch.Tensor], torch.Tensor]
 
@@ -172,3 +172,14 @@ def test_globally_typed_shards_have_their_own_word_for_it(tp_mesh: Any) -> None:
         spmd.all_gather(x[x > 2], "tp", src=S(0), dst=R)
 
     assert [one.code for one in told(program, local=False)] == ["SW417"]
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x: x.shape[0], lambda x: x.size(0), lambda x: x.numel(), lambda x: x.size()[0]]
+)
+def test_a_size_that_varying_values_decide_varies_itself(tp_mesh: Any, read: Any) -> None:
+    with typecheck():
+        x, equal = make("V", 6), make("R", 6)
+        assert place(equal * read(x[x > 0])) == "V"
+        assert place(equal * read(equal[equal > 0])) == "R"
+        assert place(equal * read(x)) == "R"

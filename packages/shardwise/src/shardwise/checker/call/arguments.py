@@ -74,8 +74,8 @@ class Op:
             if "beta" in self.linear_params and param == self.param_at(0) and _is_zero(kwargs.get("beta")):
                 continue
             for nested, leaf in _leaves(value):
-                # A number inside a list is an index or a label, never an operand (einsum's sublists).
-                kept = not isinstance(leaf, NUMBERS) or (self.slices and leaf.__class__ in TYPED_NUMBERS)
+                # A plain number inside a list is an index, a label or a size, never an operand (einsum's sublists).
+                kept = not isinstance(leaf, NUMBERS) or leaf.__class__ in TYPED_NUMBERS
                 type = None if nested and not kept else self._operand_type(param, leaf)
                 if type is None:
                     continue

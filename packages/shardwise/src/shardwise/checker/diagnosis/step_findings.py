@@ -1,5 +1,5 @@
-"""What is said of the gradients that a step takes, per code: SW608, SW609, SW614 to SW616. They go by the names of
-their parameters.
+"""What is said of the gradients and settings that a step takes, per code: SW120, SW608, SW609, SW614 to SW616. They go
+by the names of parameters.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis) -> Diagnos
         f"{axis_text(axis)} and was told not to synchronise",
         (f"the addends of {axis.size()} ranks wait in fully_shard, and the step changes nothing",),
         ("model.set_requires_gradient_sync(True) before the backward of the last micro-batch",),
+    )
+
+
+def setting_differs(op: str, setting: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
+    """SW120 of a learning rate or another setting that ranks have differently."""
+    return Diagnosis(
+        "SW120",
+        f"{op} would make {listed(names)} differ over {axis_text(axis)}: its {setting} differs there",
+        (f"each of the {axis.size()} ranks takes another step, and what should be equal drifts apart",),
+        (f"one {setting} for all ranks of {axis_text(axis)}",),
     )
 
 

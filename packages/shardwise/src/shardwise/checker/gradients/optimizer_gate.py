@@ -42,8 +42,10 @@ from ..diagnosis.step_findings import (
     gradient_not_summed,
     gradient_off_scale,
     gradient_unseen,
+    setting_differs,
 )
 from ..operators.in_flight import check_tensor
+from ..state.numbers import TYPED_NUMBERS, type_here
 from ..state.session import CheckSession
 from .replicas import unsynchronised
 from .sharded_gradients import kept_back
@@ -79,7 +81,7 @@ def stand(find: FindSession) -> Callable[[], None]:
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     """Report the gradients that are not summed, or off the scale, all along one axis as one finding.
 
-    Errors: SW608, SW614, SW615, SW616.
+    Errors: SW120, SW608, SW614, SW615, SW616.
     """
     scaled: dict[tuple[Any, int], list[torch.Tensor]] = {}
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
@@ -97,6 +99,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                 for axis, exponent in off_scale(parameter).items():
                     if axis not in undischarged(parameter):
                         scaled.setdefault((axis, exponent), []).append(parameter)
+    _check_settings(session, optimizer, names)
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
     step = f"{type(optimizer).__name__}.step"
@@ -131,6 +134,18 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
             if gradient is not None:
                 check_tensor(session, step, gradient, writes=False, label=f"{names_of([parameter])[0]}.grad")
                 check_tensor(session, step, parameter, writes=True, label=names_of([parameter])[0])
+
+
+def _check_settings(session: CheckSession, optimizer: torch.optim.Optimizer, names: Mapping[int, str | int]) -> None:
+    """Report settings, as a learning rate, that differ between ranks on which the parameters are equal."""
+    for group in optimizer.param_groups:
+        for setting, value in group.items():
+            told = type_here(value) if value.__class__ in TYPED_NUMBERS else type_of(value)
+            for axis in told.varying_axes:
+                equal = [parameter for parameter in group["params"] if type_of(parameter).is_equal(axis)]
+                if equal:
+                    said = setting_differs(f"{type(optimizer).__name__}.step", setting, _names(equal, names), axis)
+                    report(session, LocatedCall("step", []), said, axis, operands=())
 
 
 def _refuse_scale(

@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.tensors.own_lengths import RaggedTag
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.placement import V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
-from ..state.numbers import number_type, typed
+from ..state.numbers import TYPED_NUMBERS, number_type, plain, typed
 from ..state.session import CheckSession
 
 LIMIT = 4096
@@ -57,15 +58,28 @@ def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
     """``x.shape`` and ``x.size()``."""
     result: Any = func(*args, **kwargs)
     if result.__class__ is torch.Size and args:
-        return sizes_of_typed(type_of(args[0]), result)
+        return _own_sizes(args[0], sizes_of_typed(type_of(args[0]), result))
     if result.__class__ is int and len(args) + len(kwargs) == 2:
         dim = args[1] if len(args) == 2 else kwargs.get("dim")
         own = args[0] if args else kwargs.get("self")
         if dim.__class__ is int and isinstance(own, torch.Tensor) and not own.is_nested:
             with no_torch_function():
                 whole = own.shape
-            return sizes_of_typed(type_of(own), whole)[dim]
+            return _own_sizes(own, sizes_of_typed(type_of(own), whole))[dim]
     return result
+
+
+def _own_sizes(x: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """``sizes`` of ``x``, of which those vary that each rank has found for itself by values."""
+    tag = tag_of(x)
+    if tag.__class__ is not RaggedTag:
+        return sizes
+    made: list[Any] = list(sizes)
+    for own in tag.lengths:
+        size = made[own.dim]
+        told = type_of(size) if size.__class__ in TYPED_NUMBERS else number_type(tag.type.axes, {})
+        made[own.dim] = typed(plain(size), told.with_placements({own.axis: V}))
+    return torch.Size(made)
 
 
 def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
@@ -77,7 +91,7 @@ def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
     with no_torch_function():
         whole = own.shape
     total: Any = 1
-    for size in sizes_of_typed(type_of(own), whole):
+    for size in _own_sizes(own, sizes_of_typed(type_of(own), whole)):
         total = size * total
     return total if total == result else result
 

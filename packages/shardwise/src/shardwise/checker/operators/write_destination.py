@@ -84,7 +84,7 @@ def _is_declared(tensor: torch.Tensor) -> bool:
 
 def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorType:
     """The destination's type without the axes of which nothing is known of what is written, after a call in order."""
-    if written.ground is not Ground.ABSENT or type.ground is not Ground.ABSENT:
+    if written.ground not in (Ground.ABSENT, Ground.UNKNOWN) or type.ground is not Ground.ABSENT:
         return type
     lost = [axis for axis in type.local if written.get(axis) is None or written.get(axis) is UNKNOWN]
     return type.with_placements(dict.fromkeys(lost, UNKNOWN)) if lost else type
