@@ -13,6 +13,7 @@ from shardwise.types.placement import Shard
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
+from ..operators.micro_batches import exchanged as exchanged_batch
 from ..operators.row_orders import Order, Sizes, check_gathered, exchanged, order_of
 from ..state.session import CheckSession
 from .raw_pieces import Exchange
@@ -30,6 +31,7 @@ def order_after(
     """The order of the rows that a raw collective leaves; reports pieces that it puts together. Errors: SW223."""
     if len(sent) != 1 or not (session.rows_moved or exchange.row.pieces == "all_to_all"):
         return ()
+    exchanged_batch(sent[0])
     before, type = order_of(sent[0]), types[0]
     if exchange.row.pieces == "all_to_all" and _is_cut(type, exchange.axis, 0):
         return exchanged(before, (exchange.axis, _sizes(given, _RECEIVED), _sizes(given, _SENT)))
@@ -44,6 +46,7 @@ def order_after_typed(
     """The same for a typed collective with these ``src`` and ``dst``."""
     if session.local:
         return ()
+    exchanged_batch(x)
     before = order_of(x)
     if op == "all_to_all" and isinstance(src, Shard) and src == dst:
         received, sent = [*[_as_sizes(one) for one in sizes], None, None][:2]

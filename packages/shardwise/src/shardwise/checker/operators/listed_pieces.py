@@ -6,6 +6,7 @@ its place. So every operator is asked about the piece as if it were the shard; w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..state.session import CheckSession
 from .judging import UnreadableArguments, judge
+from .micro_batches import following_batches
 from .row_orders import following
 
 Memory = tuple[int, tuple[int, ...], TensorType]
@@ -88,7 +90,8 @@ def handing_on(session: CheckSession, op: Op, run: Callable[[], object], args: A
     """``run()`` of an operator, whose results have the order of its operands, and are pieces where these are."""
     pieces = [(x, piece) for x in tensors_in((*args, *kwargs.values())) if (piece := piece_of(x)) is not None]
     if not pieces:
-        return following(session, op.name, run, args, kwargs)
+        ordered = functools.partial(following, session, op.name, run, args, kwargs)
+        return following_batches(session, op.rule.op, ordered, args, kwargs)
     made = _made(session, op, pieces, args, kwargs)
     result = following(session, op.name, run, args, kwargs)
     for at, tensor in enumerate(tensors_in(result)):

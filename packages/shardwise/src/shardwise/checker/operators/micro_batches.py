@@ -1,0 +1,225 @@
+"""A sharded batch that is cut into micro-batches: each is a shard of some of the rows, and all together are the batch.
+
+``x[i * m : (i + 1) * m]`` and ``x.split(m)`` take rows of every rank's shard, which on one device are other rows than
+those that one micro-batch has there. A program that treats all of them alike and adds up computes the same all the
+same. So such a cut is refused as any other, and the finding is withdrawn at the end of the run if every expression that
+was given one micro-batch was given each of them, once around, and none ever met another.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source import user_location
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
+from shardwise.interop.torch_call import Arguments, Keywords
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+
+from ..call.arguments import Op
+from ..state.session import CheckSession
+
+_LISTING = ("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk")
+_TAKING = ("getitem", "narrow")
+_TRUSTED = "a cut into micro-batches, of which all are treated alike"
+Span = tuple[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class BatchCuts:
+    """The micro-batches that one expression cuts out of dims of ``size`` rows on every rank of ``axis``.
+
+    ``uses``  for every expression that was given one of them, which.
+    ``met``   two of them have met, or one of them rows that are no micro-batch.
+    """
+
+    axis: MeshAxis
+    size: int
+    location: SourceLocation | None
+    findings: list[Finding] = field(default_factory=list)
+    uses: dict[object, set[Span]] = field(default_factory=dict)
+    met: bool = False
+
+    def are_whole(self) -> bool:
+        """Every use was one of all rows, none of them twice."""
+        return bool(self.uses) and not self.met and all(_tile(spans, self.size) for spans in self.uses.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows ``span`` of ``size`` on every rank of ``axis``; equal to those that another cut takes of as many rows."""
+
+    axis: MeshAxis
+    size: int
+    span: Span
+    cuts: tuple[BatchCuts, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CuttingCall:
+    """One call that cuts: its outcome as if it were a shard that it gives, and how the findings before it end."""
+
+    outcome: Outcome
+    dim: int
+    start: int
+    cuts: BatchCuts
+    told: int
+
+    def note(self, session: CheckSession, result: object) -> None:
+        """Remember what the call has given, and what it was told."""
+        if session.collector is not None:
+            self.cuts.findings += session.collector.added_since(self.told)
+        start = self.start
+        for made in tensors_in(result):
+            with no_torch_function():
+                stop = start + made.shape[self.dim]
+                _batches[made] = MicroBatch(self.cuts.axis, self.cuts.size, (start, stop), (self.cuts,))
+            start = stop
+
+
+_batches: Any = WeakIdKeyDictionary()
+
+
+def micro_batch_of(x: torch.Tensor) -> MicroBatch | None:
+    """Which micro-batch ``x`` is, or is computed of."""
+    with no_torch_function():
+        found: MicroBatch | None = _batches.get(x)
+    return found
+
+
+def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, outcome: Outcome) -> CuttingCall | None:
+    """The cut into micro-batches that a refused call may be. Where findings are raised, none is: it could not wait."""
+    known = op.rule.op in _LISTING or op.rule.op in _TAKING
+    if (
+        session.local
+        or session.collector is None
+        or not known
+        or [one.refusal.code for one in outcome.refusals] != ["SW405"]
+    ):
+        return None
+    axis, x = outcome.refusals[0].axis, args[0] if args else None
+    if not isinstance(axis, MeshAxis) or not isinstance(x, torch.Tensor) or micro_batch_of(x) is not None:
+        return None
+    type = type_of(x)
+    shard = partition_spec_get_shard(type.spec, axis)
+    if shard is None or axis in type.uneven:
+        return None
+    with no_torch_function():
+        size, ndim = x.shape[shard.dim], x.ndim
+    start = 0 if op.rule.op in _LISTING else _start(dict(op.arguments(args, kwargs)), shard.dim, size, ndim)
+    if start is None:
+        return None
+    location = user_location()
+    cuts = session.cuts.setdefault((location, axis, size), BatchCuts(axis, size, location))
+    session.rows_moved = True  # what follows is looked at by ``following``
+    whole = replace(outcome, type=type, results=(), refusals=(), sources=(0,) * len(type.axes))
+    return CuttingCall(whole, shard.dim, start, cuts, session.collector.count)
+
+
+def _start(given: Mapping[str, object], dim: int, size: int, ndim: int) -> int | None:
+    """The first row that ``narrow``, or a slice of no other dim, takes along ``dim``; None for another cut."""
+    if "start" in given:
+        return _wrapped(given["start"], size) if given.get("dim") in (dim, dim - ndim) else None
+    index = next((value for name, value in given.items() if name != "input"), None)
+    slices = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in slices:
+        at = slices.index(Ellipsis)
+        slices = (*slices[:at], *(slice(None),) * (ndim - len(slices) + 1), *slices[at + 1 :])
+    if not all(isinstance(one, slice) for one in slices) or len(slices) <= dim:
+        return None
+    if any(one != slice(None) for at, one in enumerate(slices) if at != dim) or slices[dim].step not in (None, 1):
+        return None
+    return _wrapped(slices[dim].start or 0, size)
+
+
+def _wrapped(start: object, size: int) -> int | None:
+    if not isinstance(start, int):
+        return None
+    return min(start + size if start < 0 else start, size)
+
+
+def following_batches(
+    session: CheckSession, op: str, run: Callable[[], object], args: Arguments, kwargs: Keywords
+) -> object:
+    """``run()`` of an operator, whose results are the micro-batch that its operands are; where these differ, nothing is
+    known of them, unless ``cat`` has put all of them together.
+    """
+    tensors = tensors_in((*args, *kwargs.values())) if session.cuts else []
+    batches = [batch for x in tensors if (batch := micro_batch_of(x)) is not None]
+    if not batches:
+        return run()
+    first = batches[0]
+    pieces = [x for x in tensors if _is_piece(x, first.axis)]
+    alike = all(micro_batch_of(x) == first for x in pieces)
+    joined = op == "cat" and len(pieces) == len(batches) and _in_order(batches)
+    cuts = tuple(dict.fromkeys(each for batch in batches for each in batch.cuts))
+    used = _expression(user_location())
+    for each in cuts:
+        each.uses.setdefault(used, set()).update(batch.span for batch in batches)
+        each.met |= not (alike or joined)
+    told = 0 if session.collector is None else session.collector.count
+    whole = type_of(pieces[0]) if joined else UNKNOWN_TYPE
+    result = run()
+    if joined and session.collector is not None:
+        session.collector.withdraw(session.collector.added_since(told))
+    for made in tensors_in(result):
+        if not alike:
+            set_tag(made, Tag(whole))
+        elif _is_piece(made, first.axis):
+            with no_torch_function():
+                _batches[made] = replace(first, cuts=cuts)
+    return result
+
+
+def exchanged(x: torch.Tensor) -> None:
+    """``x`` is sent to other ranks: which rows they get together depends on the cut."""
+    batch = micro_batch_of(x)
+    for each in () if batch is None else batch.cuts:
+        each.met = True
+
+
+def settle_cuts(session: CheckSession) -> None:
+    """Withdraw what was said of cuts of which all micro-batches were treated alike."""
+    for cuts in session.cuts.values():
+        if cuts.are_whole() and session.collector is not None:
+            session.collector.withdraw(cuts.findings)
+            session.trust(_TRUSTED, cuts.location)
+
+
+def _is_piece(x: torch.Tensor, axis: MeshAxis) -> bool:
+    type: TensorType = type_of(x)
+    return type.ground is Ground.ABSENT and partition_spec_get_shard(type.spec, axis) is not None
+
+
+def _in_order(batches: Sequence[MicroBatch]) -> bool:
+    spans = [batch.span for batch in batches]
+    return spans == sorted(spans) and _tile(spans, batches[0].size) and len({batch.size for batch in batches}) == 1
+
+
+def _tile(spans: Iterable[Span], size: int) -> bool:
+    """The spans are all of ``range(size)``, none of it twice: 0..2 and 2..4 of 4."""
+    at = 0
+    for start, stop in sorted(spans):
+        if start != at:
+            return False
+        at = stop
+    return at == size
+
+
+def _expression(location: SourceLocation | None) -> object:
+    """What stands at a place of the source: a line that is written twice, for the last micro-batch, is one use."""
+    if location is None or location.column is None or location.end_line not in (None, location.line):
+        return location
+    return linecache.getline(location.file, location.line)[location.column : location.end_column].strip() or location

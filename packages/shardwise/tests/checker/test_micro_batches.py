@@ -1,0 +1,192 @@
+"""Micro-batches of a batch that is sharded: a loop over all of them passes, and computes what one device does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+import shardwise as spmd
+from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
+from shardwise.types import SpmdTypeError
+from shardwise.worlds.world import InProcessWorld
+
+from .on_ranks import RANKS, drawn, shard, whole
+
+pytestmark = pytest.mark.processes
+
+X, T, W = drawn(8 * RANKS, 4), drawn(8 * RANKS, 3, seed=1), drawn(3, 4, seed=2)
+Parts = Callable[[Tensor], list[Tensor]]
+
+
+def loss_of(w: Tensor, x: Tensor, t: Tensor) -> Tensor:
+    return (x @ w.T - t).square().mean()
+
+
+def summed(w: Tensor, op: Any = dist.ReduceOp.AVG) -> Tensor:
+    assert w.grad is not None
+    dist.all_reduce(w.grad, op=op)
+    torch.optim.SGD([w], lr=0.0).step()
+    return w.grad
+
+
+def loop(parts: Parts, op: Any = dist.ReduceOp.AVG) -> Callable[[], Tensor]:
+    def program() -> Tensor:
+        w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+        xs, ts = parts(x), parts(t)
+        for one, other in zip(xs, ts, strict=True):
+            (loss_of(w, one, other) / len(xs)).backward()
+        return summed(w, op)
+
+    return program
+
+
+def last_apart() -> Tensor:
+    """The last micro-batch has a line of its own, as under DDP's ``no_sync``."""
+    w, x, t = whole(W.clone().requires_grad_()), shard(X).chunk(4), shard(T).chunk(4)
+    for at in range(4):
+        if at < 3:
+            (loss_of(w, x[at], t[at]) / 4).backward()
+        else:
+            (loss_of(w, x[at], t[at]) / 4).backward()
+    return summed(w)
+
+
+def put_together() -> Tensor:
+    """Activations in chunks, which are one tensor again afterwards."""
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    y = torch.cat([part @ w.T for part in x.split(2)])
+    (y - t).square().mean().backward()
+    return summed(w)
+
+
+RIGHT = {
+    "split": loop(lambda x: list(x.split(2))),
+    "torch.split of the last dim but one": loop(lambda x: list(torch.split(x, 4, dim=-2))),
+    "chunk": loop(lambda x: list(x.chunk(4, 0))),
+    "tensor_split": loop(lambda x: list(x.tensor_split(2))),
+    "slices": loop(lambda x: [x[at * 2 : (at + 1) * 2] for at in range(4)]),
+    "slices of all dims": loop(lambda x: [x[at : at + 2, :] for at in (0, 2, 4, 6)]),
+    "narrow": loop(lambda x: [x.narrow(0, at, 4) for at in (0, 4)]),
+    "the last on another line": last_apart,
+    "put together": put_together,
+}
+
+
+def first_only() -> Tensor:
+    w = whole(W.clone().requires_grad_())
+    loss_of(w, shard(X)[:2], shard(T)[:2]).backward()
+    return summed(w)
+
+
+def one_left_out() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X).split(2), shard(T).split(2)
+    for at in range(3):
+        (loss_of(w, x[at], t[at]) / 3).backward()
+    return summed(w)
+
+
+def with_the_labels_of_another() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X).split(2), shard(T).split(2)
+    for at in range(4):
+        (loss_of(w, x[at], t[3 - at]) / 4).backward()
+    return summed(w)
+
+
+def real_and_fake() -> Tensor:
+    """The first half of the batch is one kind of data, and the second another."""
+    w = whole(W.clone().requires_grad_())
+    real, fake = shard(X).chunk(2)
+    (torch.relu(real @ w.T).mean() - torch.relu(-(fake @ w.T)).mean()).backward()
+    return summed(w)
+
+
+def pairs() -> Tensor:
+    w = whole(W.clone().requires_grad_())
+    one, other = shard(X).chunk(2)
+    ((one @ w.T) * (other @ w.T)).mean().backward()
+    return summed(w)
+
+
+def next_row() -> Tensor:
+    """The next row of the sequence is the label of each."""
+    w, x = whole(W.clone().requires_grad_()), shard(X)
+    loss_of(w, x[:-1], x[1:, :3]).backward()
+    return summed(w)
+
+
+def rolled() -> Tensor:
+    w, x = whole(W.clone().requires_grad_()), shard(X)
+    loss_of(w, torch.cat([x[4:], x[:4]]), shard(T)).backward()
+    return summed(w)
+
+
+def gathered() -> Tensor:
+    w = whole(W.clone().requires_grad_())
+    for part in shard(X).split(2):
+        every = spmd.all_gather(part, "tp", src=spmd.S(0), dst=spmd.I)
+        (every.T @ every).square().sum()
+    return w.detach()
+
+
+def not_summed() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    for one, other in zip(x.split(2), t.split(2), strict=True):
+        (loss_of(w, one, other) / 4).backward()
+    torch.optim.SGD([w], lr=0.0).step()
+    assert w.grad is not None
+    return w.grad
+
+
+WRONG = {
+    "the first alone": (first_only, "SW405"),
+    "one left out": (one_left_out, "SW405"),
+    "with the labels of another": (with_the_labels_of_another, "SW405"),
+    "real and fake": (real_and_fake, "SW405"),
+    "pairs": (pairs, "SW405"),
+    "next row": (next_row, "SW405"),
+    "rolled": (rolled, "SW405"),
+    "gathered": (gathered, "SW405"),
+    "gradients are not summed": (not_summed, "SW608"),
+}
+
+
+def told(program: Callable[[], Tensor]) -> list[tuple[list[str], Tensor]]:
+    """What every rank is told, and gets."""
+
+    def on_a_rank() -> tuple[list[str], Tensor]:
+        collector = Collector()
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+        with spmd.set_current_mesh(mesh), checking(local=False, collect=collector):
+            made = program()
+        return [finding.code for finding in collector.result().findings], made.detach()
+
+    return InProcessWorld(RANKS).run(on_a_rank)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_loop_over_all_micro_batches_computes_what_one_device_does(name: str) -> None:
+    w = W.clone().requires_grad_()
+    loss_of(w, X, T).backward()
+    for codes, gradient in told(RIGHT[name]):
+        assert codes == []
+        torch.testing.assert_close(gradient, w.grad)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_micro_batch_that_is_treated_otherwise_is_a_cut_of_a_shard(name: str) -> None:
+    program, code = WRONG[name]
+    for codes, _ in told(program):
+        assert code in codes
+
+
+def test_where_findings_are_raised_the_cut_is(tp_mesh: Any) -> None:
+    with typecheck(local=False), pytest.raises(SpmdTypeError, match="SW405"):
+        spmd.assert_type(torch.randn(8, 4), {"tp": spmd.S(0)}).split(2)
