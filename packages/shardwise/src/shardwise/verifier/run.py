@@ -21,7 +21,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.no_run import NoProgram
-from shardwise.interop.running.recording import Draw, Record, Recorder
+from shardwise.interop.running.recording import Recorder
 from shardwise.interop.running.session import Partials
 from shardwise.mesh.entry import set_current_entry
 from shardwise.mesh.program import MeshFollower
@@ -33,12 +33,13 @@ from .comparison.compare import compare
 from .comparison.notes import untrained_note, with_feed
 from .comparison.numbers import Numbers
 from .comparison.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
+from .comparison.steadiness import forget_unsteady
 from .records.batches import merged
 from .records.failure import Failure
 from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions
 from .records.record import RankRun, initial_parameters
-from .records.reference import Reference
+from .records.reference import Reference, compare_only_common
 from .records.references import DECIDE, References, load, save
 from .records.subject import Function, Subject
 from .runs.crash import crash_among, lost, unreadable
@@ -134,6 +135,10 @@ def verify_subject(
         fed = _fed(subject, mesh, options, ranks, stage)
         if fed is not None:
             return replace(fed, duration_s=time.perf_counter() - started_s)
+    if not references and any(one.key.kind == "read" for one in numbers.disagreements):
+        again = _alone_again(against or subject, mesh, options, stage, "running once more on one rank")
+        forget_unsteady(alone, again)
+        numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=NoneMoved())
     if numbers.disagreements and not references:
         rounding = rounding_to_measure(runs, numbers, options)
         if rounding is not None:
@@ -195,18 +200,7 @@ def _against(
         failure = Failure(where, text)
     if failure is not None:
         return ranks, failure
-    inputs = {entry.key.name for entry in alone.entries if entry.key.kind == "input"}
-    for run in (*ranks, own, alone):
-        run.entries = [
-            entry
-            for entry in run.entries
-            if not isinstance(entry, Draw) and (entry.key.kind != "input" or entry.key.name in inputs)
-        ]
-    # The n-th loss is the n-th loss, at whichever line either has it.
-    own_losses = [entry.key for entry in ranks[0].entries if entry.key.kind == "loss"]
-    losses = [entry for entry in alone.entries if isinstance(entry, Record) and entry.key.kind == "loss"]
-    for key, loss in zip(own_losses, losses, strict=False):
-        loss.key = key
+    compare_only_common(ranks, own, alone)
     return [*ranks, alone], None
 
 
@@ -232,16 +226,25 @@ def _spread(
     """How far rounding moves what ``alone`` has recorded; None where such a run does not come to its end."""
     moved = []
     for seed in range(1, MOVED + 1):
-        stage(f"measuring rounding, {seed} of {MOVED}")
         changed = replace(options.changed or Intervention(), rounding=rounding, seed=seed)
-        try:
-            (run,) = run_ranks(subject, dict.fromkeys(mesh, 1), replace(options, changed=changed, show=False))
-        except (RankFailure, RankTimeout):
-            return None
-        if run.crash is not None:
+        said = f"measuring rounding, {seed} of {MOVED}"
+        run = _alone_again(subject, mesh, replace(options, changed=changed), stage, said)
+        if run is None:
             return None
         moved.append(run)
     return spread_of(alone, moved)
+
+
+def _alone_again(
+    subject: Subject, mesh: Mapping[str, int], options: VerifyOptions, stage: Callable[[str], None], said: str
+) -> RankRun | None:
+    """Another run on one rank; None where it does not come to its end."""
+    stage(said)
+    try:
+        (run,) = run_ranks(subject, dict.fromkeys(mesh, 1), replace(options, show=False))
+    except (RankFailure, RankTimeout):
+        return None
+    return run if run.crash is None else None
 
 
 def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions) -> list[RankRun]:

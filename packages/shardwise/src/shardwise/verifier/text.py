@@ -228,6 +228,8 @@ def _named(key: Key) -> str:
         return f"gradient of {safe_str(_first_argument(key.location))} at the end"
     if key.kind == "gradient":
         return f"{safe_str(key)} in step {key.nth}"
+    if key.kind == "updated":
+        return f"{safe_str(key)} {key.nth}"
     return safe_str(key) if key.nth == 1 else f"{safe_str(key)} (number {key.nth})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -35,7 +35,9 @@ KIND_OF = {
     "left": "gradient of {name} at the end",
     "parameter": "parameter {name} before the first step",
     "trained": "parameter {name} after the last step",
+    "updated": "parameter {name} after step",
     "output": "output{name}",
+    "read": "the number read here",
     "input": "input {name}",
     "module": "output of {name}",
     "evaluation": "output of {name}",
@@ -183,6 +185,15 @@ class Recorder:
     ) -> None:
         """``op`` has drawn random numbers from a generator that was in ``state``."""
         self.entries.append(Draw(self._numbered(Key("drawn", op, location)), state, shape, seeded))
+
+    def forget(self, names: Set[str]) -> None:
+        """What is recorded of parameters of these names is of none."""
+        others = [
+            isinstance(entry, Record) and entry.key.kind in ("parameter", "updated") and entry.key.name in names
+            for entry in self.entries
+        ]
+        self.steps[:] = [at - sum(others[:at]) for at in self.steps]
+        self.entries[:] = [entry for entry, left_out in zip(self.entries, others, strict=True) if not left_out]
 
     def _numbered(self, key: Key) -> Key:
         self._counts[key] += 1

@@ -111,7 +111,7 @@ class _Comparison:
             if isinstance(verdict, ValueDisagreement):
                 (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
-                if key.kind not in ("result", "module", "evaluation"):
+                if key.kind not in ("result", "module", "evaluation", "read"):
                     not_compared.append(verdict)
             else:
                 equal += verdict == "equal"

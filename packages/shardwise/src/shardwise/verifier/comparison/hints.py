@@ -48,10 +48,10 @@ def hint_for_module(name: str) -> str:
     )
 
 
-def size_named(factor: float, axes: Mapping[MeshAxis, str]) -> str:
-    """``the size of dp`` if the factor is that size, or one divided by it; empty if it is of no axis."""
+def size_named(factor: float, axes: Mapping[MeshAxis, str], *, close: float = _CLOSE) -> str:
+    """``the size of dp`` if the factor is that size or one divided by it, up to ``close``; else empty."""
     for names, size in _products(axes):
-        if math.isclose(factor, size, rel_tol=_CLOSE) or math.isclose(factor, 1 / size, rel_tol=_CLOSE):
+        if math.isclose(factor, size, rel_tol=close) or math.isclose(factor, 1 / size, rel_tol=close):
             return f"{size} is the size of {' and '.join(names)}"
     return ""
 

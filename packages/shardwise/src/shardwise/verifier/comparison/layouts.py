@@ -28,7 +28,7 @@ class KnownLayouts:
 
     def of(self, key: Key, type: TensorType) -> ObservedLayout | None:
         """What has been found out about this parameter, if ``type`` says less."""
-        if key.kind not in ("gradient", "left", "trained") or not loose_axes(type):
+        if key.kind not in ("gradient", "left", "updated", "trained") or not loose_axes(type):
             return None
         local, layout = self._known.get(key.name, ({}, None))
         return layout if local == dict(type.local) else None

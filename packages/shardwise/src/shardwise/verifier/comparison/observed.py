@@ -23,7 +23,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts
 from .counted_anew import counted_anew
 from .difference import difference, scale_of
-from .hints import hint_for_module
+from .hints import hint_for_module, size_named
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
@@ -31,9 +31,11 @@ from .shared_data import overlapping_pieces, repeated_piece
 from .tolerance import Tolerance
 from .value_comparison import Entries, ValueComparison, Verdict
 
-KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation")
+KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read")
 """Kinds of records whose layout is observed where nobody has said it."""
 
+SAME_FACTOR = 1e-4
+"""By how much of itself a factor may be off that is the size of an axis."""
 NEAR = 0.25
 """What is so near to a module's output on one rank, relative to its largest element, is that output, or is wrong."""
 
@@ -133,6 +135,8 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "the run on one rank does not have it")
         expected = there.value
         axes = self._axes_of(pieces)
+        if key.kind == "read":
+            return self._of_read(key, first, pieces, there)
         if self._lies(key, pieces, there):
             return "equal"
         if key.kind in ("input", "loss") and self._micro_batches.explain(key):
@@ -163,6 +167,23 @@ class ObservedComparison:
         mean, wide = total / len(pieces), expected.double()
         nearer = total if (total - wide).abs().sum() < (mean - wide).abs().sum() else mean
         return self._values.against(key, first, pieces, nearer, there) or "equal"
+
+    def _of_read(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record) -> Verdict:
+        """Is a number that is computed of sums over all ranks what one rank reads?
+
+        It may be a sum of means, which the program divides as a number.
+        """
+        runs = [run for run in self._ranks if key in run]
+        if len({sum(other.source == key.source for other in run) for run in (*runs, self._alone)}) > 1:
+            return NotCompared(key, first.claim, "it happens more often in one of the runs")
+        number, whole = pieces[min(pieces)], there.value
+        assert whole is not None, "what is compared has a value"
+        if whole.numel() == number.numel() == 1 and whole:
+            factor = float(number) / float(whole)
+            if size_named(factor, self._values.names, close=SAME_FACTOR):
+                return "equal"
+        first = replace(first, claim=f"{first.claim}, computed of sums over all ranks")
+        return self._values.against(key, first, pieces, number, there) or "equal"
 
     def _lies(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
         """Are the pieces in some layout what one rank has?"""

@@ -21,7 +21,7 @@ from .held_parts import put_together
 from .numbers import Against, NotCompared, ValueDisagreement
 from .value_comparison import Entries, ValueComparison, Verdict
 
-OF_PARAMETERS = ("parameter", "gradient", "left", "trained")
+OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
 
 

@@ -30,6 +30,8 @@ class Names:
         self._parents: dict[int, set[int]] = {}
         self._paths: dict[int, str] | None = None
         self._met: set[int] = set()
+        self._variables: dict[int, tuple[str, torch.Tensor]] = {}
+        """What the program calls parameters that no module has, by id."""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -80,9 +82,13 @@ class Names:
                     self._paths.setdefault(id(inner), f"{path} ({plain_class(inner)})" if path else "")
         return self._paths.get(id(module))
 
+    def call(self, parameter: torch.Tensor, name: str) -> None:
+        """A parameter that no module has is called ``name``."""
+        self._variables[id(parameter)] = (name, parameter)  # kept, so that no other tensor gets its id
+
     def of(self, parameters: Iterable[torch.Tensor]) -> list[str]:
-        """The name of each; its position for one that no module has."""
-        known: dict[int, str] = {}
+        """The name of each; its position for one that neither a module nor a variable is known to have."""
+        known = {key: name for key, (name, _) in self._variables.items()}
         for name, parameter in self.parameters().items():
             known.setdefault(id(parameter), name)
         return [known.get(id(parameter), f"{NAMELESS}{at}") for at, parameter in enumerate(parameters)]

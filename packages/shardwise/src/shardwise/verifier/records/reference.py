@@ -11,14 +11,15 @@ def step(parameters):                       # or without modules: what it return
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from shardwise.host.no_run import NoProgram
-from shardwise.interop.running.recording import recorded
+from shardwise.interop.running.recording import Draw, Record, recorded
 
+from .record import RankRun
 from .subject import Named
 
 LOSS = "loss"
@@ -87,3 +88,19 @@ def reference_named(text: str) -> Reference:
     reference = Reference(home, function)
     reference.require()
     return reference
+
+
+def compare_only_common(ranks: Sequence[RankRun], own: RankRun, alone: RankRun) -> None:
+    """Leave in the runs what can be told of both: which random numbers either draws is no business of the other."""
+    inputs = {entry.key.name for entry in alone.entries if entry.key.kind == "input"}
+    for run in (*ranks, own, alone):
+        run.entries = [
+            entry
+            for entry in run.entries
+            if not isinstance(entry, Draw) and (entry.key.kind != "input" or entry.key.name in inputs)
+        ]
+    # The n-th loss is the n-th loss, at whichever line either has it.
+    own_losses = [entry.key for entry in ranks[0].entries if entry.key.kind == "loss"]
+    losses = [entry for entry in alone.entries if isinstance(entry, Record) and entry.key.kind == "loss"]
+    for key, loss in zip(own_losses, losses, strict=False):
+        loss.key = key

@@ -17,12 +17,13 @@ from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.types.tensor_type import UNTYPED, TensorType
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.flat_parts import FlatPart, FlatParts, held_elements
 from ..records.naming import NAMELESS, Names
 from .perturbation import Perturbation
+from .plain_parameters import PlainParameters
 
 Named = list[tuple[str, torch.Tensor]]
 SCALED = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
@@ -52,6 +53,8 @@ class OptimizerSteps:
         """Optimizers that are taking a step, each within the one before it."""
         self.remembered: dict[int, tuple[str, torch.Tensor, TensorType, torch.Tensor | None]] = {}
         """Parameters whose initial values are recorded, by id: their names, types and these values."""
+        self.latest: dict[str, torch.Tensor | None] = {}
+        """Their values when backward reached them last, by name."""
         self.paths: dict[int, set[str]] = {}
         """The paths of the parameters of an outermost module, by its id."""
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
@@ -59,6 +62,7 @@ class OptimizerSteps:
         """Parameters that have entered an optimizer, by id."""
         self.graded: set[int] = set()
         """Those of them that had a gradient in some step."""
+        self.plain = PlainParameters()
 
     def given(self, name: str, x: torch.Tensor) -> None:
         """``x`` is given to a module or a loss, by which it has its name."""
@@ -100,10 +104,7 @@ class OptimizerSteps:
                 self.sites.used({**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own})
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
-                type = local_form(parameter)[1]  # asked for now: at the end the process groups may be gone
-                self._add("parameter", name, parameter, UNTYPED, None)
-                self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
-                self._move(parameter)
+                self._remember(name, parameter)
                 if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
                     with no_torch_function():
                         parameter.register_hook(functools.partial(self._computed, name))  # type: ignore[no-untyped-call]
@@ -111,6 +112,49 @@ class OptimizerSteps:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
                     self._add("buffer", plain_name(name), buffer, UNTYPED, None)
+
+    def reach(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Backward is about to reach ``leaves``: which of them are parameters that no module's call has shown?"""
+        new = {id(leaf): leaf for leaf in leaves if id(leaf) not in self.remembered and has_values(local_tensor(leaf))}
+        owned = self.names.parameters() if new else {}
+        for name, parameter in owned.items():
+            if new.pop(id(parameter), None) is not None:
+                self._remember(name, parameter)
+        # Beside modules a leaf is rather what a stage has received, or an input whose gradient is wanted.
+        for name, leaf, before in self.plain.named(new.values() if not owned else ()):
+            if before is None:
+                self.names.call(leaf, name)
+                self._remember(name, leaf)
+            else:
+                self._follow(before, leaf)
+
+        if not self.optimizers:
+            for key in {id(leaf) for leaf in leaves} & set(self.remembered):
+                self._update(*self.remembered[key][:3])
+
+    def _remember(self, name: str, parameter: torch.Tensor) -> None:
+        """``parameter`` has its initial value."""
+        type = _claimed(parameter)  # asked for now: at the end the process groups may be gone
+        self._add("parameter", name, parameter, UNTYPED, None)
+        self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
+        self.latest[name] = self.recorder.latest
+        self._move(parameter)
+
+    def _update(self, name: str, parameter: torch.Tensor, type: TensorType) -> None:
+        """The program has changed ``parameter`` by hand, if it is not what it was at the last backward."""
+        now, before = local_tensor(parameter), self.latest.get(name)
+        with no_torch_function():
+            if before is not None and has_values(now) and not torch.equal(before, now.detach().cpu()):
+                self.recorder.add("updated", name, now, type, None)
+                self.latest[name] = self.recorder.latest
+
+    def _follow(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """``after`` has taken the place of ``before``, which was a parameter."""
+        known = self.remembered.pop(id(before), None)
+        if known is not None:
+            name, _, type, start = known
+            self.names.call(after, name)
+            self.remembered[id(after)] = (name, after, type, start)
 
     def _move(self, x: torch.Tensor) -> None:
         if self.perturbation is not None and has_values(local_tensor(x)):
@@ -149,7 +193,7 @@ class OptimizerSteps:
         for name, parameter in named:
             # Its type is asked for now: at the end the process groups may be gone.
             self.entered.add(id(parameter))
-            self.stepped[id(parameter)] = (name, parameter, local_form(parameter)[1])
+            self.stepped[id(parameter)] = (name, parameter, _claimed(parameter))
             gradient = _gradient(parameter)
             if gradient is not None:
                 self.graded.add(id(parameter))
@@ -182,6 +226,10 @@ class OptimizerSteps:
 
     def at_the_end(self) -> None:
         """The program has run."""
+        for _, leaf, last in list(self.plain.at_the_end()):
+            self._follow(leaf, last)
+        self.recorder.forget(self.plain.others)
+        self.remembered = {key: one for key, one in self.remembered.items() if one[0] not in self.plain.others}
         for key, (name, parameter, type, before) in self.remembered.items():
             with no_torch_function():
                 now = local_tensor(parameter)
@@ -196,6 +244,7 @@ class OptimizerSteps:
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)
         told = set(self.entered)
         owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
+        owned += [(name, parameter, None) for name, parameter, *_ in self.remembered.values()]
         declared = [("what is declared", leaf, location) for leaf, location in self.recorder.leaves]
         for name, parameter, location in (*owned, *declared):
             gradient = _gradient(parameter)
@@ -206,9 +255,8 @@ class OptimizerSteps:
     def _add(
         self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: SourceLocation | None
     ) -> None:
-        local, type = local_form(x)
         with no_torch_function():
-            self.recorder.add(kind, name, local, declared if declared.axes else type, location)
+            self.recorder.add(kind, name, local_tensor(x), declared if declared.axes else _claimed(x), location)
 
     def _add_unfinished(
         self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: SourceLocation | None
@@ -226,6 +274,12 @@ class OptimizerSteps:
             else:
                 owing = declared.backward_type() if declared.axes else None
                 self.recorder.add("left", name, local, declared if declared.axes else type, location, owing=owing)
+
+
+def _claimed(x: torch.Tensor) -> TensorType:
+    """What somebody says that ``x`` is. What a constant is follows from how it was made, and is nobody's word."""
+    type = local_form(x)[1]
+    return type if type.ground is Ground.ABSENT else UNTYPED
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from shardwise.checker.gradients.autograd_graph import leaves_of
 from shardwise.diagnostics.source import user_location
 from shardwise.host.module_calls import telling_calls
 from shardwise.interop.calls.op_names import op_name
@@ -37,6 +38,7 @@ from ..records.naming import Names
 from .feeding import Feeding
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, is_random
+from .read_sums import ReadSums
 from .steps import OptimizerSteps
 
 Made = weakref.WeakValueDictionary[int, torch.Tensor]
@@ -184,6 +186,9 @@ class _Watch(TorchFunctionMode):
         self.every = every
         self.alone = alone
         self.draws = RandomDraws(recorder)
+        self.sums = ReadSums(lambda x: recorder.add("read", "", x, UNTYPED, user_location()))
+        self.twice = False
+        """Gradients have been computed of which there will be gradients."""
 
     def __torch_function__(
         self,
@@ -196,12 +201,14 @@ class _Watch(TorchFunctionMode):
         if not is_heard():
             return func(*args, **kwargs)
         if func is torch.Tensor.backward or func is torch.autograd.backward or func is torch.autograd.grad:
-            self._roots(args, kwargs, accumulating=func is not torch.autograd.grad)
+            self._backward(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
         if self.steps.inside and collective_named(func) is not None:
             self.recorder.talking_steps = True
+        self.sums.before(func, args)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
+        self.sums.after(func, args, kwargs, result)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
                 if result.requires_grad:
@@ -231,16 +238,28 @@ class _Watch(TorchFunctionMode):
                 claimed = bool(type.axes) and type.ground is Ground.ABSENT
                 self.recorder.add("result", name, x, type, location, size=size, keep=self.alone or claimed)
 
-    def _roots(self, args: Sequence[object], kwargs: Mapping[str, object], *, accumulating: bool) -> None:
+    def _backward(self, args: Sequence[object], kwargs: Mapping[str, object], *, accumulating: bool) -> None:
+        """Backward is about to start: from which losses, and to which parameters?"""
         named = [kwargs[name] for name in ("tensors", "outputs", "self") if name in kwargs]
-        roots = args[0] if args else named[0] if named else ()
-        for root in roots if isinstance(roots, (list, tuple)) else (roots,):
+        roots = _listed(args[0] if args else named[0] if named else ())
+        inputs = () if accumulating else _listed(args[1] if len(args) > 1 else kwargs.get("inputs", ()))
+        leaves = [leaf for leaf in leaves_of(roots, inputs) if leaf.is_leaf]
+        self.steps.reach(leaves)
+        # A gradient of a gradient, as of a penalty, is linear in no batch: nothing says how ranks' terms combine.
+        training = accumulating or (not self.twice and any(id(leaf) in self.steps.remembered for leaf in leaves))
+        self.twice |= bool(kwargs.get("create_graph"))
+        for root in roots:
             if isinstance(root, torch.Tensor):
                 with no_torch_function():
-                    of_its_own = root.numel() == 1 and accumulating
+                    of_its_own = root.numel() == 1 and training
                     typed = bool(local_form(root)[1].axes)
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
+
+
+def _listed(given: object) -> Sequence[object]:
+    """A tensor, or several, as several."""
+    return given if isinstance(given, (list, tuple)) else (given,)
 
 
 def _is_plain(x: object) -> bool:

@@ -1,0 +1,54 @@
+"""Programs that have no modules: what their parameters are called, and which leaves of backward are parameters."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from shardwise.verifier.records.variables import tensors_held
+from shardwise.verifier.runs.plain_parameters import PlainParameters
+
+
+@dataclass
+class Layer:
+    up: torch.Tensor
+
+
+class Model:
+    def __init__(self) -> None:
+        self.layers = [Layer(torch.ones(2)), Layer(torch.zeros(2))]
+
+
+def test_a_tensor_is_called_by_the_variables_and_containers_that_hold_it():
+    model, params, bare = Model(), {"out": torch.ones(1)}, torch.ones(3)
+    for passing in (bare, params["out"]):
+        assert passing is not None
+    named = {id(tensor): name for name, tensor in tensors_held(sys._getframe())}
+    assert named[id(bare)] == "bare"
+    assert named[id(params["out"])] == "params['out']", "a variable of a loop is no name"
+    assert named[id(model.layers[1].up)] == "model.layers[1].up"
+
+
+def test_what_updates_make_of_a_parameter_keeps_its_name():
+    found = PlainParameters()
+    weight = torch.arange(1.0, 5.0)
+    assert [(name, before) for name, _, before in found.named([weight])] == [("weight", None)]
+    assert list(found.named([weight])) == [], "met before"
+    first, weight = weight, weight * 0.9
+    ((name, after, before),) = found.named([weight])
+    assert (name, after is weight, before is first) == ("weight", True, True)
+    weight = weight * 0.9
+    ((name, _, last),) = found.at_the_end()
+    assert (name, last is weight) == ("weight", True)
+    assert not found.others
+
+
+def test_what_a_stage_receives_is_no_parameter():
+    found = PlainParameters()
+    received = torch.tensor([1.0, -2.0])
+    list(found.named([received]))
+    received = torch.tensor([-5.0, 3.0])
+    list(found.named([received]))
+    assert found.others == {"received"}
