@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -32,6 +32,8 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import Ground, TensorType
+
+from .variables import fields_of
 
 FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
 """Folders with code of others, also inside of a project."""
@@ -310,22 +312,8 @@ def _variables(frame: FrameType, x: torch.Tensor) -> Iterator[tuple[str, str, Co
         if value is x and name.isidentifier():
             yield name, name, ()
     for name, value in frame.f_locals.items():
-        fields = list(_fields(value))
+        fields = list(fields_of(value))
         own = next((path for path, one in fields if one is x), None)
         if own is not None and name.isidentifier():
             others = [(name + path, one) for path, one in fields if one is not x and isinstance(one, torch.Tensor)]
             yield name, name + own, tuple(others)
-
-
-def _fields(value: object) -> Iterable[tuple[str, object]]:
-    """What is in a tuple, a list, a dict or a dataclass, with how it is got out."""
-    names = getattr(value, "_fields", None)
-    if isinstance(value, tuple) and names:
-        return [(f".{name}", getattr(value, name)) for name in names]
-    if isinstance(value, (tuple, list)):
-        return [(f"[{at}]", one) for at, one in enumerate(value)]
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int))]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
-    return []

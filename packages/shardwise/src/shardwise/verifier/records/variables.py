@@ -13,7 +13,7 @@ import dis
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace
 
@@ -67,24 +67,32 @@ def _loop_variables(code: CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """What is in a container, or an object of a class of the program, with what comes behind its name."""
+def fields_of(value: object) -> Iterable[tuple[str, object]]:
+    """What is in a tuple, a list, a dict or a dataclass, with how it is got out."""
+    names = getattr(value, "_fields", None)
+    if isinstance(value, tuple) and names:
+        return [(f".{name}", getattr(value, name)) for name in names]
+    if isinstance(value, (tuple, list)):
+        return [(f"[{at}]", one) for at, one in enumerate(value)]
     if isinstance(value, dict):
-        yield from ((f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int, tuple)))
-    elif isinstance(value, tuple) and (names := getattr(value, "_fields", None)):
-        yield from ((f".{name}", one) for name, one in zip(names, value, strict=False))
-    elif isinstance(value, (list, tuple)):
-        yield from ((f"[{at}]", one) for at, one in enumerate(value))
-    elif _is_of_program(value):
-        own = getattr(value, "__dict__", None)
-        yield from ((f".{name}", one) for name, one in list((own or {}).items()))
+        return [(f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int, tuple))]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return []
+
+
+def _parts(value: object) -> Iterable[tuple[str, object]]:
+    """What is in a container, or an object of a class of the program, with how it is got out."""
+    if isinstance(value, (tuple, list, dict)) or not _is_of_program(value):
+        return fields_of(value)
+    return [(f".{name}", one) for name, one in getattr(value, "__dict__", {}).items()] or fields_of(value)
 
 
 def _is_of_program(value: object) -> bool:
     """Is it an object whose class the program has written, or a plain holder of names?"""
     if isinstance(value, (type, ModuleType, FunctionType, torch.nn.Module)):
         return False
-    if dataclasses.is_dataclass(value) or isinstance(value, SimpleNamespace):
+    if isinstance(value, SimpleNamespace):
         return True
     home = type(value).__module__.partition(".")[0]
     return home not in sys.stdlib_module_names and home not in ("torch", "numpy", "shardwise")

@@ -243,6 +243,7 @@ class OptimizerSteps:
             with no_torch_function():
                 self.recorder.add("trained", name, local_tensor(parameter), type, None)
         told = set(self.entered)
+        owned: list[tuple[str, torch.Tensor, SourceLocation | None]]
         owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
         owned += [(name, parameter, None) for name, parameter, *_ in self.remembered.values()]
         declared = [("what is declared", leaf, location) for leaf, location in self.recorder.leaves]
