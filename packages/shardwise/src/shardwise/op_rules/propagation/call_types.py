@@ -45,8 +45,10 @@ class AxisRefusal:
         def later(positions: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(position + by for position in positions)
 
+        if self.positions:  # by which what the refusal counts is found
+            return replace(self, positions=later(self.positions))
         at_fault = replace(self.refusal, culprits=later(self.refusal.culprits), others=later(self.refusal.others))
-        return replace(self, refusal=at_fault, positions=later(self.positions))
+        return replace(self, refusal=at_fault)
 
 
 @dataclass(frozen=True, slots=True)
