@@ -165,7 +165,7 @@ def _facts(wrong: ValueDisagreement, mesh: str) -> Iterator[tuple[str, str]]:
 
 def _first_element(wrong: ValueDisagreement, found: Difference, mesh: str) -> str:
     where = f"at {list(wrong.index)}" if wrong.index else "as a whole"
-    actual, expected = _number(found.actual), _number(found.expected)
+    actual, expected = _told_apart(found.actual, found.expected)
     if wrong.against is Against.RANKS:
         base, rank = wrong.ranks
         return f"{where} rank {rank} has {actual}, rank {base} has {expected}"
@@ -185,8 +185,14 @@ def _coordinates(rank: int, mesh: str) -> str:
     return ", ".join(reversed(coordinates))
 
 
-def _number(value: float | complex | bool) -> str:
-    return f"{value:.10g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+def _told_apart(one: complex, other: complex) -> tuple[str, str]:
+    """Both with so many digits as tell them apart: the last ones are another machine's choice."""
+    shown = [(_number(one, digits), _number(other, digits)) for digits in range(5, 18)]
+    return next((pair for pair in shown if pair[0] != pair[1]), shown[-1])
+
+
+def _number(value: complex, digits: int) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _further(others: Sequence[ValueDisagreement], root: str, limits: Limits) -> list[Line]:

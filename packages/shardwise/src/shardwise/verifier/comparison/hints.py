@@ -48,12 +48,18 @@ def hint_for_module(name: str) -> str:
     )
 
 
-def size_named(factor: float, axes: Mapping[MeshAxis, str], *, close: float = _CLOSE) -> str:
-    """``the size of dp`` if the factor is that size or one divided by it, up to ``close``; else empty."""
+def size_named(factor: float, axes: Mapping[MeshAxis, str]) -> str:
+    """``the size of dp`` if the factor is that size, or one divided by it; empty if it is of no axis."""
     for names, size in _products(axes):
-        if math.isclose(factor, size, rel_tol=close) or math.isclose(factor, 1 / size, rel_tol=close):
+        if math.isclose(factor, size, rel_tol=_CLOSE) or math.isclose(factor, 1 / size, rel_tol=_CLOSE):
             return f"{size} is the size of {' and '.join(names)}"
     return ""
+
+
+def size_nearest(factor: float, axes: Mapping[MeshAxis, str]) -> float:
+    """The size of axes, or one divided by it, to which the factor is nearest; 1 where there are no axes."""
+    sizes = [float(size) for _, size in _products(axes)]
+    return min((*sizes, *(1 / size for size in sizes)), key=lambda size: abs(factor / size - 1), default=1.0)
 
 
 def _products(axes: Mapping[MeshAxis, str]) -> list[tuple[tuple[str, ...], int]]:

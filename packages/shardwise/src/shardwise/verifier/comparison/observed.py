@@ -23,7 +23,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts
 from .counted_anew import counted_anew
 from .difference import difference, scale_of
-from .hints import hint_for_module, size_named
+from .hints import hint_for_module, size_nearest
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
@@ -34,8 +34,6 @@ from .value_comparison import Entries, ValueComparison, Verdict
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read")
 """Kinds of records whose layout is observed where nobody has said it."""
 
-SAME_FACTOR = 1e-4
-"""By how much of itself a factor may be off that is the size of an axis."""
 NEAR = 0.25
 """What is so near to a module's output on one rank, relative to its largest element, is that output, or is wrong."""
 
@@ -105,9 +103,12 @@ class ObservedComparison:
             return key in self._losses_met
         return key.kind in OF_PARAMETERS and not self._records(key) and key.name in self.parameters.alignment.targets
 
-    def place_of(self, wrong: ValueDisagreement) -> tuple[int, bool]:
-        """Where it stands among the disagreements of all ranks: by step, and in a step initial values first."""
-        return self.step_of(wrong.key), wrong.key.kind != "parameter"
+    def place_of(self, wrong: ValueDisagreement) -> tuple[bool, int, bool]:
+        """Where it stands among the disagreements of all ranks: by step, and in a step initial values first.
+
+        A number that is read shows what became wrong elsewhere, so it stands last.
+        """
+        return wrong.key.kind == "read", self.step_of(wrong.key), wrong.key.kind != "parameter"
 
     def judge(self, key: Key, *, parted: bool) -> Verdict:
         """``equal``, ``replicas``, or what is wrong or missing. ``parted``: only the ranks can be compared."""
@@ -178,12 +179,13 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "it happens more often in one of the runs")
         number, whole = pieces[min(pieces)], there.value
         assert whole is not None, "what is compared has a value"
-        if whole.numel() == number.numel() == 1 and whole:
-            factor = float(number) / float(whole)
-            if size_named(factor, self._values.names, close=SAME_FACTOR):
-                return "equal"
         first = replace(first, claim=f"{first.claim}, computed of sums over all ranks")
-        return self._values.against(key, first, pieces, number, there) or "equal"
+        wrong = self._values.against(key, first, pieces, number, there)
+        if wrong is None or number.numel() != 1 or whole.numel() != 1 or not whole:
+            return wrong or "equal"
+        factor = size_nearest(float(number) / float(whole), self._values.names)
+        scaled = number / factor
+        return "equal" if self._values.against(key, first, pieces, scaled, there) is None else wrong
 
     def _lies(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
         """Are the pieces in some layout what one rank has?"""

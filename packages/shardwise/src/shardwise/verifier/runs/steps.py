@@ -117,8 +117,10 @@ class OptimizerSteps:
         """Backward is about to reach ``leaves``: which of them are parameters that no module's call has shown?"""
         new = {id(leaf): leaf for leaf in leaves if id(leaf) not in self.remembered and has_values(local_tensor(leaf))}
         owned = self.names.parameters() if new else {}
+        known = {name for name, *_ in self.remembered.values()}
         for name, parameter in owned.items():
-            if new.pop(id(parameter), None) is not None:
+            # What has the name of another is that parameter as FSDP has gathered it.
+            if new.pop(id(parameter), None) is not None and name not in known:
                 self._remember(name, parameter)
         # Beside modules a leaf is rather what a stage has received, or an input whose gradient is wanted.
         for name, leaf, before in self.plain.named(new.values() if not owned else ()):
