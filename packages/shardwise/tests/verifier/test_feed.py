@@ -100,6 +100,20 @@ def test_replicas_that_all_read_the_same_are_no_green(tmp_path):
     assert "all ranks hold the same parameters and drew the same batches" in str(verdict)
 
 
+@pytest.mark.processes
+def test_what_ranks_read_alike_of_one_batch_is_found_and_not_fed(tmp_path):
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(TRAIN.replace("{wrapped}", "DDP(model)"))
+        .replace("shuffle=True", "shuffle=True, rank=0")
+        .replace("batch_size=4", "batch_size=8 // dist.get_world_size()")
+        .replace(" + 0.1 * torch.randn(4)", "")
+    )
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    assert "is piece 0 of 2 of the run on one rank on rank 1 as on rank 0" in str(verdict)
+
+
 def rank(*batches: torch.Tensor) -> Batches:
     return Batches({(0, 0): [{"x": batch, "name": "a"} for batch in batches]}, {0: len(batches)})
 

@@ -24,8 +24,8 @@ from shardwise.verifier.comparison.compare import compare
 from shardwise.verifier.comparison.numbers import ValueDisagreement
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
-from shardwise.verifier.run import run_ranks
 from shardwise.verifier.runs.crash import crash_among, lost
+from shardwise.verifier.runs.processes import run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for

@@ -124,7 +124,7 @@ def infer(
         )
         return ExitCode(code)
     mesh = require_processes(mesh, "every type is true there")
-    from shardwise.verifier.run import run_both
+    from shardwise.verifier.runs.processes import run_both
 
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
