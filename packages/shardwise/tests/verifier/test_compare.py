@@ -265,6 +265,31 @@ def test_the_initial_pieces_of_a_weight_say_how_its_gradients_lie():
     assert runs(lambda at, x: x * 2, torch.zeros_like(WHOLE)).disagreements == ()
 
 
+@pytest.mark.parametrize(
+    ("first", "having"),
+    [(rows(), (0, 2)), (rows(), (1, 2)), ([WHOLE] * 4, (3,))],
+    ids=["cut over dp", "other ranks of tp", "whole"],
+)
+def test_a_gradient_counts_for_the_ranks_that_hold_the_same_piece(first, having):
+    def runs(factor: float, having: Sequence[int]) -> Numbers:
+        ranks = [[record(piece, UNTYPED, "parameter", "w")] for piece in first]
+        for at in having:
+            ranks[at].append(record(first[at] * factor, UNTYPED, "gradient", "w"))
+        alone = run(record(WHOLE, UNTYPED, "parameter", "w"), record(WHOLE, UNTYPED, "gradient", "w"))
+        return compare([run(*entries) for entries in ranks], alone, mesh={"dp": 2, "tp": 2})
+
+    assert (runs(1.0, having).equal, runs(1.0, having).not_compared) == (2, ())
+    assert runs(2.0, having).disagreements[0].key.kind == "gradient"
+
+
+def test_a_gradient_that_no_rank_with_a_piece_has_is_not_compared():
+    ranks = [[record(piece, UNTYPED, "parameter", "w")] for piece in rows()]
+    ranks[0].append(record(rows()[0], UNTYPED, "gradient", "w"))
+    alone = run(record(WHOLE, UNTYPED, "parameter", "w"), record(WHOLE, UNTYPED, "gradient", "w"))
+    (left,) = compare([run(*entries) for entries in ranks], alone, mesh={"dp": 2, "tp": 2}).not_compared
+    assert left.reason == "rank 2, 3 of those that hold it has none"
+
+
 def test_a_gradient_that_may_not_have_been_summed_may_be_either():
     declared = type_of({"dp": R, "tp": R})
 

@@ -25,7 +25,7 @@ def put_together(
     key: Key, records: Mapping[int, Record], group: AlignedParameter
 ) -> dict[int, torch.Tensor] | ValueDisagreement | NotCompared:
     """What each rank of ``group`` has together with those that hold the same; or what is wrong, or missing."""
-    axes = [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL]
+    axes = _equal_axes(group)
     alike: dict[int, dict[int, Record]] = {}
     for rank in group.ranks:
         having = alike.setdefault(_first_alike(rank, axes), {})
@@ -40,6 +40,23 @@ def put_together(
             return whole
         wholes[first] = whole
     return {rank: wholes[_first_alike(rank, axes)] for rank in group.ranks}
+
+
+def with_those_alike(pieces: Mapping[int, torch.Tensor], group: AlignedParameter) -> dict[int, torch.Tensor]:
+    """What the ranks of ``group`` have, and where one has nothing, what one has that holds the same.
+
+    An optimizer that shares out its work has the gradient on the ranks that need it.
+    """
+    axes = _equal_axes(group)
+    of_alike: dict[int, torch.Tensor] = {}
+    for rank in sorted(set(pieces) & set(group.ranks)):
+        of_alike.setdefault(_first_alike(rank, axes), pieces[rank])
+    found = {rank: pieces.get(rank, of_alike.get(_first_alike(rank, axes))) for rank in group.ranks}
+    return {rank: value for rank, value in found.items() if value is not None}
+
+
+def _equal_axes(group: AlignedParameter) -> list[MeshAxis]:
+    return [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL]
 
 
 def _first_alike(rank: int, axes: Sequence[MeshAxis]) -> int:

@@ -17,7 +17,7 @@ from shardwise.oracle.reassemble import Grid, Unreadable, offset
 from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .difference import difference
-from .held_parts import put_together
+from .held_parts import put_together, with_those_alike
 from .numbers import Against, NotCompared, ValueDisagreement
 from .value_comparison import Entries, ValueComparison, Verdict
 
@@ -63,10 +63,7 @@ class ObservedParameters:
             return self._replicas(key, first, pieces, groups)
         compared = False
         for group in groups:
-            own = {rank: pieces[rank] for rank in group.ranks if rank in pieces}
-            if own and all(step.way is Way.EQUAL for step in group.layouts[0].steps):
-                # An optimizer that shares out its work has the gradient on the ranks that need it.
-                own = {rank: own.get(rank, own[min(own)]) for rank in group.ranks}
+            own = with_those_alike(pieces, group)
             own |= {
                 rank: x
                 for rank, x in self._starts(key.name).items()
