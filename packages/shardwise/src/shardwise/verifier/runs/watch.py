@@ -22,6 +22,7 @@ from shardwise.checker.gradients.autograd_graph import leaves_of
 from shardwise.diagnostics.source import user_location
 from shardwise.host.module_calls import telling_calls
 from shardwise.interop.calls.op_names import op_name
+from shardwise.interop.running.last_references import outliving_collectives
 from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
 from shardwise.interop.running.wrappers import plain_class
 from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
@@ -85,7 +86,7 @@ def watching(
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told, feeding)),)
             if sites is not None:
                 handles += sites.watch()
-            with _Watch(recorder, every, alone, steps, perturbation):
+            with outliving_collectives(_Watch(recorder, every, alone, steps, perturbation)):
                 yield
         finally:
             for handle in handles:

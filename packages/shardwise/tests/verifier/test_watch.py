@@ -1,0 +1,35 @@
+"""The record of a run ends in the thread that ran it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from shardwise.interop.running.recording import Recorder
+from shardwise.verifier.runs.watch import watching
+from shardwise.worlds.processes import run_processes
+
+
+def threads_in_which_a_model_dies() -> list[str]:
+    died: list[str] = []
+    with watching(Recorder()):
+        model = torch.nn.Linear(4, 2)
+        weakref.finalize(model, lambda: died.append(threading.current_thread().name))
+        model(torch.ones(3, 4)).sum().backward()
+        del model
+        if dist.get_rank() == 1:
+            time.sleep(1.0)
+        dist.barrier(async_op=True)
+    time.sleep(2.0)  # meanwhile gloo's thread lets go of the barrier, and of the modes under which it was called
+    return died
+
+
+@pytest.mark.processes
+def test_what_a_watch_has_met_does_not_die_with_a_collective_in_a_thread_of_gloos():
+    for died in run_processes(threads_in_which_a_model_dies, 2, timeout_s=60.0):
+        assert set(died) <= {threading.main_thread().name}
