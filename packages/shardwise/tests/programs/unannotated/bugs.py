@@ -736,6 +736,23 @@ BUGS = [
     ),
     Bug("zero2", "gradients are reduced to another rank", "dst=self.owner[p], async_op", "dst=0, async_op", GRADIENT),
     Bug(
+        "zero2_owner",
+        "gradients are summed",
+        "parameter.grad /= dist.get_world_size()",
+        "parameter.grad /= 1",
+        GRADIENT,
+    ),
+    Bug("zero2_owner", "gradients go to another rank", "dst=self.owner[parameter]", "dst=0", GRADIENT),
+    Bug("zero2_owner", "updated weights are not sent", "dist.broadcast(parameter, src=owner)", "pass", TRAINED),
+    Bug(
+        "loss_module",
+        "gradients of the other ranks are left out",
+        "        dist.all_reduce(grad)\n",
+        "",
+        GRADIENT,
+    ),
+    Bug("loss_module", "labels of the other ranks are this rank's", "torch.cat(counts)", "labels.repeat(2)", "loss"),
+    Bug(
         "zero3",
         "shards' gradients are summed",
         "return out / dist.get_world_size(), None",

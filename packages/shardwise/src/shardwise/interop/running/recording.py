@@ -91,6 +91,7 @@ class Record:
     ``owing``    the other type that it may have: of a gradient that may not have been summed yet.
     ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
     ``held``     which elements ``value`` is, where it is not the whole of what the rank has the name for.
+    ``unused``   a gradient that this rank's step leaves to others: it need not be what theirs is.
     """
 
     key: Key
@@ -101,6 +102,7 @@ class Record:
     owing: TensorType | None = None
     size: float = 0.0
     held: HeldElements | None = None
+    unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +167,16 @@ class Recorder:
         size: float = 0.0,
         keep: bool = True,
         held: HeldElements | None = None,
-    ) -> None:
+    ) -> Record:
         """Record ``x`` as being of ``type``; with ``keep`` unset, only that there was such a tensor."""
         key = self._numbered(Key(kind, name, location))
         value, missing = self._copy(x) if keep else (None, "has no type")
         for axis in type.axes:
             self.axes.setdefault(axis, repr(axis))
         claim = str(typed_shape(x, type)).removesuffix(f" {Ground.UNKNOWN.value}")  # which nobody claims
-        self.entries.append(Record(key, type, claim, value, missing, owing, size, held))
+        record = Record(key, type, claim, value, missing, owing, size, held)
+        self.entries.append(record)
+        return record
 
     @property
     def latest(self) -> torch.Tensor | None:

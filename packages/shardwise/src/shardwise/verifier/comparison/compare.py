@@ -162,8 +162,8 @@ class _Comparison:
             else:
                 self.partings.forget_draws()  # whatever was drawn before, both runs start from the same parameters
         verdict = observed.judge(key, parted=self.partings.first is not None)
-        evaluation = key.name.endswith(IN_EVALUATION)
-        if key.kind == "input" and not isinstance(verdict, str) and self.partings.first is None and not evaluation:
+        lost = key.kind == "input" and not isinstance(verdict, str) and not key.name.endswith(IN_EVALUATION)
+        if lost and self.partings.first is None and observed.tells_of_data(key):
             self.partings.add(key, "the ranks' inputs together are not those of the run on one rank")
         return verdict
 

@@ -67,6 +67,8 @@ class ObservedComparison:
         self._initial = [_before_parameters(run) for run in (*ranks, alone)]
         self._unexplained_inputs: set[tuple[str, int]] = set()
         """Modules in evaluation, with the numbers of their calls, whose inputs no layout explains."""
+        self._found_inputs = False
+        """Some input is that of the run on one rank."""
 
     def concerns(self, key: Key) -> bool:
         """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?
@@ -97,6 +99,16 @@ class ObservedComparison:
         """How many optimizer steps had been taken when the record arose."""
         return key.nth - 1 if key.kind == "gradient" else self._micro_batches.step_of(key)
 
+    def tells_of_data(self, key: Key) -> bool:
+        """May an input that is not found in the run on one rank mean that the data are others?
+
+        Not if one rank calls no such module, as one that gathers what losses need, and other inputs are found.
+        """
+        module = _module_of(key)
+        return not self._found_inputs or any(
+            other.kind == "input" and _module_of(other) == module for other in self._alone
+        )
+
     def is_told_elsewhere(self, key: Key) -> bool:
         """Is it of a parameter that the ranks hold under another name, or a loss that arises at another line there?"""
         if key.kind == "loss":
@@ -113,6 +125,9 @@ class ObservedComparison:
     def judge(self, key: Key, *, parted: bool) -> Verdict:
         """``equal``, ``replicas``, or what is wrong or missing. ``parted``: only the ranks can be compared."""
         records = self._records(key)
+        if any(record.unused for record in records.values()):
+            # Where none uses it, it is what the outer optimizer itself has a use for.
+            records = {rank: one for rank, one in records.items() if not one.unused} or records
         first = records[min(records)]
         missing = next((record.missing for record in records.values() if record.value is None), None)
         if missing is not None:
@@ -124,7 +139,9 @@ class ObservedComparison:
             return self.parameters.judge(key, first, pieces, parted=parted)
         if parted:
             return NotCompared(key, first.claim, "the runs part before it")
-        return self._of_module(key, first, pieces) if key.kind == "module" else self._whole(key, first, pieces)
+        verdict = self._of_module(key, first, pieces) if key.kind == "module" else self._whole(key, first, pieces)
+        self._found_inputs |= key.kind == "input" and verdict == "equal"
+        return verdict
 
     def _records(self, key: Key) -> dict[int, Record]:
         found = {rank: run.get(key) for rank, run in enumerate(self._ranks)}
@@ -149,7 +166,7 @@ class ObservedComparison:
         if key.kind == "input" and counted_anew(pieces, axes, expected):
             return "equal"
         if key.kind == "input":
-            self._unexplained_inputs.add((key.name.partition(" of ")[2], key.nth))
+            self._unexplained_inputs.add((_module_of(key), key.nth))
             return (
                 repeated_piece(key, first, pieces, expected)
                 or overlapping_pieces(key, first, pieces, expected)
@@ -291,6 +308,11 @@ class ObservedComparison:
 
 def _parts(axis: MeshAxis) -> list[MeshAxis]:
     return [part for both in axis_parts(axis) for part in both]
+
+
+def _module_of(key: Key) -> str:
+    """What an input is given to."""
+    return key.name.partition(" of ")[2]
 
 
 def _before_parameters(run: Entries) -> frozenset[Key]:

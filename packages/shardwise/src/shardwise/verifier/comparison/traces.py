@@ -103,22 +103,21 @@ class TracingRecorder(Recorder):
         """The value of the record that was added last."""
         return self._last
 
-    def add(self, kind: str, name: str, x: torch.Tensor, type: TensorType, location: Any, **options: Any) -> None:
+    def add(self, kind: str, name: str, x: torch.Tensor, type: TensorType, location: Any, **options: Any) -> Record:
         """Record a trace of ``x``."""
-        super().add(kind, name, x, type, location, **options)
+        record = super().add(kind, name, x, type, location, **options)
         at = len(self.entries) - 1
-        record = self.entries[at]
-        assert isinstance(record, Record), "what was added last is a record"
         value, record.value = record.value, None
         self._last = value
         if value is None:
-            return
+            return record
         with no_torch_function(), torch.no_grad():
             self.most_bytes = max(self.most_bytes, self.kept_bytes + value.nbytes)
             trace = self._traced(record.key, value)
             if not trace.exact and trace.value is None:
                 trace = self._keep(at, record, value, trace)
             self.traces[at] = trace
+        return record
 
     def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
         if not has_values(x):

@@ -11,7 +11,7 @@ import torch
 
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Recorder, has_values
+from shardwise.interop.running.recording import Record, Recorder, has_values
 from shardwise.interop.running.wrappers import plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
@@ -51,6 +51,10 @@ class OptimizerSteps:
         """How many steps each has taken, by id."""
         self.inside: list[Any] = []
         """Optimizers that are taking a step, each within the one before it."""
+        self.entering: dict[int, Record | None] = {}
+        """The gradients with which the outermost of them was called, by the ids of its parameters."""
+        self.shares: set[int] | None = None
+        """Those of its parameters that optimizers inside of it step; None if there are none for parameters of its."""
         self.remembered: dict[int, tuple[str, torch.Tensor, TensorType, torch.Tensor | None]] = {}
         """Parameters whose initial values are recorded, by id: their names, types and these values."""
         self.latest: dict[str, torch.Tensor | None] = {}
@@ -172,14 +176,22 @@ class OptimizerSteps:
         """A step of ``optimizer`` has been taken."""
         while self.inside and self.inside.pop() is not optimizer:
             pass
+        if not self.inside and self.shares is not None:
+            for key, record in self.entering.items():
+                if record is not None:
+                    record.unused = key not in self.shares
 
     def before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         """A step of ``optimizer`` is about to be taken."""
         if optimizer in self.inside:
             self.inside = self.inside[: self.inside.index(optimizer)]  # its last step has raised
         self.inside.append(optimizer)
-        if len(self.inside) > 1:
-            return  # a part of the step of an optimizer that shards its state
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if len(self.inside) > 1:  # a part of the step of an optimizer that shards its state
+            if own <= self.entering.keys():
+                self.shares = own | (self.shares or set())
+            return
+        self.entering, self.shares = dict.fromkeys(own), None
         self.counts[id(optimizer)] += 1
         if self.counts[id(optimizer)] > len(self.recorder.steps):  # the first of several that step in turns
             self.recorder.steps.append(len(self.recorder.entries))
@@ -201,7 +213,7 @@ class OptimizerSteps:
                 self.graded.add(id(parameter))
                 self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
-                self._add("gradient", name, gradient, type_of(parameter), location)
+                self.entering[id(parameter)] = self._add("gradient", name, gradient, type_of(parameter), location)
 
     def _without_parts(self, named: Named, location: SourceLocation | None) -> Named:
         """What is a tensor of its own. Of views of parameters' memory the gradients go to those parameters."""
@@ -257,9 +269,9 @@ class OptimizerSteps:
 
     def _add(
         self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: SourceLocation | None
-    ) -> None:
+    ) -> Record:
         with no_torch_function():
-            self.recorder.add(kind, name, local_tensor(x), declared if declared.axes else _claimed(x), location)
+            return self.recorder.add(kind, name, local_tensor(x), declared if declared.axes else _claimed(x), location)
 
     def _add_unfinished(
         self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: SourceLocation | None
