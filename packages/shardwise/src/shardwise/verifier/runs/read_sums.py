@@ -25,7 +25,7 @@ _READS = (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__float__, torch.
 class ReadSums:
     """Follows sums over all ranks to where a number is read of them."""
 
-    def __init__(self, heard: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, heard: Callable[[torch.Tensor], object]) -> None:
         self._heard = heard
         """Told of the tensor that is read."""
         self._global: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
