@@ -95,6 +95,13 @@ CALLS: list[tuple[str, Callable[[Tensor], Tensor], str | None]] = [
     ("turned round", lambda x: x.flip(0), "{0}"),
     ("gathered", lambda x: x.gather(0, torch.tensor([3, 1])), "{0}"),
     ("gathered by it", lambda x: x.gather(0, x.view(torch.int64) % 3), None),
+    ("elu", lambda x: torch.nn.functional.elu(x, 2.0), "{0}"),
+    ("elu that falls", lambda x: torch.nn.functional.elu(x, -2.0), None),
+    ("elu that falls, in place", lambda x: torch.nn.functional.elu_(x.clone(), alpha=-0.5), None),
+    ("elu that falls, below nn", lambda x: torch.ops.aten.elu(x, 1.0, 1.0, -1.0), None),
+    ("celu", lambda x: torch.nn.functional.celu(x, -0.5), "{0}"),
+    ("softplus", lambda x: torch.nn.functional.softplus(x, beta=-2), "{0}"),
+    ("softplus with a step", lambda x: torch.nn.functional.softplus(x, 1.0, 0.5), None),
     ("the lower triangle", lambda x: x.view(2, 4).tril(), "{0}"),
 ]
 

@@ -12,6 +12,7 @@ from .. import derived
 from ..propagation.dim_labels import Call, Fate, Labelling, numbered, pointwise
 from ..schema import TORCHS, Arguments, Decided, OpRule, opaque
 from ..vocabulary.guards import only
+from ..vocabulary.monotone import elu_falls, softplus_falls
 from .indexing import KEEP
 
 _DIFFERENCE = "a difference of sums is the sum of the differences"
@@ -168,6 +169,21 @@ RULES = (
     _linear("conj", "input", _CONJUGATE, "", "resolve_conj", "resolve_neg", "_conj", "_neg_view"),
     _linear("conj_physical", "input", _CONJUGATE, "", "_conj_physical", "_conj_copy", "_neg_view_copy"),
     _linear("complex", "real + imag", "jointly linear: both parts pending", "real + imag * 1j"),
+    OpRule(
+        "elu",
+        "input alpha scale input_scale",  # aten's; in nn.functional the third is inplace, true or false
+        law="is not linear: a pending sum does not pass",
+        static=("alpha", "scale", "input_scale"),
+        guard=elu_falls,
+        labels=pointwise,
+    ),
+    OpRule(
+        "softplus",
+        law="is not linear: a pending sum does not pass",
+        static=("threshold",),
+        guard=softplus_falls,
+        labels=pointwise,
+    ),
     # Pointwise without torch's tag.
     *opaque(
         "is not linear",

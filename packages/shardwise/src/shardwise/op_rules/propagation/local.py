@@ -179,7 +179,7 @@ def _extremum(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> P
         return Refusal("SW110", "varying", tuple(pending), varying)
     same = all(operands[at].placement is place for at in pending)
     leads = first.param == "".join(rule.parameters[:1]).lstrip("*~")
-    if blocked and (rule.op in MOVES or rule.op in LARGEST | SMALLEST):
+    if blocked and rule.op in NON_DECREASING | LARGEST | SMALLEST:
         return Refusal("SW112", blocked, tuple(pending))
     if same and rule.op in (LARGEST if place.reduction is MAX else SMALLEST):
         return place

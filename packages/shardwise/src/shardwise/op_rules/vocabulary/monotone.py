@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..schema import Arguments
+
 _MOVES = """
     getitem alias clone contiguous cpu cuda data detach pin_memory requires_grad_ positive reshape flatten
     ravel select index_select narrow split chunk unbind expand expand_as view view_as reshape_as squeeze unsqueeze
@@ -25,7 +27,7 @@ _KEEPING_ORDER = """
     sign sgn deg2rad rad2deg clamp clamp_min clamp_max clip special.expit logit erfinv special.erfinv asin
 """
 NON_DECREASING: Final = MOVES | frozenset(_KEEPING_ORDER.split())
-"""Functions of one tensor, further arguments equal on every rank."""
+"""Functions of one tensor, further arguments equal on every rank; what their rules have a guard against falls."""
 
 LARGEST: Final = frozenset(["maximum", "fmax", "max", "amax", "any"])
 SMALLEST: Final = frozenset(["minimum", "fmin", "min", "amin", "all"])
@@ -35,3 +37,24 @@ PICKS: Final = frozenset(
     ["cat", "stack", "hstack", "vstack", "dstack", "column_stack", "where", "torch.where", "masked_fill"]
 )
 """Every element of the result is one of the summands of the op's law: they may be pending, and equal on every rank."""
+
+_SMOOTH = 20.0
+"""The default threshold of softplus, above which it is the identity: a step down by log(1 + e**-20), less than a float32
+near 20 can tell."""
+
+
+def elu_falls(static: Arguments) -> str | None:
+    """``scale * alpha * (exp(input_scale * x) - 1)`` below zero falls where a factor is negative."""
+    for name in ("alpha", "scale", "input_scale"):
+        value = static.get(name)
+        if value is not None and value < 0:
+            return f"{name}={value!r} makes it decrease below zero"
+    return None
+
+
+def softplus_falls(static: Arguments) -> str | None:
+    """``log(1 + exp(x))`` lies above x, which takes its place behind the threshold."""
+    threshold = static.get("threshold")
+    if threshold is None or threshold >= _SMOOTH:
+        return None
+    return f"threshold={threshold!r} makes it step down there"
