@@ -39,8 +39,7 @@ PICKS: Final = frozenset(
 """Every element of the result is one of the summands of the op's law: they may be pending, and equal on every rank."""
 
 _SMOOTH = 20.0
-"""The default threshold of softplus, above which it is the identity: a step down by log(1 + e**-20), less than a float32
-near 20 can tell."""
+"""Softplus's own threshold: beyond it the identity, a step down by log(1 + e**-20), which no float32 can tell."""
 
 
 def elu_falls(static: Arguments) -> str | None:
