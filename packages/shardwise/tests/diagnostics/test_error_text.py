@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.diagnostics.error_text import INNERMOST, own_traceback
+from shardwise.diagnostics.error_text import INNERMOST, LONGEST, in_one_line, own_traceback
 
 
 def deep(n: int) -> None:
@@ -34,3 +34,14 @@ def test_causes_that_go_round_in_a_circle_are_told_once() -> None:
     one.__cause__, other.__cause__ = other, one
     text, _ = own_traceback(one)
     assert text.count("ValueError: one") == text.count("ValueError: other") == 1
+
+
+def test_a_message_of_a_million_characters_says_how_it_begins_and_ends_and_how_much_is_left_out():
+    try:
+        raise ValueError("begins" + "x" * 1_000_000 + "ends")
+    except ValueError as error:
+        for text in (in_one_line(error), own_traceback(error)[0].rstrip("\n")):
+            assert "begins" in text
+            assert text.endswith("ends")
+            assert "characters left out" in text
+            assert len(text) < 2 * LONGEST

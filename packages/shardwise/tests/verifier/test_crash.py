@@ -6,8 +6,10 @@ import io
 
 import pytest
 
+from shardwise.diagnostics.result import RunResult
 from shardwise.verifier.records.record import RankRun
-from shardwise.verifier.runs.crash import crash_caught
+from shardwise.verifier.runs.crash import crash_among, crash_caught
+from shardwise.verifier.text import Verdict
 
 
 class Odd(BaseException):
@@ -44,3 +46,12 @@ def test_an_end_without_a_failure_is_none() -> None:
     with crash_caught(run, io.StringIO()):
         raise SystemExit(0)
     assert run.crash is None
+
+
+def test_ranks_that_have_missed_each_other_are_compared_by_another_command() -> None:
+    run = RankRun()
+    with crash_caught(run, io.StringIO()):
+        raise RuntimeError("Connection closed by peer [127.0.0.1]:1")
+    failure = crash_among([run], "on the mesh", 2)
+    verdict = Verdict("train.py:step", "dp=2, tp=2", RunResult(), failure=failure)
+    assert "shardwise check train.py:step --mesh dp=2,tp=2 --ranks all tells" in str(verdict)

@@ -11,6 +11,8 @@ from .source_location import SourceLocation
 
 INNERMOST = 200
 """How many frames of one exception are told."""
+LONGEST = 2_000
+"""How many characters of one line are told: a message may hold a whole tensor, or a file."""
 
 
 def in_one_line(error: BaseException) -> str:
@@ -19,7 +21,7 @@ def in_one_line(error: BaseException) -> str:
         first = (str(error).splitlines() or [""])[0]
     except Exception:
         first = "an exception that cannot be printed"
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return f"{type(error).__name__}: {_shortened(first)}" if first else type(error).__name__
 
 
 def location_of(error: BaseException) -> SourceLocation | None:
@@ -51,7 +53,14 @@ def own_traceback(error: BaseException) -> tuple[str, int]:
         hidden += len(link.stack) - len(kept)
         link.stack = traceback.StackSummary.from_list(kept)
         link = link.__cause__ or link.__context__
-    return "".join(told.format()), hidden
+    return "\n".join(map(_shortened, "".join(told.format()).split("\n"))), hidden
+
+
+def _shortened(line: str) -> str:
+    left_out = len(line) - LONGEST
+    if left_out <= 0:
+        return line
+    return f"{line[: LONGEST // 2]} ... {left_out} characters left out ... {line[-LONGEST // 2 :]}"
 
 
 def steps(step: TracebackType | None) -> Iterator[TracebackType]:

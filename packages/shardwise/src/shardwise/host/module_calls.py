@@ -32,7 +32,8 @@ def telling_calls(tell: Tell) -> Iterator[None]:
     finally:
         _told.remove(tell)
         if not _told:
-            torch.nn.Module.__call__ = torch.nn.Module.__call__.__wrapped__  # type: ignore[method-assign, attr-defined]
+            now = torch.nn.Module.__call__  # the program may have put another one there
+            torch.nn.Module.__call__ = getattr(now, "__wrapped__", now)  # type: ignore[method-assign]
 
 
 def _telling(plain: Callable[..., object]) -> Callable[..., object]:

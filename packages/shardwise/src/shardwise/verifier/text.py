@@ -93,7 +93,7 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits | None) -> 
     """A block for each thing to say; without ``limits`` those that are lists are left out."""
     numbers = verdict.numbers
     if verdict.failure is not None:
-        yield _failed(verdict.failure, width, root)
+        yield [*_failed(verdict.failure, width, root), *_how_to_compare_ranks(verdict)]
         return
     first, *others = (*([numbers.origin] if numbers.origin is not None else []), *numbers.disagreements) or (None,)
     if first is not None:
@@ -113,6 +113,13 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits | None) -> 
         ]
     if numbers.not_compared and limits is not None:
         yield _not_compared(numbers.not_compared, root, limits)
+
+
+def _how_to_compare_ranks(verdict: Verdict) -> list[Line]:
+    if verdict.failure is None or not verdict.failure.apart:
+        return []
+    command = f"shardwise check {verdict.program} --mesh {verdict.mesh.replace(', ', ',')} --ranks all"
+    return [[("strong", "  what to do: "), ("", f"{safe_str(command)} tells which calls of the ranks do not fit")]]
 
 
 def _failed(failure: Failure, width: int, root: str) -> list[Line]:

@@ -15,9 +15,11 @@ class Failure:
     ``text``     in one line: which rank, and what happened to it.
     ``location``    where in the program; None if that is not known.
     ``details``  the traceback, or where each rank hangs.
+    ``apart``    the ranks have missed each other: one waits, or another has closed its connection.
     """
 
     where: str
     text: str
     location: SourceLocation | None = None
     details: str = ""
+    apart: bool = False

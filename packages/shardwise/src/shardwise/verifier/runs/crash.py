@@ -19,6 +19,8 @@ from shardwise.worlds.waiting import told
 from ..records.failure import Failure
 from ..records.record import Crash, RankRun
 
+BY_PEER = "by peer"
+"""What gloo says of a connection that another rank has closed, or reset."""
 LAST_WORDS = 8
 """Lines of its output that are told of a program that exits with a failure: they say why."""
 
@@ -59,7 +61,7 @@ def crash_among(runs: Sequence[RankRun], where: str, world_size: int) -> Failure
     waiting = [str(rank) for rank in range(world_size) if rank not in {run.rank for run in runs}]
     also += f"; rank {', '.join(waiting)} waited for the others" if waiting else ""
     who = f"rank {rank} of {world_size}" if world_size > 1 else "it"
-    return Failure(where, f"{who} {crash.text}{also}", crash.location, crash.traceback)
+    return Failure(where, f"{who} {crash.text}{also}", crash.location, crash.traceback, apart=BY_PEER in crash.text)
 
 
 def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
@@ -69,7 +71,8 @@ def lost(error: RankFailure | RankTimeout, where: str) -> Failure:
         details = told(error.standings)
     elif error.__cause__ is not None:
         head += " (a failure of shardwise itself)"  # the program's own are caught on the rank
-    return Failure(where, head, None, details.strip("\n"))
+    apart = isinstance(error, RankTimeout) and len(error.standings) > 1
+    return Failure(where, head, None, details.strip("\n"), apart=apart)
 
 
 def unreadable(error: SyntaxError) -> Failure:
