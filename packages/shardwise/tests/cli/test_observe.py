@@ -121,6 +121,50 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 
 
+PENALTY = DDP.replace(
+    "    nn.functional.mse_loss",
+    """\
+    inputs.requires_grad_()
+    (slope,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+    with torch.no_grad():
+        ddp(inputs)
+    slope.square().sum().backward()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+    optimizer.step()
+    optimizer.zero_grad()
+    nn.functional.mse_loss""",
+)
+
+
+def test_a_backward_pass_of_a_forward_that_went_past_the_wrapper_is_not_averaged(project):
+    """What the reducer has averaged once, it averages again only behind another forward of the wrapper."""
+    assert reported(project, PENALTY)["findings"] == []
+    report = reported(project, PENALTY.replace("dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)", "pass"))
+    assert [finding["code"] for finding in report["findings"]] == ["SW608"]
+
+
+def test_a_reducer_averages_what_every_head_of_a_model_sends_back(project):
+    """Two backward passes behind one forward, of parameters that have nothing to do with each other."""
+    source = DDP.replace("nn.Linear(6, 1)", "Heads()")
+    source = source.replace("mse_loss(ddp(inputs), targets).backward()", "mse_loss(first, targets).backward()")
+    source = source.replace("    nn.functional", "    first, second = ddp(inputs)\n    nn.functional").replace(
+        "    optimizer.step()", "    second.square().mean().backward()\n    optimizer.step()"
+    )
+    heads = """
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 1), nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.first(x), self.second(x)
+
+dist.init"""
+    assert reported(project, source.replace("\ndist.init", heads, 1))["findings"] == []
+
+
 def test_a_program_without_modules_that_declares_nothing_is_not_judged_by_the_number_of_its_rank(project):
     done = project.check_source(
         """

@@ -85,6 +85,18 @@ def test_layers_numbered_from_zero_in_every_stage_are_found_by_value():
     ]
 
 
+def test_a_layer_more_in_the_last_stage_is_found_by_value():
+    """``nn.Sequential(*layers_of_the_stage, head)``: its number is one that only the last stage has."""
+    ranks, alone = stages()
+    (head,) = weights(1, 2, 4, seed=2)
+    alone["layers.4.weight"] = head
+    for rank in (2, 3):
+        ranks[rank]["layers.2.weight"] = head
+    alignment = Alignment(GRID, ranks, alone)
+    assert names_and_ways(alignment.of("layers.2.weight")) == [((2, 3), "layers.4.weight", [Way.EQUAL])]
+    assert alignment.of("layers.0.weight")
+
+
 def test_a_constant_goes_where_its_neighbour_goes():
     alignment = Alignment(GRID, *stages())
     assert [(one.ranks, one.name) for one in alignment.of("layers.1.bias")] == [

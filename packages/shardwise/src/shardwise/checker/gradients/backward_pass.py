@@ -29,7 +29,7 @@ from ..state.session import CheckSession
 from .autograd_graph import leaves_of
 from .gradient_hooks import adopt
 from .gradient_types import BackwardPass, GradientArrival, arrive, dual, root_scale
-from .replicas import reduced_axes
+from .replicas import arrived, reduced_axes
 from .sharded_gradients import type_sharded
 from .unseen_writes import UnseenWrites
 
@@ -81,6 +81,11 @@ def running(
         yield this
     finally:
         session.passes.pop()
+    this.arrived |= this.arrivals.keys()
+    if session.passes:  # a part of the pass around it, as reentrant checkpoints run
+        session.passes[-1].arrived |= this.arrived
+    else:
+        arrived(session, this.arrived)
     type_sharded(this.arrivals, this.scale)
     for key, arrival in this.arrivals.items():
         arrive(arrival)

@@ -68,6 +68,7 @@ class BackwardPass:
     ``reduced``   what was all-reduced in code that nobody could check, such as a hook on a node of the graph.
     ``roots``     the tensors that it starts from.
     ``scale``     that of the roots, by axis.
+    ``arrived``   what it and the passes inside it accumulate into, by id.
     """
 
     arrivals: dict[int, GradientArrival] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class BackwardPass:
     reduced: list[torch.Tensor] = field(default_factory=list)
     roots: list[torch.Tensor] = field(default_factory=list)
     scale: dict[Any, Exponent] = field(default_factory=dict)
+    arrived: set[int] = field(default_factory=set)
 
 
 def dual(type: TensorType, root: Mapping[object, Exponent] = NOWHERE) -> TensorType:

@@ -1,26 +1,41 @@
 """Whose gradients does a wrapper sum while backward runs? ``DistributedDataParallel`` does so for what it wraps.
 
 Its reducer is C++ and shows itself nowhere, but the wrapper says in each forward whether the next backward will
-synchronise: not inside ``no_sync()``.
+synchronise: not inside ``no_sync()``. The reducer then waits for a gradient of every parameter, once; a backward pass
+behind that, of a forward that went past the wrapper (a gradient penalty), is each rank's own.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.interop.torch_compat import communication_hooks
+from shardwise.interop.torch_compat import communication_hooks, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import UNKNOWN, Placement, R
 
 from ..state.session import CheckSession
+from .autograd_graph import leaves_of
+
+
+@dataclass
+class AwaitedAverage:
+    """What the last forward of a wrapper has told its reducer.
+
+    ``synchronises``  gradients that arrive are averaged.
+    ``waits_for``     ids of the parameters whose gradients are still to come.
+    """
+
+    synchronises: bool
+    waits_for: set[int] = field(default_factory=set)
 
 
 def wrap_forward(find: Callable[[], CheckSession | None], plain: Callable[..., object]) -> object:
@@ -29,23 +44,49 @@ def wrap_forward(find: Callable[[], CheckSession | None], plain: Callable[..., o
     @functools.wraps(plain)
     def forward(self: Any, *args: object, **kwargs: object) -> object:
         session = find()
-        if session is not None:
-            session.replicas[self] = torch.is_grad_enabled() and self.require_backward_grad_sync
-        return plain(self, *args, **kwargs)
+        result = plain(self, *args, **kwargs)
+        if session is not None and torch.is_grad_enabled():
+            synchronises = self.require_backward_grad_sync
+            session.replicas[self] = AwaitedAverage(synchronises, _used(self, result) if synchronises else set())
+        return result
 
     return forward
+
+
+def _used(wrapper: DistributedDataParallel, result: object) -> set[int]:
+    """Of the parameters that get a gradient: all, unless the wrapper looks for those that the result depends on."""
+    trained = {id(one) for name, one in _wrapped(wrapper) if one.requires_grad}
+    if not (wrapper.find_unused_parameters or wrapper.static_graph):
+        return trained
+    leaves = leaves_of(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+    return trained & set(map(id, leaves))
+
+
+def _wrapped(wrapper: DistributedDataParallel) -> list[tuple[str, torch.Tensor]]:
+    ignored = wrapper.parameters_to_ignore
+    return [(name, one) for name, one in wrapper.module.named_parameters() if name not in ignored]
+
+
+def arrived(session: CheckSession, parameters: Iterable[int]) -> None:
+    """Gradients of these parameters (by id) have come; a reducer that has them all is done until the next forward."""
+    came = set(parameters)
+    for wrapper, reducer in list(session.replicas.items()):
+        if reducer.synchronises and not reducer.waits_for.isdisjoint(came):
+            reducer.waits_for -= came
+            if not reducer.waits_for:
+                del session.replicas[wrapper]
 
 
 def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dict[int, dict[object, Placement]]:
     """For parameters (by id) whose gradients a wrapper averages in this pass: what they become along which axes."""
     reduced: dict[int, dict[Any, Placement]] = {}
-    for wrapper, synchronises in list(session.replicas.items()):
-        if not synchronises:
+    for wrapper, reducer in list(session.replicas.items()):
+        if not reducer.synchronises:
             continue
         axis = MeshAxis.of(wrapper.process_group)
         place = _outcome(wrapper)
-        for name, parameter in wrapper.module.named_parameters():
-            if id(parameter) in parameters and name not in wrapper.parameters_to_ignore and axis.size() > 1:
+        for _, parameter in _wrapped(wrapper):
+            if id(parameter) in parameters and axis.size() > 1:
                 type = cut_along(type_of(parameter), axis)
                 reduced[id(parameter)] = dict.fromkeys(parts_of(axis, type), place)
     return reduced
@@ -56,8 +97,8 @@ def unsynchronised(session: CheckSession, parameters: Iterable[torch.Tensor], ax
     wanted = {id(parameter) for parameter in parameters}
     return any(
         any(id(parameter) in wanted for parameter in wrapper.module.parameters())
-        for wrapper, synchronises in session.replicas.items()
-        if not synchronises and not MeshAxis.of(wrapper.process_group).isorthogonal(axis)
+        for wrapper, reducer in session.replicas.items()
+        if not reducer.synchronises and not MeshAxis.of(wrapper.process_group).isorthogonal(axis)
     )
 
 

@@ -68,7 +68,7 @@ class CheckSession(Session):
         self.numbers_left = False
         self.keeps_numbers = False
         self.links = NamedLinks()
-        self.replicas: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""

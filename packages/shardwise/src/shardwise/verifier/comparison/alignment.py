@@ -61,8 +61,10 @@ class Alignment:
         for name in sorted(names, key=self._is_constant):
             having = tuple(rank for rank, held in enumerate(ranks) if name in held)
             parts = tuple(self._like_neighbours(name, having) or self._explained(name, having))
-            # Experts that were dealt out and start from one seed are no replicas of each other.
-            self._found[name] = parts if self._dealt_out(name) <= len({part.name for part in parts}) else ()
+            # Experts that were dealt out and start from one seed are no replicas of each other. A last stage may have
+            # a layer more than those before it, whose number no other rank has.
+            owed = self._dealt_out(name) * len(having) / len(ranks)
+            self._found[name] = parts if owed <= len({part.name for part in parts}) else ()
 
     def of(self, name: str) -> tuple[AlignedParameter, ...]:
         """The groups of ranks that hold ``name``, each with what it is; none where no layout explains the values."""
