@@ -85,6 +85,20 @@ def test_a_statement_stands_before_another_at_its_depth_in_the_words_of_the_file
     assert done == source.replace("\topt", "\tfor p in ps:\n\t    td.all_reduce(p.grad, group=td.group.WORLD)\n\topt")
 
 
+@pytest.mark.parametrize(
+    ("head", "dot"),
+    [("import shardwise as spmd\n", "spmd."), ("from shardwise import R, S, all_gather\n", "")],
+    ids=["module", "names"],
+)
+def test_a_file_that_has_the_names_is_not_searched_for_imports(head, dot, monkeypatch):
+    monkeypatch.delattr("shardwise.rewriting.spelling.AddImportsVisitor")
+    call = f"{dot}all_gather(y, 'tp', src={dot}{{}}, dst={dot}R)"
+    source = head + f"z = {call.format('S(1)')}\n"
+    where = at(source, call.format("S(1)"))
+    done = edited(source, [Replace(where, at(source, "y"), "all_gather", "'tp'", "S(0)", "R")])
+    assert done == head + f"z = {call.format('S(0)')}\n"
+
+
 def test_a_module_that_a_statement_needs_is_imported():
     source = "import shardwise as spmd\n\nopt.step()\n"
     done = edited(source, [Insert(at(source, "opt.step()"), ("dist.all_reduce(g)",))])

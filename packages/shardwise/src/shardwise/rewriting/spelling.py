@@ -38,7 +38,7 @@ class Spelling:
             return cls(f"{names.alias}.", None, set(), frozenset(names.ours))
         foreign = names.bound - names.ours
         if not foreign & set(needed):
-            return cls("", None, set())
+            return cls("", None, set(), frozenset(names.ours))
         alias = None if "spmd" in names.bound else "spmd"
         return cls(f"{alias or 'shardwise'}.", ("shardwise", alias), set())
 
@@ -57,14 +57,16 @@ class Spelling:
 
     def imported(self, module: cst.Module) -> cst.Module:
         """``module`` with what was said imported, once."""
-        context = CodemodContext()
-        for other, name in self.others.items():
-            AddImportsVisitor.add_needed_import(context, other, asname=name)
+        wanted = [(other, None, name) for other, name in self.others.items()]
         if self.adds is not None:
-            AddImportsVisitor.add_needed_import(context, self.adds[0], asname=self.adds[1])
+            wanted.append((self.adds[0], None, self.adds[1]))
         elif not self.prefix:
-            for name in sorted(self.used):
-                AddImportsVisitor.add_needed_import(context, "shardwise", name)
+            wanted += [("shardwise", name, None) for name in sorted(self.used)]
+        if not wanted:
+            return module  # to look for the imports of a file takes long
+        context = CodemodContext()
+        for home, name, alias in wanted:
+            AddImportsVisitor.add_needed_import(context, home, name, alias)
         return AddImportsVisitor(context).transform_module(module)
 
 
