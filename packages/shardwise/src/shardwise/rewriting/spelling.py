@@ -57,7 +57,7 @@ class Spelling:
 
     def imported(self, module: cst.Module) -> cst.Module:
         """``module`` with what was said imported, once."""
-        wanted = [(other, None, name) for other, name in self.others.items()]
+        wanted: list[tuple[str, str | None, str | None]] = [(other, None, name) for other, name in self.others.items()]
         if self.adds is not None:
             wanted.append((self.adds[0], None, self.adds[1]))
         elif not self.prefix:
