@@ -110,17 +110,18 @@ def run_by_torchrun(folder, program, ranks):
     file = folder / "program.py"
     file.write_text(program, "utf-8")
     paths = os.pathsep.join(path for path in sys.path if path)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     ended = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(file)],
-        # Unbuffered, ``print`` writes a line and its end apart, and those of two ranks mix.
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
+        # A file for each rank: ``print`` may write a line and its end apart, and those of two ranks would mix.
+        [*launch, "--log-dir", str(folder), "--redirects", "1", str(file)],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return sorted(ended.stdout.splitlines())
+    return sorted(line for log in folder.rglob("stdout.log") for line in log.read_text("utf-8").splitlines())
 
 
 @pytest.mark.processes
