@@ -222,6 +222,40 @@ def test_the_help_for_several_operands_mends_all_of_them(tp_mesh: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "condition"),
+    [
+        (lambda x, w, b: x + b, ", if x is no addend of a sum over tp; else b is added after that sum"),
+        (lambda x, w, b: torch.lerp(b, x, 0.5), ", if x is no addend of a sum over tp; else b is added after that sum"),
+        (
+            lambda x, w, b: torch.nn.functional.linear(x, w, b),
+            ", if what linear makes of x and w is no addend of a sum over tp; else b is added after that sum",
+        ),
+        (lambda x, w, b: x * b, ""),
+        (lambda x, w, b: torch.matmul(x, b), ""),
+    ],
+    ids=["add", "lerp", "linear", "mul", "matmul"],
+)
+def test_what_varies_may_be_an_addend_to_which_nothing_is_added_per_rank(
+    tp_mesh: Any, call: Any, condition: str
+) -> None:
+    """Each rank's product of shards is a term of a sum: with ``convert`` the bias would be in each of them."""
+    x, w, b = make("V"), make("V"), make("I", 4, grad=True)
+    with typecheck(), refused("SW101") as caught:
+        call(x, w, b)
+    (help_line,) = caught.value.finding.help
+    assert help_line.startswith('convert(b, "tp", src=I, dst=R) before ')
+    assert help_line.endswith(f"backward){condition}")
+    assert [fix.choice for fix in caught.value.finding.fixes] in ([bool(condition)], [])
+
+
+def test_a_shard_that_is_known_is_no_addend(tp_mesh: Any) -> None:
+    x, b = spmd.assert_type(torch.randn(4, 4), {"tp": spmd.S(0)}), make("I", 4, grad=True)
+    with typecheck(local=False), refused("SW101") as caught:
+        x + b
+    assert caught.value.finding.help[0].endswith("backward)")
+
+
 def test_the_term_that_is_told_is_a_tensor_where_one_is_at_fault(tp_mesh: Any) -> None:
     partial, residual = make("P"), make("R")
     with typecheck(), refused("SW113", "lerp adds residual once per rank"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ from shardwise.interop.fixes.scales import multiplied_by_size
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
+from shardwise.op_rules.propagation.local import Refusal, Weak, local_rules
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
 from shardwise.op_rules.schema import OpRule
 from shardwise.planner.repairs import local_repairs
 from shardwise.planner.search import Repair, Step
+from shardwise.types.placement import P, Placement, R, V
 from shardwise.types.tensor_type import TensorType
 
 from .scale_texts import scale_text
@@ -141,7 +143,11 @@ class RefusedCall:
         return axis is not None and multiplied_by_size(self.located, position, axis)
 
     def doubt(self, steps: Sequence[tuple[int, Step]]) -> str:
-        """What a repair depends on, where it sums what nobody knows the scale of: a factor may stand for the sum.
+        """What a repair depends on; empty if it is sure."""
+        return self._doubt_of_scale(steps) or self._doubt_of_addend(steps)
+
+    def _doubt_of_scale(self, steps: Sequence[tuple[int, Step]]) -> str:
+        """A repair may sum what nobody knows the scale of: a factor may stand for the sum.
 
         Of what the program itself calls a term of a sum, by ``reinterpret``, there is no doubt.
         """
@@ -152,6 +158,31 @@ class RefusedCall:
             if unknown and summed and not self._is_declared(position):
                 return f", if {self.name(position)} has the scale of an addend, which is not known"
         return ""
+
+    def _doubt_of_addend(self, steps: Sequence[tuple[int, Step]]) -> str:
+        """A repair may mix what varies with what is replicate, and what varies may be an addend of a sum to come.
+
+        Example: in ``h @ w + b``, where w is cut along the dim that is contracted, a sum over the ranks has b n times.
+        """
+        if self.at.refusal.code != "SW101" or any(step.dst is not R for _, step in steps):
+            return ""
+        moved = dict(zip(self.spots, (given.placement for given in self.at.givens), strict=False))
+        moved |= {position: R for position, _ in steps}
+        varying = [at for at, place in moved.items() if place is V]
+        moved |= dict.fromkeys(varying, R)
+        unplaced = [at for at in varying if sharded_dim(self.operands[at].type, self.at.axis) is None]
+        if not any(self._adds_to(moved | {at: P}) for at in unplaced):
+            return ""
+        names = " and ".join(map(self.name, varying))
+        made = names if len(varying) == 1 else f"what {self.op} makes of {names}"
+        once = " and ".join(self.name(position) for position, _ in steps)
+        return f", if {made} is no addend of a sum over {self.axis}; else {once} is added after that sum"
+
+    def _adds_to(self, places: Mapping[int, Placement | Weak]) -> bool:
+        """With these placements, is something added to a pending sum that is none?"""
+        givens = [replace(one, placement=place) for one, place in zip(self.at.givens, places.values(), strict=True)]
+        found = local_rules(self.rule, givens, blocked=self.blocked)
+        return isinstance(found, Refusal) and found.code == "SW113"
 
     def _is_declared(self, position: int) -> bool:
         since = provenance(self.located.values[position], self.at.axis)
