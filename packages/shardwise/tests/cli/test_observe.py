@@ -56,7 +56,13 @@ def reported(project, source, *options):
 def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(project):
     report = reported(project, DDP)
     assert (report["verdict"], report["findings"]) == ("clean", [])
-    assert report["coverage"] == {"typed_parameters": 2, "parameters": 2, "typed_inputs": 1, "inputs": 1}
+    assert report["coverage"] == {
+        "typed_parameters": 2,
+        "parameters": 2,
+        "typed_inputs": 1,
+        "inputs": 1,
+        "unjudged_axes": [],
+    }
 
 
 def test_inputs_given_by_keyword_are_counted(project):
@@ -117,8 +123,75 @@ def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_
 def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobody_typed(project):
     """No sum of gradients is missed where no gradient has a type."""
     report = reported(project, DDP.replace("ddp = DistributedDataParallel(model)", "ddp = model"))
-    assert report["coverage"] == {"typed_parameters": 0, "parameters": 2, "typed_inputs": 1, "inputs": 1}
+    assert report["coverage"] == {
+        "typed_parameters": 0,
+        "parameters": 2,
+        "typed_inputs": 1,
+        "inputs": 1,
+        "unjudged_axes": [],
+    }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
+
+
+BOTH = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
+dp, tp = mesh.get_group("dp"), mesh.get_group("tp")
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x, group=tp)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+class Half(nn.Linear):
+    def forward(self, x):
+        return Sum.apply(super().forward(x))
+
+model = DistributedDataParallel(Half(6, 4, bias=False), process_group=dp)
+model(torch.randn(2, 6)).mean().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "unjudged"),
+    [
+        ("", "", ["tp"]),
+        ("Sum.apply(super().forward(x))", "super().forward(x)", []),
+        ("dist.all_reduce(x, group=tp)", "dist.send(x, 1, group=tp)", []),
+        (
+            "        return Sum.apply(",
+            "        dist.all_reduce(torch.ones(1, dtype=int), group=tp)\n        return (",
+            [],
+        ),
+        ("dist.all_reduce(x, group=tp)", "dist.all_reduce(x, group=dp)", []),
+        ("model(torch", "import shardwise; shardwise.assert_type(model.module.weight, {tp: 'S(1)'}); model(torch", []),
+    ],
+    ids=["sum over tp", "no sum", "a message", "a count", "a sum over dp", "typed along tp"],
+)
+def test_what_is_exchanged_over_an_axis_without_types_leaves_no_verdict(project, old, new, unjudged):
+    """``DistributedDataParallel`` types what it wraps along dp, which says nothing of sums over tp."""
+    report = reported(project, BOTH.replace(old, new, 1).replace("'S(1)'", "shardwise.S(1)"))
+    assert report["coverage"]["unjudged_axes"] == unjudged
+    assert (report["verdict"], report["findings"]) == ("inconclusive" if unjudged else "clean", [])
+
+
+def test_the_axis_that_was_not_judged_is_named(project):
+    said = project.check_source(BOTH, "--world-size", "4", typed=False)
+    assert said.exit_code == 3
+    assert "not judged: what is exchanged over tp: no type says what it, or any parameter, is there\n" in said.stdout
+    assert "shardwise infer train.py --mesh" in said.stdout
 
 
 PENALTY = DDP.replace(

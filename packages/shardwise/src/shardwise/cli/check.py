@@ -179,7 +179,7 @@ def check(
     Types come from annotations, and from wrappers and marks (--observe); what has none is unknown and no error.
 
     Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, nothing was checked), 3
-    inconclusive (nothing was judged that depends on a parameter).
+    inconclusive (nothing was judged that depends on a parameter, or of what is exchanged over some axis).
     """
     if module is None and not words:
         raise click.UsageError("say which script to check: shardwise check SCRIPT")

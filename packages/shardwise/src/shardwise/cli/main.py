@@ -140,5 +140,5 @@ def main() -> None:
     """Check distributed PyTorch programs before they run.
 
     Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, or nothing was checked), 3
-    inconclusive (nothing was judged that depends on parameters).
+    inconclusive (nothing was judged that depends on parameters, or of what is exchanged over some axis).
     """

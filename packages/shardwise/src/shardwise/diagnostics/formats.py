@@ -217,6 +217,7 @@ def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
 
 def _result(data: Mapping[str, Any]) -> RunResult:
     stopped = data["stopped"]
+    coverage = data.get("coverage", {})
     return RunResult(
         findings=tuple(_read_finding(finding) for finding in data["findings"]),
         checked_ops=data["checked_ops"],
@@ -235,7 +236,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         rank=data["rank"],
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
-        coverage=Coverage(**data.get("coverage", {})),
+        coverage=replace(Coverage(**coverage), unjudged_axes=tuple(coverage.get("unjudged_axes", ()))),
         record=None if data.get("record") is None else _read_record(data["record"]),
         ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),
         held_back=tuple(

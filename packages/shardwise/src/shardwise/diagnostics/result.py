@@ -92,13 +92,15 @@ class IgnoreSeen:
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How many parameters of the modules that were called, and how many tensors that these were called with, have a
-    type, of how many.
+    type, of how many; and the axes over which numbers are exchanged that are judged by nothing: neither what is
+    exchanged has a type there, nor has a parameter.
     """
 
     typed_parameters: int = 0
     parameters: int = 0
     typed_inputs: int = 0
     inputs: int = 0
+    unjudged_axes: tuple[str, ...] = ()
 
     @property
     def untyped(self) -> str:
@@ -110,6 +112,12 @@ class Coverage:
         return " and ".join(
             f"{count} of {total} {noun}{'' if total == 1 else 's'}" for noun, (count, total) in lost.items() if count
         )
+
+    @property
+    def unjudged(self) -> str:
+        """``what is exchanged over tp: no type says what it, or any parameter, is there``; empty without such axes."""
+        axes = " and ".join(self.unjudged_axes)
+        return axes and f"what is exchanged over {axes}: no type says what it, or any parameter, is there"
 
     @property
     def has_modules(self) -> bool:
@@ -208,12 +216,14 @@ class RunResult:
         """The program ran to its end, and nothing was judged that depends on its parameters.
 
         A gradient that nobody sums would pass. Where modules have no parameters, it is their inputs that count; of a
-        program without modules that it claims something, or that most of what it does was checked.
+        program without modules that it claims something, or that most of what it does was checked. Along an axis of
+        which nothing is known, any sum may be missing, so what is known along others is no verdict.
         """
         if self.coverage.has_modules:
             covered = self.coverage.has_types and self.checked_ops > 0
         else:
             covered = bool(self.trusted) or self.checked_ops >= self.unchecked_ops
+        covered = covered and not self.coverage.unjudged_axes
         return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
 
     @property

@@ -55,10 +55,8 @@ def render_result(
         blocks.append(_held_back(result, limits, root))
     if result.gone:
         blocks.append(_gone(result, limits))
-    if result.coverage.untyped and not result.interrupted:
-        blocks.append(_untyped(result))
-    elif result.inconclusive and not result.coverage.has_modules:
-        blocks.append(_undeclared())
+    if not result.interrupted:
+        blocks += filter(None, [_not_typed(result)])
     blocks.append([_summary(result)])
     lines: list[Line] = []
     for block in blocks:
@@ -111,18 +109,20 @@ def _gone(result: RunResult, limits: Limits) -> list[Line]:
     return [*lines, [("quiet", f"  {more}")]] if more else lines
 
 
-def _untyped(result: RunResult) -> list[Line]:
-    return [
-        [("strong", "without a type: "), ("", f"{result.coverage.untyped}; what follows from them is unknown")],
-        [("quiet", f"  {safe_str(result.command('infer'))} --write puts their types into the source")],
-    ]
-
-
-def _undeclared() -> list[Line]:
-    return [
-        [("strong", "without a type: "), ("", "most of what the program works on; what follows from it is unknown")],
-        [("quiet", "  shardwise.assert_type(x, ...) where it makes or reads its inputs says what they are")],
-    ]
+def _not_typed(result: RunResult) -> list[Line]:
+    """What has no type, and what to do about it; nothing if everything has one."""
+    coverage, lines = result.coverage, []
+    way = f"{safe_str(result.command('infer'))} --write puts their types into the source"
+    if coverage.untyped:
+        lines.append(("without a type: ", f"{coverage.untyped}; what follows from them is unknown"))
+    elif result.inconclusive and not coverage.has_modules:
+        lines.append(("without a type: ", "most of what the program works on; what follows from it is unknown"))
+        way = "shardwise.assert_type(x, ...) where it makes or reads its inputs says what they are"
+    if coverage.unjudged:
+        lines.append(("not judged: ", safe_str(coverage.unjudged)))
+    if not lines:
+        return []
+    return [*([("strong", heading), ("", said)] for heading, said in lines), [("quiet", f"  {way}")]]
 
 
 def _summary(result: RunResult) -> Line:

@@ -59,6 +59,7 @@ from .rows_exchanged import order_after
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _MESSAGES = ("isend", "irecv")
+_BETWEEN_TWO = (*_MESSAGES, "send", "recv")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -112,6 +113,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if exchange.passed_on and not session.local:
             note_passed(session, axis, sent)
         types = [operand_type(session, exchange, tensor) for tensor in sent]
+        if usual not in _BETWEEN_TWO and any(tensor.is_floating_point() for tensor in sent):
+            session.note_exchange(axis, types)
         if row.functional and torch.is_grad_enabled():
             look = check_passed_on if usual == "broadcast" else check_operand
             for tensor, type in zip(sent, types, strict=True):
@@ -170,7 +173,7 @@ def _receipts(
 
 def _ordered(name: str, given: Mapping[str, object]) -> object:
     """The group whose collectives come one after the other; None for a message, which comes when it comes."""
-    return None if name in _MESSAGES or name in ("send", "recv") else given.get("group") or dist.group.WORLD
+    return None if name in _BETWEEN_TWO else given.get("group") or dist.group.WORLD
 
 
 def _reducer(given: Mapping[str, object]) -> Reducer:

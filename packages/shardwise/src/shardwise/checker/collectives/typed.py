@@ -83,6 +83,8 @@ def collective(op: str) -> Handler:
             changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
         meets = row.op in MEETING
+        if meets and axis.size() > 1:
+            session.exchanged[axis] = True  # the call says of what type its operand is
         ragged = isinstance(tag, RaggedTag)
         if ragged and meets and not call.sizes:
             check_shapes(session, op, call.x, axis, _BY_SIZES)

@@ -89,6 +89,8 @@ def probed(session: CheckSession, cls: type, args: Sequence[object], run: Callab
         results = run()
     if entry is None:
         return results
+    if entry.axis is not None:
+        session.note_exchange(entry.axis, before)
     floats: list[Any] = [leaf for leaf in tree_leaves(results) if _is_float(leaf)]
     ndims = [leaf.ndim for leaf in floats]
     key = ("types", *key, *ndims)

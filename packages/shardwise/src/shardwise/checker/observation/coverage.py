@@ -1,33 +1,43 @@
-"""How much of a program has a type: the parameters of the modules that it calls, and what these are called with."""
+"""How much of a program has a type: the parameters of the modules that it calls, what these are called with, and the
+axes over which it exchanges numbers.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.result import Coverage
 from shardwise.host.module_calls import OuterModules, telling_calls
-from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree_leaves
+from shardwise.mesh.axis import MeshAxis
+
+NOTHING: Mapping[MeshAxis, bool] = MappingProxyType({})
 
 
 @contextlib.contextmanager
-def counting(tell: Callable[[Coverage], None]) -> Iterator[None]:
+def counting(tell: Callable[[Coverage], None], exchanged: Mapping[MeshAxis, bool] = NOTHING) -> Iterator[None]:
     """At the end of the block ``tell`` gets what was counted: each parameter once, each argument of a module once.
 
     Counted are the outermost modules that the program calls, when it calls them for the first time.
+
+    ``exchanged``  the axes over which numbers have been exchanged, and whether any of them had a type there.
     """
     count = _Count()
     try:
         with telling_calls(count.called):
             yield
     finally:
-        tell(count.coverage)
+        unjudged = [axis for axis, known in exchanged.items() if not known and not count.is_known(axis)]
+        names = tuple(map(repr, sorted(unjudged, key=lambda axis: axis.sort_key)))
+        tell(replace(count.coverage, unjudged_axes=names))
 
 
 class _Count:
@@ -35,6 +45,12 @@ class _Count:
         self.coverage = Coverage()
         self._outer = OuterModules()
         self._parameters = WeakIdKeyDictionary()
+        self._axes: set[MeshAxis] = set()
+        self._flattened = False
+
+    def is_known(self, axis: MeshAxis) -> bool:
+        """A parameter has a type along ``axis``, or along one that is part of it or that it is part of."""
+        return self._flattened or any(not axis.isorthogonal(one) for one in self._axes)
 
     def called(self, module: torch.nn.Module, args: Mapping[str, object]) -> None:
         """``module`` is about to be called."""
@@ -45,6 +61,8 @@ class _Count:
                 if parameter not in self._parameters:
                     self._parameters[parameter] = True
                     self._count("parameters", _is_typed(parameter))
+                    self._axes.update(_axes(parameter))
+                    self._flattened |= is_flattened(parameter)
             for leaf in tree_leaves(dict(args)):
                 if isinstance(leaf, torch.Tensor) and not leaf.requires_grad:
                     self._count("inputs", _is_typed(leaf))
@@ -61,3 +79,11 @@ def _is_typed(x: torch.Tensor) -> bool:
         return True
     type = type_of(x)
     return bool(type.local) or type.ground.is_constant
+
+
+def _axes(parameter: torch.Tensor) -> Iterator[MeshAxis]:
+    """The axes along which a parameter has a type."""
+    if is_dtensor(parameter):
+        yield from map(MeshAxis.of, parameter.device_mesh.get_all_groups())  # type: ignore[attr-defined]
+    type = type_of(local_part(parameter))
+    yield from (axis for axis in type.axes if not type.get(axis).is_unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardwise.diagnostics.result import Collector
@@ -12,7 +12,9 @@ from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, here
 from shardwise.op_rules.propagation.placer import Scope
+from shardwise.op_rules.transition_types import parts_of
 from shardwise.planner.links import NamedLinks
+from shardwise.types.tensor_type import TensorType
 
 
 class CheckSession(Session):
@@ -37,6 +39,7 @@ class CheckSession(Session):
     ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.
     ``links``       what connects the ranks of each axis: repairs are ordered by it.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
+    ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     """
 
     def __init__(
@@ -69,11 +72,17 @@ class CheckSession(Session):
         self.keeps_numbers = False
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.exchanged: dict[MeshAxis, bool] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""
         partials = self.partials != "explicit"
         return Scope(partials=partials) if mesh is None else Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes)
+
+    def note_exchange(self, axis: MeshAxis, types: Iterable[TensorType]) -> None:
+        """Tensors of these types have gone over ``axis``."""
+        known = any(not type.get(part).is_unknown for type in types for part in parts_of(axis, type) if part in type)
+        self.exchanged[axis] = known or self.exchanged.get(axis, False)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

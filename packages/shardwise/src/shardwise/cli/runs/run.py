@@ -107,7 +107,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
                 collect=collector,
                 observe=options.observe,
             ) as session,
-            counting(functools.partial(_tell_coverage, collector, options)),
+            counting(functools.partial(_tell_coverage, collector, options), session.exchanged),
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),
