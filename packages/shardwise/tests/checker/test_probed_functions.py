@@ -112,6 +112,19 @@ def test_a_wrong_function_is_told_without_any_type(case, grid):
     assert finding.code == ("SW309" if scaled else "SW307")
 
 
+@pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
+@pytest.mark.parametrize("given", [R, I], ids=repr)
+def test_data_may_enter_a_region_as_replicate_or_invariant(grid, given, local):
+    """R and I differ by the gradient alone, and data gets none."""
+    copy, found = region(keep, summed)(grid.get_group("tp")), Collector()
+    with checking(strict=False, local=local, collect=found):
+        data = spmd.assert_type(torch.randn(8, 4), {"dp": R, "tp": given})
+        assert place(copy.apply(data)) == "R"
+        assert not found.result().findings
+        copy.apply(spmd.assert_type(torch.randn(8, 4, requires_grad=True), {"dp": R, "tp": given}))
+    assert [finding.code for finding in found.result().findings] == (["SW308"] if given is R else [])
+
+
 def test_a_finding_says_what_backward_would_have_to_be(grid):
     wrong = Case("gather", region(gathered_rows, lambda x, g: x[: x.shape[0] // SIZE]), (((8, 4), S(0)),), I, keep)
     _, (finding,) = applied(wrong, grid, typed=False)

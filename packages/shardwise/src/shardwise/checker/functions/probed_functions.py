@@ -131,14 +131,14 @@ def _entry(
 
 
 def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> FunctionTransition | None:
-    operands = [type_of(value) for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    operands = list(filter(_is_float, args))
     try:
         runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
     except NotRun:
         return None
-    found = transition_of(runs, lambda axis: [letters_of(type, axis) for type in operands])
+    found = transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands])
     if not found.ways and found.axis is not None and not found.unclear:
-        known = [letters_of(type, found.axis) for type in operands]
+        known = [letters_of(type_of(x), found.axis) for x in operands]
         if any(letters != ANY for letters in known):
             other = transition_of(runs, lambda axis: [ANY] * len(operands))
             if other.ways:
@@ -166,7 +166,7 @@ def call_key(cls: object, args: Sequence[object]) -> tuple[object, ...]:
 
 def _key_of(value: object) -> object:
     if isinstance(value, torch.Tensor):
-        return (value.ndim, value.dtype, type_of(value))
+        return (value.ndim, value.dtype, type_of(value), value.requires_grad)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
@@ -175,13 +175,22 @@ def _key_of(value: object) -> object:
 
 
 def letters_of(type: TensorType, axis: MeshAxis) -> str:
-    """The placements that an operand of this type may have along ``axis``."""
+    """The placement that an operand of this type has along ``axis``; all if it is not known."""
     parts = parts_of(axis, type)
     places = {type.get(part) for part in parts}
     if type.ground is not Ground.ABSENT or len(places) != 1:
         return ANY
     (place,) = places
     return place.value if isinstance(place, PerMeshAxisLocalSpmdType) else ANY
+
+
+def _letters(x: torch.Tensor, type: TensorType, axis: MeshAxis) -> str:
+    """The placements that ``x`` of this type may have along ``axis``, its own first.
+
+    R and I differ by their gradients alone, so without one R is as good as I: data may enter a region as either.
+    """
+    own = letters_of(type, axis)
+    return own if x.requires_grad or own not in "RI" else own + "RI".replace(own, "")
 
 
 def _judge(
@@ -265,10 +274,11 @@ def _types(
     axis = found.axis
     assert axis is not None, "a transition is along an axis"
     operands: list[Any] = [x for x in args if _is_float(x)]
-    known = [letters_of(type, axis) for type in types]
+    known = [_letters(x, type, axis) for x, type in zip(operands, types, strict=True)]
     if ANY in known:
         return None  # an untyped operand: what comes of it is not known
-    way = next((way for way in found.ways if list(way.operands) == known), None)
+    fitting = [way for way in sorted(found.ways) if all(a in b for a, b in zip(way.operands, known, strict=True))]
+    way = min(fitting, key=lambda way: sum(a != b[0] for a, b in zip(way.operands, known, strict=True)), default=None)
     if way is None or "?" in way.results or len(way.results) != len(ndims):
         return None
     session.trust(f"{cls.__qualname__} is {_shown(way)} over {axis_text(axis)}, found by running it", user_site())
