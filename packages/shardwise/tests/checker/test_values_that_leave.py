@@ -27,7 +27,7 @@ from shardwise.host.number_calls import carrying_numbers
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.types.tensor_type import TensorType
 
-from .helpers import make
+from .helpers import make, refused
 
 Way = Callable[[Tensor], Tensor]
 
@@ -121,6 +121,27 @@ def test_numbers_keep_that_they_differ(tp_mesh: Any, way: str) -> None:
     assert list(went(READ[way], "V")[0].placements) == [V]
     assert went(READ[way], "R")[0].varying_axes == ()
     assert [finding.code for finding in went(READ[way], "P")[1].findings] == ["SW115"]
+
+
+@pytest.mark.parametrize("way", READ)
+def test_the_mean_of_a_ranks_own_share_may_be_read_and_is_that_ranks_own(tp_mesh: Any, way: str) -> None:
+    """As of the loss of a batch, which rank 0 prints for itself."""
+    collector = Collector()
+    with checking(collect=collector, strict=False):
+        mean = spmd.assert_type(torch.randn(4, 4), {"tp": P("avg")})
+        number = type_of(READ[way](mean))
+    with checking(collect=collector, strict=False, local=False):
+        mean = spmd.assert_type(torch.randn(2, 4, 4), {"tp": spmd.S(0)}).mean(0)
+        READ[way](mean)
+    assert collector.result().findings == ()
+    assert list(number.placements) == [V]
+    assert 1 not in number.scale.values(), "it is no sum of means"
+
+
+@pytest.mark.parametrize("read", [lambda x: 1 if x.item() else 0, lambda x: 1 if x else 0], ids=["item", "bool"])
+def test_no_rank_goes_on_by_the_mean_of_its_own_share(tp_mesh: Any, read: Any) -> None:
+    with checking(local=False), refused("SW115"):
+        read(spmd.assert_type(torch.randn(2), {"tp": spmd.S(0)}).mean())
 
 
 @pytest.mark.parametrize("way", LOST)

@@ -1,6 +1,7 @@
 """How is a call checked that hands a tensor's value to Python?
 
-A pending sum has no value yet; a varying one divides the ranks, which is a hang waiting for the next collective.
+A pending sum has no value yet; a varying one divides the ranks, which is a hang waiting for the next collective. A
+pending average may be printed: what each rank has is the mean of its own share, as of the loss of its batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shardwise.interop.fixes.collective_calls import sum_first
 from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import NORM, P, R, V
 from shardwise.types.tensor_type import Ground, TensorType
@@ -48,7 +50,7 @@ def value_read(op: Op) -> Handler:
                 if axis in told:
                     continue
                 if place.is_partial and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
-                    if is_running(_COMPARING):
+                    if is_running(_COMPARING) or (_is_average(type, axis) and _takes_number(op)):
                         continue
                     told.add(axis)
                     report_read(session, op.name, "SW115", tensor, axis)
@@ -84,12 +86,26 @@ def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -
 def has_number(type: TensorType) -> bool:
     """True if a number that is read of a tensor of this type has a type itself."""
     unknown = type.ground is Ground.UNKNOWN or any(p.is_unknown for p in type.placements)
-    return bool(type.axes) and not type.partial_axes and not unknown
+    return bool(type.axes) and all(_is_average(type, axis) for axis in type.partial_axes) and not unknown
 
 
 def number_of(type: TensorType) -> TensorType:
-    """The type of one element of a tensor: a number is equal or varies, and has no dims."""
-    return TensorType.of({axis: V if type.is_varying(axis) else R for axis in type.axes}, scale=type.scale)
+    """The type of one element of a tensor: a number is equal or varies, and has no dims.
+
+    Of a pending average each rank has a mean of its own, which is no multiple of anything.
+    """
+    places = {axis: R if type.get(axis).is_equal else V for axis in type.axes}
+    scale = {axis: exponent for axis, exponent in type.scale.items() if not type.is_partial(axis)}
+    return TensorType.of(places, scale=scale)
+
+
+def _is_average(type: TensorType, axis: MeshAxis) -> bool:
+    return type.get(axis) is P and type.exponent(axis) == 1
+
+
+def _takes_number(op: Op) -> bool:
+    """Does the call give a number, by which the program does not go on in one way or another?"""
+    return op.name in (*_NUMBERS, *HANDING_OVER) and not _decides(op)
 
 
 def _typed_numbers(value: object, type: TensorType) -> object:
