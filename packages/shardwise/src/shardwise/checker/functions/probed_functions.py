@@ -131,7 +131,7 @@ def _entry(
 
 
 def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> FunctionTransition | None:
-    operands = list(filter(_is_float, args))
+    operands = [x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()]
     try:
         runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
     except NotRun:
