@@ -11,7 +11,7 @@ import pytest
 
 from shardwise_devtools.ecosystem import environment, report
 from shardwise_devtools.ecosystem.environment import HERE, Environment
-from shardwise_devtools.ecosystem.frameworks import ALL, CHECK, FED, FRAMEWORKS, VERIFY, Case, Framework
+from shardwise_devtools.ecosystem.frameworks import ALL, CHECK, FRAMEWORKS, VERIFY, Case, Framework
 from shardwise_devtools.ecosystem.runs import Found, Run, command_line, load, place, run_case, save, shortened
 
 CASE = Case("a", "olmo_transformer.py", {"dp": 2, "tp": 2}, "--tp {tp}")
@@ -24,7 +24,7 @@ def test_every_case_has_a_program_that_is_there_and_axes_for_its_arguments():
         assert framework.cases or framework.cannot, framework.name
         assert all("==" in pin for pin in framework.pins)
         for case in framework.cases:
-            assert set(case.commands) <= {*ALL, FED}
+            assert set(case.commands) <= set(ALL)
             assert case.program.startswith("-m ") or (HERE / "programs" / case.program).is_file()
             assert "{" not in " ".join(command_line(case, CHECK))
 
@@ -32,8 +32,8 @@ def test_every_case_has_a_program_that_is_there_and_axes_for_its_arguments():
 def test_verify_fills_in_the_sizes_itself():
     assert command_line(CASE, CHECK)[-2:] == ["--tp", "2"]
     assert command_line(CASE, VERIFY)[-2:] == ["--tp", "{tp}"]
-    fed = command_line(replace(CASE, verified="--batch 8"), FED)
-    assert (fed[:2], fed[-4:]) == (["verify", "--feed"], ["--tp", "{tp}", "--batch", "8"])
+    more = command_line(replace(CASE, verified="--batch 8"), VERIFY)
+    assert (more[0], more[-4:]) == ("verify", ["--tp", "{tp}", "--batch", "8"])
     assert "--batch" not in command_line(replace(CASE, verified="--batch 8"), CHECK)
     assert command_line(replace(CASE, program="-m package.train"), CHECK)[1:3] == ["-m", "package.train"]
 

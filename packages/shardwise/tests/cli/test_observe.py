@@ -94,20 +94,46 @@ def test_strict_asks_for_types_in_the_source(project):
     assert reported(project, DDP, "--strict", "--observe")["coverage"]["typed_parameters"] == 2
 
 
-def test_a_model_that_fully_shard_has_split_is_judged_where_its_input_has_a_type(project):
+def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_own(project):
     report = reported(project, FSDP2)
-    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
-    assert report["coverage"]["typed_parameters"] == 2
-    said = 'import shardwise as spmd\nx = spmd.assert_type(torch.randn(2, 6), {"replicate": spmd.V, "shard": spmd.V})\n'
-    report = reported(
-        project, FSDP2.replace("model(torch", f"{said}model(torch").replace("(torch.randn(2, 6)).mean", "(x).mean")
-    )
     assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert (report["coverage"]["typed_inputs"], report["coverage"]["inputs"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "typed"),
+    [
+        ("sampler=DistributedSampler(data)", "shuffle=True", 1),
+        ("ddp(inputs)", "ddp(input=inputs)", 1),
+        ("ddp = DistributedDataParallel(model)", "ddp = model", 0),
+    ],
+    ids=["DDP", "DDP, by keyword", "no wrapper"],
+)
+def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_averaged(project, old, new, typed):
+    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    report = reported(project, plain.replace(old, new))
+    assert report["findings"] == []
+    assert (report["coverage"]["typed_inputs"], report["verdict"]) == (typed, "clean" if typed else "inconclusive")
+
+
+def test_a_gradient_that_is_not_averaged_is_found_without_a_word_about_the_data(project):
+    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    report = reported(project, plain.replace("    nn.f", "    with ddp.no_sync():\n        nn.f"))
+    assert [one["code"] for one in report["findings"]] == ["SW608"]
+
+
+@pytest.mark.parametrize("call", ["ddp.module(made)", "nn.Softmax(-1)(made)"], ids=["made by others", "a function"])
+def test_what_is_no_data_stays_without_a_type(project, call):
+    """What another part has made, and what a module without parameters gets."""
+    source = DDP + f"made = torch.randn(2, 6).requires_grad_('ddp' in {call!r})\n{call}\n"
+    source += "import shardwise\nassert not shardwise.has_local_type(made)\n"
+    assert reported(project, source)["verdict"] == "clean"
 
 
 def test_a_sampler_of_which_several_axes_may_be_meant_says_nothing(project):
     mesh = 'from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh("cpu", (2, 2))\n'
     split = DDP.replace("DistributedSampler(data)", "DistributedSampler(data, num_replicas=2, rank=0)")
+    split = split.replace("DistributedDataParallel(model)", "model")
     done = project.check(project.write(mesh + split), "--mesh", "dp=2,tp=2", "--format", "json")
     assert json.loads(done.stdout)["coverage"]["typed_inputs"] == 0
 
@@ -141,6 +167,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
+funcol = torch.distributed._functional_collectives
 dp, tp = mesh.get_group("dp"), mesh.get_group("tp")
 
 class Sum(torch.autograd.Function):
@@ -175,7 +202,11 @@ torch.optim.SGD(model.parameters(), lr=0.1).step()
             "        dist.all_reduce(torch.ones(1, dtype=int), group=tp)\n        return (",
             [],
         ),
-        ("dist.all_reduce(x, group=tp)", "dist.all_reduce(x, group=dp)", []),
+        (
+            "Sum.apply(super().forward(x))",
+            "super().forward(x) / funcol.all_reduce(x.detach().square().sum(), 'sum', dp)",
+            [],
+        ),
         ("model(torch", "import shardwise; shardwise.assert_type(model.module.weight, {tp: 'S(1)'}); model(torch", []),
     ],
     ids=["sum over tp", "no sum", "a message", "a count", "a sum over dp", "typed along tp"],

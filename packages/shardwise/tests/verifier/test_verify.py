@@ -359,6 +359,27 @@ def test_rounding_that_adam_magnifies_is_no_mistake():
     assert verdict.numbers.equal == 1 + 2 + 3 * (1 + 1 + 2) + 2
 
 
+def norms(mesh: Any, *, together: bool) -> None:
+    """A norm of what all ranks hold and of what each has of its own: as one number, or as two by two sums."""
+    held, own = torch.ones(()), torch.full((), 2.0)
+    everyone, alone = mesh.get_group("dp"), dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    sums = [(held, alone), (own, everyone)] if mesh.size() > 1 else [(held + 2 * own, everyone)]
+    sums = [(torch.ones(()) / mesh.size(), everyone), *sums][-1 if together else 0 :]
+    for total, group in sums:
+        dist.all_reduce(total, group=group)
+        total.item()
+
+
+def test_a_number_is_compared_where_both_runs_read_as_many():
+    """One rank reads one norm of everything; the ranks two, of which one is a sum over all of them."""
+    verdict = verify(lambda mesh: norms(mesh, together=False), DP, strict=False)
+    assert verdict.numbers is not None
+    assert verdict.numbers.disagreements == ()
+    wrong = verify(lambda mesh: norms(mesh, together=True), DP, strict=False)
+    assert wrong.numbers is not None
+    assert [one.key.kind for one in wrong.numbers.disagreements] == ["read"]
+
+
 def test_every_result_can_be_compared():
     few, many = (verify(two_layers, TP, every=every, local=False) for every in (False, True))
     assert_clean(many)

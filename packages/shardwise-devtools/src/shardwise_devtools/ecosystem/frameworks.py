@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-CHECK, RANKS, VERIFY, FED = "check", "check --ranks all", "verify", "verify --feed"
+CHECK, RANKS, VERIFY = "check", "check --ranks all", "verify"
 ALL = (CHECK, RANKS, VERIFY)
-ALL_FED = (CHECK, RANKS, FED)
-"""Of programs whose ranks read data of their own, by a DataLoader."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,7 @@ class Framework:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def _titan(
-    name: str, flavor: str, mesh: Mapping[str, int], options: str = "", commands: tuple[str, ...] = ALL_FED
-) -> Case:
+def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "") -> Case:
     model = name.partition(",")[0]
     experts = model == "deepseek_v3" or "moe" in flavor
     return Case(
@@ -61,9 +57,8 @@ def _titan(
         "--training.dataset c4_test --training.dataset_path assets/c4_test "
         "--training.local_batch_size 2 --training.global_batch_size 8 "
         f"--training.seq_len 64 --training.steps 2 --metrics.log_freq 1 --debug.seed 1 {options}",
-        commands,
         # One batch a step, which is that of all ranks; in float32, where rounding is told from mistakes at once.
-        "--training.global_batch_size -1 --training.mixed_precision_param float32",
+        verified="--training.global_batch_size -1 --training.mixed_precision_param float32",
     )
 
 
@@ -85,14 +80,13 @@ FRAMEWORKS = (
             _titan(
                 "llama3, PP", "debugmodel", PP2_DP2,
                 "--parallelism.data_parallel_shard_degree {dp} --parallelism.pipeline_parallel_degree {pp}",
-                (CHECK, RANKS),
             ),
-            _titan("qwen3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED, (CHECK, RANKS)),
-            _titan("qwen3, MoE, FSDP2 and TP", "debugmodel_moe", DP2_TP2, SHARDED, (CHECK, RANKS)),
-            _titan("deepseek_v3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED, (CHECK, RANKS)),
+            _titan("qwen3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED),
+            _titan("qwen3, MoE, FSDP2 and TP", "debugmodel_moe", DP2_TP2, SHARDED),
+            _titan("deepseek_v3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED),
             _titan(
                 "deepseek_v3, FSDP2 and EP", "debugmodel", DP4,
-                "--parallelism.data_parallel_shard_degree {dp} --parallelism.expert_parallel_degree 2", (CHECK, RANKS),
+                "--parallelism.data_parallel_shard_degree {dp} --parallelism.expert_parallel_degree 2",
             ),
         ),
         (

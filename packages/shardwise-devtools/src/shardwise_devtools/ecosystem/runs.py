@@ -84,7 +84,7 @@ def command_line(case: Case, command: str) -> list[str]:
     """The arguments of ``shardwise``."""
     mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
     # verify fills the sizes in itself, for they are 1 in its run on one rank.
-    verifying = command.startswith(VERIFY)
+    verifying = command == VERIFY
     arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**case.mesh)
     program = case.program.split() if case.program.startswith("-m ") else [str(HERE / "programs" / case.program)]
     limit = ["--timeout", str(TIMEOUT_S / 2)] if verifying else []

@@ -32,7 +32,7 @@ def counting(tell: Callable[[Coverage], None], exchanged: Mapping[MeshAxis, bool
     """
     count = _Count()
     try:
-        with telling_calls(count.called):
+        with telling_calls(count.called, last=True):  # when inputs have been typed by what is called
             yield
     finally:
         unjudged = [axis for axis, known in exchanged.items() if not known and not count.is_known(axis)]

@@ -17,13 +17,14 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
-from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import Ground, TensorType
 
 from ..state.session import CheckSession
+from .inputs import is_data, put_type
 from .wrappers import averaged
 
 STATE = "megatron.core.parallel_state"
@@ -66,7 +67,7 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
         if not isinstance(group, dist.ProcessGroup):
             group = state.get_expert_tensor_parallel_group() if expert else state.get_tensor_model_parallel_group()
         places |= dict.fromkeys(_axes(group), _over_tensor_parallel(parameter, name))
-        _put(parameter, TensorType.of(places), origin)
+        put_type(parameter, TensorType.of(places), origin)
 
 
 def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
@@ -84,34 +85,19 @@ def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) ->
 def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
     """Type what a model gets and nobody has typed: equal on tensor parallel ranks, each data parallel rank's own."""
     state = _state()
-    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and _is_data(x)]
+    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and is_data(x)]
     if state is not None and untyped:
         places = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
         places |= dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
         origin = Origin(user_site(), "an input of a model of Megatron")
         for x in untyped:
-            _put(x, TensorType.of(places), origin)
-
-
-def _is_data(x: torch.Tensor) -> bool:
-    """True if nobody has typed ``x``, and it is not what another part of the model has made."""
-    made = x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled())
-    return not made and type_of(x) is UNTYPED and not is_dtensor(x)
+            put_type(x, TensorType.of(places), origin)
 
 
 def _is_untyped(parameter: torch.Tensor) -> bool:
     """True also of zeros to which a parameter has been moved, to be filled with what it was."""
     type = type_of(parameter)
     return not is_dtensor(parameter) and not type.axes and type.ground is not Ground.UNKNOWN
-
-
-def _put(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
-    """Type ``x``, and of the memory that it shares with others nothing else."""
-    tag = tag_of(x)
-    if tag is None or tag.cell is None:
-        set_tag(x, Tag(type, origin))
-    else:
-        set_part(x, type, origin)
 
 
 def _state() -> _State | None:

@@ -1,14 +1,20 @@
-"""``DistributedDataParallel``, whose reducer is C++ and shows itself nowhere, and loaders that deal out batches."""
+"""``DistributedDataParallel``, whose reducer is C++ and shows itself nowhere, and the data of parallel ranks: loaders
+that deal out batches, and what models are called with whose gradients are averaged.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
+from shardwise.host.module_calls import OuterModules, telling_calls
+from shardwise.interop.torch_compat import tree_leaves
+
 from ..gradients import replicas
-from ..observation import batches, wrappers
+from ..observation import batches, inputs, wrappers
 from .patches import Patches, Plugin, checking_session
 
 
@@ -19,6 +25,18 @@ def _install(patches: Patches) -> None:
     patches.replace_attribute(
         torch.utils.data.DataLoader, "__iter__", functools.partial(batches.wrap_iter, checking_session)
     )
+    told = contextlib.ExitStack()
+    told.enter_context(telling_calls(functools.partial(_called, OuterModules())))
+    patches.on_undo(told.close)
+
+
+def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, object]) -> None:
+    outer.is_new(module)
+    session = checking_session()
+    if session is None or not (session.observe and session.local and session.averaged) or module not in outer:
+        return
+    if next(module.parameters(), None) is not None:
+        inputs.type_data(session, tree_leaves(dict(args)))
 
 
 def _wrap_making(plain: Callable[..., object]) -> object:

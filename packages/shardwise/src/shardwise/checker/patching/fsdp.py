@@ -25,6 +25,7 @@ from shardwise.interop.torch_compat import (
     USE_VIEWS,
     flat_parameters,
     gathered_parameter,
+    sharded_parameter,
 )
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
@@ -60,6 +61,7 @@ def _wrap_sharding(plain: Callable[..., object]) -> object:
         session = checking_session()
         with contextlib.nullcontext() if session is None else paused(session):
             plain(self, param, *args, **kwargs)
+        _note_average(sharded_parameter(self)[1].get_all_groups())
 
     return __init__
 

@@ -10,7 +10,10 @@ from ..records.record import RankRun
 
 
 def forget_unsteady(run: RankRun, again: RankRun | None) -> None:
-    """Forget what was read in ``run`` and is not so in ``again``, the same run once more; all, if there is none."""
+    """Forget what was read in ``run`` and is not so in ``again``, the same run once more; all, if there is none.
+
+    What is counted only, without a value, stays.
+    """
     entries = [] if again is None else again.entries
     read = {one.key: one.value for one in entries if isinstance(one, Record) and one.key.kind == "read"}
     run.entries = [one for one in run.entries if one.key.kind != "read" or _is(one, read.get(one.key))]
@@ -18,4 +21,4 @@ def forget_unsteady(run: RankRun, again: RankRun | None) -> None:
 
 def _is(entry: object, value: torch.Tensor | None) -> bool:
     known = entry.value if isinstance(entry, Record) else None
-    return known is not None and value is not None and torch.equal(known, value)
+    return known is None or (value is not None and torch.equal(known, value))

@@ -2,7 +2,8 @@
 
     dist.all_reduce(total); dist.all_reduce(count); print((total / count).item())
 
-What is computed of such sums and of nothing else is the same on every rank, so one rank is enough to read it.
+What is computed of such sums and of nothing else is the same on every rank, so one rank is enough to read it. What else
+is read at a line is counted: of two norms of which one is summed over all ranks, one rank may read the second alone.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ _READS = (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__float__, torch.
 class ReadSums:
     """Follows sums over all ranks to where a number is read of them."""
 
-    def __init__(self, heard: Callable[[torch.Tensor], object]) -> None:
+    def __init__(self, heard: Callable[[torch.Tensor, bool], object]) -> None:
         self._heard = heard
-        """Told of the tensor that is read."""
+        """Told of the tensor that is read, and whether it is such a sum."""
         self._global: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         """Sums over all ranks, and what is computed of them alone, by id."""
 
     def before(self, func: Callable[..., object], args: Sequence[object]) -> None:
         """``func`` is about to be called: does it read a number?"""
         x = args[0] if args else None
-        if self._global and func in _READS and isinstance(x, torch.Tensor) and self._is_global(x):
+        if func in _READS and isinstance(x, torch.Tensor):
             with no_torch_function():
                 if x.numel() == 1 and x.is_floating_point():
-                    self._heard(x)
+                    self._heard(x, self._is_global(x))
 
     def after(
         self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], result: object

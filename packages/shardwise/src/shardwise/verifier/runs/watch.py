@@ -187,7 +187,7 @@ class _Watch(TorchFunctionMode):
         self.every = every
         self.alone = alone
         self.draws = RandomDraws(recorder)
-        self.sums = ReadSums(lambda x: recorder.add("read", "", x, UNTYPED, user_location()))
+        self.sums = ReadSums(lambda x, sums: recorder.add("read", "", x, UNTYPED, user_location(), keep=sums))
         self.twice = False
         """Gradients have been computed of which there will be gradients."""
 

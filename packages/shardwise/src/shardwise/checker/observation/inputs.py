@@ -1,0 +1,54 @@
+"""What a data parallel wrapper says of what its model is called with: each rank's own data.
+
+Where gradients are averaged over ranks, each of them has computed its own from data of its own. So what nobody has
+typed among the inputs of the modules that the program calls is V there, which is also true of what happens to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import V
+from shardwise.types.tensor_type import UNTYPED, TensorType
+
+from ..state.session import CheckSession
+
+
+def type_data(session: CheckSession, inputs: Iterable[object]) -> None:
+    """Type those of ``inputs`` that are data and have no type as each rank's own, over the axes of averages."""
+    data = [x for x in inputs if isinstance(x, torch.Tensor) and is_data(x)]
+    if data:
+        type = TensorType.of(dict.fromkeys(_apart(session.averaged), V))
+        origin = Origin(user_site(), "an input of a data parallel model")
+        for x in data:
+            put_type(x, type, origin)
+
+
+def is_data(x: torch.Tensor) -> bool:
+    """True if nobody has typed ``x``, and it is not what another part of the model has made."""
+    made = x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled())
+    return not made and type_of(x) is UNTYPED and not is_dtensor(x)
+
+
+def put_type(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
+    """Type ``x``, and of the memory that it shares with others nothing else."""
+    tag = tag_of(x)
+    if tag is None or tag.cell is None:
+        set_tag(x, Tag(type, origin))
+    else:
+        set_part(x, type, origin)
+
+
+def _apart(axes: Iterable[MeshAxis]) -> list[MeshAxis]:
+    """Of ``axes`` the widest that have nothing in common, so that they are of one mesh."""
+    chosen: list[MeshAxis] = []
+    for axis in sorted(axes, key=lambda one: (-one.size(), str(one))):
+        if all(axis.isorthogonal(one) for one in chosen):
+            chosen.append(axis)
+    return chosen
