@@ -21,8 +21,8 @@ _told: list[Tell] = []
 def telling_calls(tell: Tell, *, last: bool = False) -> Iterator[None]:
     """Inside the block ``tell`` gets every module that is called, and its arguments by position or by keyword.
 
-    Blocks may overlap: who came last is told first, but who asks for it is told ``last``. Code that is being compiled is
-    left alone: what a compiled module is called with is known from outside of it.
+    Blocks may overlap: who came last is told first, but who asks for it is told ``last``. Code that is being compiled
+    is left alone: what a compiled module is called with is known from outside of it.
     """
     if not _told:
         torch.nn.Module.__call__ = _telling(torch.nn.Module.__call__)  # type: ignore[method-assign]

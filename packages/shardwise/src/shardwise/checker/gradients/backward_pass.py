@@ -68,6 +68,7 @@ def running(
             if (summed := gradient_of(variable)) is not None:
                 check_tensor(session, "backward", summed, writes=True, label=f"{names_of([variable])[0]}.grad")
     foreign = {id(variable) for variable in adopt(reached)}
+    foreign |= {id(variable) for variable in reached if variable in session.kept_elsewhere}
     for variable in reached:
         gradient = gradient_of(variable)
         before = None if gradient is None else type_of(gradient)

@@ -14,25 +14,32 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of
+from shardwise.interop.tensors.tagging import Origin, tag_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
+from .inputs import put_type
 
 
 def replicated(session: CheckSession, wrapper: Any) -> None:
     """The parameters that a ``DistributedDataParallel`` has just wrapped, where nobody has typed them."""
-    axis = MeshAxis.of(wrapper.process_group)
+    ignored = set(wrapper.parameters_to_ignore)
+    own = (parameter for name, parameter in wrapper.module.named_parameters() if name not in ignored)
+    equal(session, own, wrapper.process_group, "DistributedDataParallel")
+
+
+def equal(session: CheckSession, parameters: Iterable[torch.Tensor], group: object, by: str) -> None:
+    """These parameters are kept equal ``by`` a wrapper, which averages their gradients over ``group``."""
+    axis = MeshAxis.of(group)
     averaged(session, [axis])
     if axis.size() == 1:
         return
-    origin = Origin(user_site(), "kept equal by DistributedDataParallel")
-    ignored = set(wrapper.parameters_to_ignore)
-    for name, parameter in wrapper.module.named_parameters():
-        if name not in ignored and parameter.requires_grad and _is_untyped(parameter):
-            set_tag(parameter, Tag(TensorType.of({axis: R}), origin))
+    origin = Origin(user_site(), f"kept equal by {by}")
+    for parameter in parameters:
+        if parameter.requires_grad and _is_untyped(parameter):
+            put_type(parameter, TensorType.of({axis: R}), origin)
 
 
 def averaged(session: CheckSession, axes: Iterable[MeshAxis]) -> None:

@@ -18,6 +18,7 @@ from . import (
     coalescing,
     control_flow,
     ddp,
+    deepspeed,
     fsdp,
     func_grad,
     functional_collectives,
@@ -58,6 +59,7 @@ PLUGINS: tuple[Plugin, ...] = (
     fsdp.FSDP1,
     megatron.MODELS,
     megatron.SHARDS,
+    deepspeed.PLUGIN,
 )
 
 _lock = threading.RLock()

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from torch.utils.weak import WeakIdKeyDictionary
+
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.axis import MeshAxis
@@ -39,6 +41,7 @@ class CheckSession(Session):
     ``keeps_numbers``  what reads a tensor gives its number a type; see ``number_calls``.
     ``links``       what connects the ranks of each axis: repairs are ordered by it.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
+    ``kept_elsewhere``  parameters whose gradients a wrapper moves and sums while backward runs, out of sight.
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     """
 
@@ -72,6 +75,7 @@ class CheckSession(Session):
         self.keeps_numbers = False
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.kept_elsewhere: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.exchanged: dict[MeshAxis, bool] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
