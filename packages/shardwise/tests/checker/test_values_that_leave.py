@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 import threading
 from collections.abc import Callable
@@ -196,17 +197,73 @@ def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> N
         ("len([1, 2])", None),
         ("len('text')", None),
         ("len(torch.ones(3))", None),
+        ("1.0 / len(x)", 1),
+        ("-0.5 * x.shape[0]", -1),
+        ("1e-3 / x.size(0) ** 2", 2),
+        ("(0.5 + 1) / x.numel()", 1),
+        ("(1 / 3) * x.shape[0]", -1),
+        ("0.5 * x.shape[1]", 0),
+        ("math.sqrt(x.shape[0] ** 2)", -1),
+        ("math.ceil(x.shape[0] / 1.5)", -1),
+        ("math.log(x.shape[1])", 0),
+        ("math.log(x.shape[0])", None),
+        ("RATE / x.shape[0]", 1),
     ],
 )
-def test_lengths_in_a_programs_own_files_have_the_scale_of_the_dim(
+def test_numbers_in_a_programs_own_files_have_the_scale_of_the_dim(
     tp_mesh: Any, expression: str, exponent: int | None
 ) -> None:
-    code = carrying_numbers(f"number = {expression}".encode(), "program.py")
+    code = carrying_numbers(f"RATE = 0.25\nnumber = {expression}".encode(), "program.py")
     assert code is not None
     with checking(local=False):
-        names: dict[str, Any] = {"x": spmd.assert_type(torch.rand(2, 3), {"tp": spmd.S(0)}), "torch": torch}
+        x = spmd.assert_type(torch.rand(2, 3), {"tp": spmd.S(0)})
+        names: dict[str, Any] = {"x": x, "torch": torch, "math": math}
         exec(code, names)
         number = names["number"]
         assert number == eval(expression, names)
         known = type_of(number).exponent(spmd.normalize_axis("tp")) if hasattr(number, "by_rank") else None
     assert known == exponent
+
+
+TENSORS_BESIDE_FLOATS = """
+import torch
+
+HALF = 0.5
+
+
+@torch.compile(fullgraph=True, backend="eager")
+def compiled(x):
+    return 1.0 / x + HALF * x - 2.5 % x
+
+
+def shadowed(HALF):
+    return HALF * 2
+
+
+def other(rate=0.5):
+    return rate * 2
+"""
+
+
+def test_what_a_float_meets_is_else_what_it_was() -> None:
+    names: dict[str, Any] = {}
+    code = carrying_numbers(TENSORS_BESIDE_FLOATS.encode(), "program.py")
+    assert code is not None
+    exec(code, names)
+    x = torch.rand(4) + 1
+    assert torch.equal(names["compiled"](x), 1.0 / x + 0.5 * x - 2.5 % x)
+    assert torch.equal(names["shadowed"](x), x * 2)
+    assert "__shardwise_beside__" in names["compiled"].__wrapped__.__code__.co_names
+    assert "__shardwise_beside__" not in names["shadowed"].__code__.co_names + names["other"].__code__.co_names
+
+
+@pytest.mark.parametrize("number", ["1.0 / ranks", "(1.0 / dist.get_world_size())", "SHARE / ranks"])
+def test_a_share_of_each_rank_is_a_term_however_it_is_written(tp_mesh: Any, number: str) -> None:
+    program = f"SHARE = 1.0\nranks = dist.get_world_size(group)\ny = x + r * ({number})"
+    code = carrying_numbers(program.encode(), "program.py")
+    assert code is not None
+    with checking(local=True):
+        x, r = spmd.assert_type(torch.rand(4), {"tp": P}), spmd.assert_type(torch.rand(4), {"tp": R})
+        names: dict[str, Any] = {"x": x, "r": r, "dist": dist, "group": tp_mesh.get_group()}
+        exec(code, names)
+        assert type_of(names["y"]).is_partial(spmd.normalize_axis("tp"))

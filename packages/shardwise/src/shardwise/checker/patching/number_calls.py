@@ -1,4 +1,5 @@
-"""Numbers that ``int``, ``float``, ``len`` and ``range`` make in a program's own files, and ``torchrun``'s variables.
+"""Numbers that ``int``, ``float``, ``len``, ``range``, ``math`` and floats make in a program's own files, and
+``torchrun``'s variables.
 
 What these are made of differs between ranks or is off the scale, and so is what they make. Elsewhere they make plain
 numbers, which is listed: ``_Typed`` in ``numbers.py`` and ``RankText`` here say so.
@@ -7,16 +8,17 @@ numbers, which is listed: ``_Typed`` in ``numbers.py`` and ``RankText`` here say
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from types import FrameType
-from typing import overload
+from typing import Any, overload
 
 import torch
 
 from shardwise.diagnostics.source import is_internal, is_library_calling, user_location
-from shardwise.host.number_calls import CARRYING
+from shardwise.host.number_calls import CARRYING, beside_float
 from shardwise.host.program_ranks import own_rank
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
@@ -73,6 +75,9 @@ class RankRange(Sequence[object]):
 
 def _install(patches: Patches) -> None:
     CARRYING.update({int: _made(int), float: _made(float), len: _length, range: _range, own_rank: _own_rank})
+    CARRYING.update({function: _worked_out(function) for function in _OF_ONE})
+    CARRYING[math.sqrt] = _root
+    CARRYING[beside_float] = _beside
     patches.on_undo(CARRYING.clear)
     patches.replace_attribute(type(os.environ), "__getitem__", _reading)
 
@@ -100,6 +105,67 @@ def _made(make: type) -> Callable[..., object]:
         return typed(made, number_of(type)) if has_number(type) else made
 
     return carried
+
+
+_KEEPING = (math.floor, math.ceil, math.trunc, math.fabs)
+_OF_ONE = (
+    *_KEEPING,
+    *(math.exp, math.expm1, math.log, math.log1p, math.log2, math.log10),
+    *(math.sin, math.cos, math.tan, math.tanh, math.erf),
+)
+
+
+def _worked_out(function: Callable[[float], float]) -> Callable[..., object]:
+    """A function of ``math``: a number off the scale is on none that anyone knows, but where it is only rounded."""
+
+    def carried(given: float) -> object:
+        if given.__class__ not in TYPED_NUMBERS:
+            return function(given)
+        type = type_of(given)
+        known = (
+            type
+            if function in _KEEPING
+            else type.with_scale({axis: None for axis in type.axes if type.exponent(axis) != 0})
+        )
+        return typed(function(plain(given)), known, known_by_rank(function, given))
+
+    return carried
+
+
+def _root(given: float) -> object:
+    if given.__class__ not in TYPED_NUMBERS or plain(given) < 0:
+        return math.sqrt(given)
+    power: Any = given
+    return power**0.5
+
+
+class BesideFloat:
+    """A typed number behind a float and an operator: no number to the float, so that it is asked itself."""
+
+    def __init__(self, number: Any) -> None:
+        self._number = number
+
+    def __radd__(self, left: float) -> object:
+        return self._number.__radd__(left)
+
+    def __rsub__(self, left: float) -> object:
+        return self._number.__rsub__(left)
+
+    def __rmul__(self, left: float) -> object:
+        return self._number.__rmul__(left)
+
+    def __rtruediv__(self, left: float) -> object:
+        return self._number.__rtruediv__(left)
+
+    def __rfloordiv__(self, left: float) -> object:
+        return self._number.__rfloordiv__(left)
+
+    def __rmod__(self, left: float) -> object:
+        return self._number.__rmod__(left)
+
+
+def _beside(right: object) -> object:
+    return BesideFloat(right) if right.__class__ in TYPED_NUMBERS else right
 
 
 def _length(of: Sized) -> object:
@@ -166,4 +232,4 @@ def _variable(key: str, read: Callable[[str], str]) -> object:
     return typed(number, TensorType.of({axis: V}, scale={axis: None}), by_rank)
 
 
-PLUGIN = Plugin("numbers that int, float, len and range make", _install)
+PLUGIN = Plugin("numbers that int, float, len, range, math and floats make", _install)
