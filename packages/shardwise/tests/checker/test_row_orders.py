@@ -17,8 +17,9 @@ from torch import Tensor
 import shardwise as spmd
 from shardwise import R, S
 from shardwise.types import SpmdTypeError
+from shardwise.worlds.world import InProcessWorld
 
-from .on_ranks import RANKS, Case, drawn, judge, outcomes, shard, whole
+from .on_ranks import RANKS, Case, addend, drawn, judge, outcomes, shard, whole
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*:FutureWarning")]
 
@@ -61,6 +62,14 @@ def received(rows: int, columns: int, dim: int, step: int) -> Tensor:
     whole = torch.empty(rows, columns, dtype=WHOLE.dtype)
     dist.all_gather(list(whole.chunk(RANKS, dim))[::step], shard(WHOLE))
     return whole
+
+
+def scattered(dim: int, step: int) -> Tensor:
+    """This rank's part of a sum, handed over piece by piece."""
+    pieces = [piece.contiguous() for piece in addend(WHOLE).chunk(RANKS, dim)][::step]
+    out = torch.empty_like(pieces[0])
+    dist.reduce_scatter(out, pieces)
+    return out
 
 
 def put_back(dim: int, factor: float = 1) -> Tensor:
@@ -157,6 +166,9 @@ CASES += [
     Case("received in place", lambda: received(8, 4, 0, 1), WHOLE),
     Case("received in place, turned round", lambda: received(8, 4, 0, -1), WHOLE, "SW223"),
     Case("received side by side", lambda: received(4, 8, 1, 1), WHOLE, "SW223"),
+    Case("a sum in pieces", lambda: scattered(0, 1) + rows(), 2 * WHOLE),
+    Case("a sum in pieces of columns", lambda: scattered(1, 1) + shard(WHOLE, 1), 2 * WHOLE),
+    Case("a sum in pieces, turned round", lambda: scattered(0, -1), WHOLE, "SW223"),
     Case("the own piece put back", lambda: put_back(0), WHOLE),
     Case("the own piece put back, side by side", lambda: put_back(1), WHOLE, "SW402"),
     Case("another piece in place of the own", lambda: put_back(0, 2.0), WHOLE, "SW402"),
@@ -204,3 +216,24 @@ def test_the_message_names_what_was_moved() -> None:
         raise caught.value
 
     assert outcomes(program, local=False) == ["SW223"] * RANKS
+
+
+def gathered_over_all_axes(order: list[int]) -> tuple[str, bool]:
+    """Joins the pieces of all ranks of a mesh of two axes; gives what is told, and whether the whole came out."""
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    with spmd.set_current_mesh(mesh), spmd.typecheck(local=False):
+        own = WHOLE.chunk(4)[dist.get_rank()].clone()
+        x = spmd.assert_type(own, {}, spmd.PartitionSpec(("dp", "tp"), None))
+        pieces = [torch.empty_like(x) for _ in range(4)]
+        dist.all_gather(pieces, x)
+        try:
+            made = torch.cat([pieces[at] * 2 for at in order])
+        except SpmdTypeError as error:
+            return str(error.code), False
+        with spmd.no_typecheck():
+            return "", torch.equal(made, 2 * WHOLE)
+
+
+@pytest.mark.parametrize(("order", "code"), [([0, 1, 2, 3], ""), ([0, 2, 1, 3], "SW223")])
+def test_pieces_of_a_dim_that_several_axes_cut_have_one_order(order: list[int], code: str) -> None:
+    assert InProcessWorld(4).run(gathered_over_all_axes, order) == [(code, not code)] * 4

@@ -187,3 +187,12 @@ def test_mapped_arguments_are_sharded_alike(mesh):
     x, y = globally(ROWS, (PartitionSpec(None, None), (2, 3)))
     with typecheck(local=False), refused("SW401", "vmap"):
         torch.vmap(lambda a, b: a * b)(x, y)
+
+
+def test_a_mapped_constant_is_cut_like_the_others_only_where_all_its_slices_are_alike(mesh):
+    (x,) = globally(ROWS)
+    with typecheck(local=False):
+        out = torch.vmap(lambda a, b: a * b)(x, torch.ones(2))
+        assert spmd.get_partition_spec(out) == spmd.normalize_partition_spec(PartitionSpec("tp", None))
+        with refused("SW401", "vmap"):  # positions of the whole, of which the shard has a part
+            torch.vmap(lambda a, b: a * b)(x, torch.arange(2.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,14 +14,14 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import I
-from shardwise.types.spec import entry_axes, partition_spec_get_shard
+from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
-from ..operators.listed_pieces import ListedPiece, PieceList, memory_of, note_piece, piece_of
+from ..operators.listed_pieces import ListedPiece, PieceList, dim_cut_over, memory_of, note_piece, piece_of
 from ..operators.ordinary import Handler
 from ..operators.own_parts import pieces_of_cut
 from ..state.session import CheckSession
-from .raw_pieces import Exchange
+from .raw_pieces import Exchange, sent_cut
 
 OWN_DIMS = {"hstack": 1, "column_stack": 1, "vstack": 0, "row_stack": 0, "dstack": 2}
 """The functions that join along a dim of their own; tensors of one dim are joined along it."""
@@ -35,18 +35,36 @@ def note_gathered(
     Each is what its rank has sent; of an exchange whose pieces are cut along another dim, this rank's part of that.
     """
     type, axis = type_of(sent[0]), exchange.axis
-    shards = [partition_spec_get_shard(type.spec, one) for one in parts_of(axis, type)]
-    dims = {shard.dim for shard in shards if shard is not None}
-    if len(dims) != 1 or None in shards or len(received) != axis.size():
+    dim = dim_cut_over(type, parts_of(axis, type))
+    if dim is None or len(received) != axis.size():
         return
     whole = exchange.row.name == "all_gather"
-    if axis not in type or not (whole or exchange.cut not in (None, *dims)):
+    if not whole and exchange.cut in (None, dim):
         return
-    (dim,), own = dims, memory_of(sent[0]) if whole else None
+    own = memory_of(sent[0]) if whole else None
     source = PieceList(exchange.name, axis, len(received), exchange.rank, own)
     _check_filled(session, source, dim, received)
     for rank, piece in enumerate(received):
         note_piece(session, piece, ListedPiece(source, rank, dim))
+
+
+def check_scattered(session: CheckSession, exchange: Exchange, given: Mapping[str, Any]) -> None:
+    """Report a reduction that hands every rank the piece of another one: its pieces are those of one tensor, in another
+    order. Errors: SW223."""
+    found = sent_cut(exchange.row, given)
+    if found is None or exchange.reducer is None or found[0].dim is None:
+        return
+    cut, numbers = found
+    if numbers == sorted(numbers) or cut.count != exchange.axis.size():
+        return
+    located = LocatedCall(exchange.name, [("input", given[exchange.row.sent][0])])
+    said = Diagnosis(
+        "SW223",
+        f"{exchange.name} gives the ranks of {axis_text(exchange.axis)} the pieces {', '.join(map(str, numbers))}",
+        (f"rank by rank, of a tensor that is cut along dim {cut.dim} into {cut.count} pieces",),
+        (f"hand over the pieces in the order in which chunk(..., dim={cut.dim}) gives them",),
+    )
+    report(session, located, said, exchange.axis)
 
 
 def _check_filled(session: CheckSession, source: PieceList, dim: int, received: Sequence[torch.Tensor]) -> None:

@@ -45,7 +45,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .differentiable import check_operand, check_passed_on
 from .divergence import check_arrival
-from .gathered_lists import note_gathered
+from .gathered_lists import check_scattered, note_gathered
 from .handles import started
 from .raw_arrivals import Receipt, receipt
 from .raw_backward import leave_node, passages
@@ -110,6 +110,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if session.in_flight:
             check_collective(session, usual, sent, tensors_in(given.get(row.received)), _ordered(usual, given))
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
+        if not session.local:
+            check_scattered(session, exchange, given)
         if exchange.passed_on and not session.local:
             note_passed(session, axis, sent)
         types = [operand_type(session, exchange, tensor) for tensor in sent]

@@ -28,7 +28,7 @@ from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from ..operators.own_parts import pieces_of_cut
+from ..operators.own_parts import WholeCut, pieces_of_cut
 from ..state.numbers import TYPED_NUMBERS
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")
@@ -76,11 +76,16 @@ def exchange_of(
 
 
 def _cut_of(row: RawCollective, given: Mapping[str, Any], axis: MeshAxis) -> int | None:
-    sent = given.get(row.sent) if row.name == "all_to_all" else None
-    found = pieces_of_cut(sent) if isinstance(sent, (list, tuple)) else None
+    found = sent_cut(row, given)
     if found is None or found[1] != list(range(axis.size())) or not found[0].even:
         return None
     return found[0].dim
+
+
+def sent_cut(row: RawCollective, given: Mapping[str, Any]) -> tuple[WholeCut, list[int]] | None:
+    """Of a call that is given a piece for each rank: the numbers of the pieces, if they are all of one tensor."""
+    sent = given.get(row.sent) if row.name in ("all_to_all", "reduce_scatter") else None
+    return pieces_of_cut(sent) if isinstance(sent, (list, tuple)) else None
 
 
 def own_chunk(pieces: Sequence[Piece], exchange: Exchange) -> list[Piece]:
@@ -133,6 +138,8 @@ def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: 
         op, src, dst = "all_gather", V, R  # stacked, whatever the pieces are
     elif ndim != sent_ndim:
         return None
+    elif exchange.cut is not None and exchange.reducer is not None:
+        op, src, dst = "reduce_scatter", P, Shard(exchange.cut)
     elif pieces == "reduce_scatter":
         op, src, dst = pieces, P, dim
     elif exchange.cut is not None and before.spec and not set(axes) & set(entry_axes(before.spec[exchange.cut])):

@@ -20,9 +20,9 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
-from shardwise.op_rules.transition_types import landed
+from shardwise.op_rules.transition_types import landed, parts_of
 from shardwise.types.placement import Shard, V
-from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.spec import entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..call.arguments import Op
@@ -116,14 +116,23 @@ def _made(
         return [None]
     made: list[ListedPiece | None] = []
     for at, type in enumerate(outcome.results or (outcome.type,)):
-        shard = partition_spec_get_shard(type.spec, axis)
+        dim = dim_cut_over(type, parts_of(axis, type))
         computed = (*first.computed, op.name, at)
-        made.append(None if shard is None else ListedPiece(first.source, first.number, shard.dim, computed))
+        made.append(None if dim is None else ListedPiece(first.source, first.number, dim, computed))
     return made
 
 
+def dim_cut_over(type: TensorType, axes: tuple[MeshAxis, ...]) -> int | None:
+    """The dim that is sharded over these axes, in this order; None if there is none."""
+    shard = None if not axes else partition_spec_get_shard(type.spec, axes[0])
+    if shard is None or type.spec is None:
+        return None
+    return shard.dim if tuple(one for one in entry_axes(type.spec[shard.dim]) if one in axes) == axes else None
+
+
 def _as_shard(type: TensorType, axis: MeshAxis, dim: int, x: torch.Tensor) -> TensorType:
+    axes = parts_of(axis, type) or (axis,)
     with no_torch_function():
-        spec = landed(type.spec, x.ndim, (axis,), Shard(dim))
-    places = {**{one: type.get(one) for one in type.axes}, axis: V}
+        spec = landed(type.spec, x.ndim, axes, Shard(dim))
+    places = {**{one: type.get(one) for one in type.axes}, **dict.fromkeys(axes, V)}
     return TensorType.of(places, spec, uneven=type.uneven)

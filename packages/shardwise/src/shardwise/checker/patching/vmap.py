@@ -20,12 +20,15 @@ from shardwise.interop.torch_call import Arguments, TorchFunction
 from shardwise.interop.torch_compat import RUN_VMAP, UNWRAP_VMAP_OUTPUTS, WRAP_VMAP_INPUTS, tree_leaves
 from shardwise.mesh.entry import current_entry, set_current_entry
 from shardwise.types.spec import PartitionSpec, entry_axes, spec_of
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Ground, TensorType
 
 from ..control_flow.slices import stacked_type
 from ..diagnosis.sharding_refusals import not_mapped
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
+
+_CUT_ANYWHERE = (Ground.ZERO, Ground.UNIFORM, Ground.UNKNOWN)
+"""What a slice is alike of, whichever it is, or nobody knows it."""
 
 
 class _Local(threading.local):
@@ -45,7 +48,7 @@ def _mapped_over(session: CheckSession, in_dims: Sequence[int | None], args: Arg
     _local.entry = next((entry for entry in entries if entry is not None), None)
     if not session.local:
         for (arg, _), entry in zip(mapped, entries, strict=True):
-            if entry != _local.entry and not type_of(arg).ground.is_constant:
+            if entry != _local.entry and type_of(arg).ground not in _CUT_ANYWHERE:
                 _refuse_slices(session, arg)
     if mesh is not None and _local.entry is not None:
         set_current_entry(mesh.mapping(entry_axes(_local.entry)))
