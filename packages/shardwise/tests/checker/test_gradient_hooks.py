@@ -71,6 +71,19 @@ def test_a_hook_on_a_parameter_may_make_the_sum_it_owes(tp_mesh: Any, hook: Any,
         torch.optim.SGD([x], 0.1).step()
 
 
+@pytest.mark.parametrize("hook", [summing, in_place, by_ours])
+def test_what_a_hook_sums_is_added_to_what_it_has_summed(tp_mesh: Any, hook: Any) -> None:
+    """Micro-batches, each of which the hook sums; one that it leaves alone is a pending sum beside sums."""
+    x, leaves_alone = make("R", grad=True), [False, False, True]
+    with typecheck():
+        x.register_hook(lambda gradient: None if leaves_alone.pop(0) else hook(gradient))
+        loss_of(x).backward()
+        loss_of(x).backward()
+        assert place(x.grad) == "R"
+        with refused("SW604", "pending sum"):
+            loss_of(x).backward()
+
+
 @pytest.mark.parametrize("hook", [summing, by_ours])
 def test_a_hook_inside_the_graph_must_not(tp_mesh: Any, hook: Any) -> None:
     x = make("I", grad=True)

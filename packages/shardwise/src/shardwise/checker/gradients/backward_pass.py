@@ -17,7 +17,8 @@ from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, type_of
-from shardwise.interop.torch_compat import same_memory
+from shardwise.interop.torch_compat import hook_tables, no_torch_function, same_memory
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import cut_along, put_together
 from shardwise.types.placement import Placement
@@ -76,12 +77,15 @@ def running(
         this.arrivals[id(variable)] = GradientArrival(variable, type, before, unseen=is_unseen(variable))
     reduced = reduced_axes(session, this.arrivals)
     # A wrapper that averages over its ranks keeps what was equal before.
-    _refuse_conflicts(session, [arrival for key, arrival in this.arrivals.items() if key not in reduced])
+    kept = [arrival for key, arrival in this.arrivals.items() if key not in reduced]
+    hooked = [(arrival, _summed_before(arrival)) for arrival in kept if _has_hooks(arrival.variable)]
+    _refuse_conflicts(session, [(one, _summed_before(one)) for one in kept if not _has_hooks(one.variable)])
     session.passes.append(this)
     try:
         yield this
     finally:
         session.passes.pop()
+    _refuse_conflicts(session, hooked)  # by now their hooks have said what comes to them
     this.arrived |= this.arrivals.keys()
     if session.passes:  # a part of the pass around it, as reentrant checkpoints run
         session.passes[-1].arrived |= this.arrived
@@ -110,18 +114,25 @@ def wrap_allreduce(plain: Callable[..., object]) -> Callable[..., object]:
     return allreduce
 
 
-def _refuse_conflicts(session: CheckSession, arrivals: Iterable[GradientArrival]) -> None:
-    """Report what would be added to a sum that has been made already, before it happens."""
-    by_axis: dict[Any, list[GradientArrival]] = {}
-    for arrival in arrivals:
-        for axis in _summed_before(arrival):
-            by_axis.setdefault(axis, []).append(arrival)
+def _has_hooks(variable: torch.Tensor) -> bool:
+    """True if hooks on the tensor itself may change what comes to its gradient."""
+    with no_torch_function():
+        return bool(hook_tables(variable)[0])
+
+
+def _refuse_conflicts(session: CheckSession, arrivals: Iterable[tuple[GradientArrival, Sequence[MeshAxis]]]) -> None:
+    """Report a pending sum that is added to one that has been made already; given with the axes of that."""
+    by_axis: dict[MeshAxis, list[GradientArrival]] = {}
+    for arrival, axes in arrivals:
+        for axis in axes:
+            if arrival.contribution.is_partial(axis):
+                by_axis.setdefault(axis, []).append(arrival)
     for axis, conflicting in by_axis.items():
         accumulation_conflict(session, axis, [arrival.variable for arrival in conflicting])
 
 
-def _summed_before(arrival: GradientArrival) -> list[object]:
-    """The axes along which the gradient is equal on every rank and a pending sum comes to it."""
+def _summed_before(arrival: GradientArrival) -> list[MeshAxis]:
+    """The axes along which the gradient is equal on every rank and a pending sum is about to come to it."""
     gradient, contribution = gradient_of(arrival.variable), arrival.contribution
     if arrival.before is None or gradient is None:
         return []
