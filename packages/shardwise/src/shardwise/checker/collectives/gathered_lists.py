@@ -9,6 +9,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
@@ -48,7 +49,7 @@ def note_gathered(
         note_piece(session, piece, ListedPiece(source, rank, dim))
 
 
-def check_scattered(session: CheckSession, exchange: Exchange, given: Mapping[str, Any]) -> None:
+def check_scattered(session: CheckSession, exchange: Exchange, given: Mapping[str, object]) -> None:
     """Report a reduction that hands every rank the piece of another one: its pieces are those of one tensor, in another
     order. Errors: SW223."""
     found = sent_cut(exchange.row, given)
@@ -57,7 +58,7 @@ def check_scattered(session: CheckSession, exchange: Exchange, given: Mapping[st
     cut, numbers = found
     if numbers == sorted(numbers) or cut.count != exchange.axis.size():
         return
-    located = LocatedCall(exchange.name, [("input", given[exchange.row.sent][0])])
+    located = LocatedCall(exchange.name, [("input", tensors_in(given[exchange.row.sent])[0])])
     said = Diagnosis(
         "SW223",
         f"{exchange.name} gives the ranks of {axis_text(exchange.axis)} the pieces {', '.join(map(str, numbers))}",

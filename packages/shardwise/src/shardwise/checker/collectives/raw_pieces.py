@@ -82,7 +82,7 @@ def _cut_of(row: RawCollective, given: Mapping[str, Any], axis: MeshAxis) -> int
     return found[0].dim
 
 
-def sent_cut(row: RawCollective, given: Mapping[str, Any]) -> tuple[WholeCut, list[int]] | None:
+def sent_cut(row: RawCollective, given: Mapping[str, object]) -> tuple[WholeCut, list[int]] | None:
     """Of a call that is given a piece for each rank: the numbers of the pieces, if they are all of one tensor."""
     sent = given.get(row.sent) if row.name in ("all_to_all", "reduce_scatter") else None
     return pieces_of_cut(sent) if isinstance(sent, (list, tuple)) else None

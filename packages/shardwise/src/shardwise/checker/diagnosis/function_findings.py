@@ -19,7 +19,7 @@ from shardwise.oracle.function_typings import FunctionTransition
 from shardwise.oracle.public_transitions import PublicTransition
 from shardwise.oracle.simulated_ranks.identity import code_of
 from shardwise.oracle.simulated_ranks.replay import IssuedCollective
-from shardwise.types.placement import PerMeshAxisLocalSpmdType
+from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Placement, R, Shard
 
 _SHOWN = 3
 
@@ -169,15 +169,26 @@ def not_issued(cls: type, op: str, axis: MeshAxis, issued: Sequence[IssuedCollec
     )
 
 
-def not_as_ruled(cls: type, position: int, axis: object, letter: str) -> Diagnosis:
+def not_as_ruled(cls: type, position: int, axis: object, said: PerMeshAxisSpmdType) -> Diagnosis:
     """SW306: forward does not make a result as the rule says it is."""
-    own = PerMeshAxisLocalSpmdType(letter)
-    instead = "gives every rank another value" if letter in "RI" else "does not make that of such operands"
+    instead = "gives every rank another value" if said in (R, I) else "does not make that of such operands"
+    own = f"sharded on dim {said.dim}" if isinstance(said, Shard) else placement_text(said)
     return Diagnosis(
         "SW306",
-        f"the rule of {_name(cls)} says that output {position} is {placement_text(own)} over {axis_text(axis)}, but "
+        f"the rule of {_name(cls)} says that output {position} is {own} over {axis_text(axis)}, but "
         f"its forward {instead}",
         ("forward was run on simulated ranks, with operands as the rule takes them",),
+    )
+
+
+def reads_varying(cls: type, axis: object, said: Placement, name: str, got: Placement) -> Diagnosis:
+    """SW306: forward reads ``name`` from outside, which is ``got`` where the rule says that results are ``said``."""
+    return Diagnosis(
+        "SW306",
+        f"the rule of {_name(cls)} says that output 0 is {placement_text(said)} over {axis_text(axis)}, but "
+        f"its forward reads {name}, which is {placement_text(got)} there",
+        (f"{name} is no argument of forward, so the rule says nothing of it",),
+        (f"make {name} an argument of forward, and name it in the rule",),
     )
 
 

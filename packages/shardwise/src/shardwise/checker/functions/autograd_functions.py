@@ -25,7 +25,7 @@ from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import enters_dtensor, leaves_dtensor, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
-from shardwise.op_rules.propagation.call_types import propagate
+from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.op_rules.transition_types import parts_of
@@ -150,14 +150,30 @@ def _by_rule(
     call.before()
     before = [type_of(value) for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
     with paused(session), watched(session, cls, args, before) as seen:
+        state = torch.get_rng_state() if seen is not None else None
         results = run()
+        draws = state is not None and not torch.equal(state, torch.get_rng_state())
     call.after(results)
     if seen is not None:
-        compare_forward(session, cls, args, before, results, call.run.steps, seen)
+        compare_forward(session, cls, args, before, results, call.run.steps, seen, draws=draws)
+    if draws:
+        _refuse_draws(session, cls, args, results)
     for leaf in tree_leaves(results):
         declared(leaf, f"result of {cls.__qualname__}")
     session.checked += 1
     return results
+
+
+def _refuse_draws(session: CheckSession, cls: type, args: Sequence[object], results: object) -> None:
+    """SW121 where a rule says that results are equal which random numbers have gone into."""
+    named = named_tensors(bind_forward_args(cls, args))
+    operands = [Bound(name, type_of(tensor), label=name, shape=tuple(tensor.shape)) for name, tensor in named]
+    for leaf in tree_leaves(results):
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            outcome = drawn(draws_of(session, {}), Outcome(type_of(leaf)), operands)
+            if outcome.refusals:
+                refuse(session, cls.__name__, OpRule(cls.__name__), operands, [x for _, x in named], outcome)
+                set_tag(leaf, Tag(outcome.type))
 
 
 def _spec_of_rows(args: Sequence[object]) -> PartitionSpec | None:

@@ -26,7 +26,18 @@ from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
 from ..operators.value_reads import has_number, number_of
-from ..state.numbers import TYPED_NUMBERS, ByRank, differs, known_by_rank, lost_by, number_type, plain, typed
+from ..state.numbers import (
+    TYPED_NUMBERS,
+    ByRank,
+    TypedFloat,
+    TypedInt,
+    differs,
+    known_by_rank,
+    lost_by,
+    number_type,
+    plain,
+    typed,
+)
 from .patches import Patches, Plugin, checking_session
 from .rank_numbers import LIMIT
 
@@ -142,7 +153,7 @@ def _root(given: float) -> object:
 class BesideFloat:
     """A typed number behind a float and an operator: no number to the float, so that it is asked itself."""
 
-    def __init__(self, number: Any) -> None:
+    def __init__(self, number: TypedInt | TypedFloat) -> None:
         self._number = number
 
     def __radd__(self, left: float) -> object:
@@ -165,7 +176,7 @@ class BesideFloat:
 
 
 def _beside(right: object) -> object:
-    return BesideFloat(right) if right.__class__ in TYPED_NUMBERS else right
+    return BesideFloat(right) if isinstance(right, (TypedInt, TypedFloat)) else right
 
 
 def _length(of: Sized) -> object:
