@@ -103,6 +103,8 @@ CALLS: list[tuple[str, Callable[[Tensor], Tensor], str | None]] = [
     ("softplus", lambda x: torch.nn.functional.softplus(x, beta=-2), "{0}"),
     ("softplus with a step", lambda x: torch.nn.functional.softplus(x, 1.0, 0.5), None),
     ("the lower triangle", lambda x: x.view(2, 4).tril(), "{0}"),
+    ("all of numbers", lambda x: x.all(), None),
+    ("any of numbers along a dim", lambda x: torch.any(x.round().int().view(2, 4), 1), None),
 ]
 
 
@@ -188,3 +190,13 @@ def test_positions_beside_an_extreme_are_in_the_shard_and_of_no_use(tp_mesh: Any
 def test_nobody_asked_for_it_where_partial_results_are_asked_for_by_name(tp_mesh: Any) -> None:
     with typecheck(local=False, partials="explicit"), pytest.raises(SpmdTypeError, match="SW404"):
         spmd.assert_type(torch.randn(4, 5), {"tp": S(0)}).amax(0)
+
+
+@pytest.mark.parametrize(("asked", "kind"), [(torch.any, "max"), (torch.all, "min")])
+def test_truth_values_are_pending_extremes_of_themselves(tp_mesh: Any, asked: Callable[..., Tensor], kind: str) -> None:
+    pieces = torch.rand(RANKS, 3, 8, generator=torch.Generator().manual_seed(3)) > 0.7
+    with typecheck():
+        found = asked(spmd.assert_type(pieces[0].clone(), {"tp": P(kind)}), 1)
+        assert spmd.get_local_type(found) == {spmd.normalize_axis("tp"): P(kind)}
+    of_all = torch.any if kind == "max" else torch.all
+    assert torch.equal(of_all(torch.stack([asked(x, 1) for x in pieces]), 0), asked(of_all(pieces, 0), 1))

@@ -245,6 +245,8 @@ SEVERAL_AXES: list[Case] = [
     ("the same order", torch.add, [_BOTH, _BOTH], _BOTH),
     ("the other order", torch.add, [_BOTH, _SWAPPED], "SW409"),
     ("the inner one missing", torch.add, [_BOTH, "f32[8@dp, 6] {tp: R}"], "SW402"),
+    ("the inner one missing, one element each", torch.add, ["f32[1@(dp,tp)]", "f32[1@dp] {tp: R}"], "SW402"),
+    ("one element of all", torch.add, ["f32[1@(dp,tp)]", "f32[1] {dp: R, tp: R}"], "f32[1@(dp,tp)]"),
     ("batch and columns", F.linear, ["f32[8@dp, 6] {tp: R}", "f32[5@tp, 6] {dp: R}"], "f32[8@dp, 5@tp]"),
     ("batch and contracted", F.linear, ["f32[8@dp, 6@tp]", "f32[5, 6@tp] {dp: R}"], "f32[8@dp, 5] {tp: P}"),
     ("contracted in one order", F.linear, ["f32[5, 8@(dp,tp)]", "f32[4, 8@(dp,tp)]"], "f32[5, 4] {dp: P, tp: P}"),

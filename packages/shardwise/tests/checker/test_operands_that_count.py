@@ -45,3 +45,11 @@ def test_a_factory_that_writes_what_varies_makes_its_destination_vary(
 def test_a_factory_that_writes_one_pending_end_adds_the_other_once_per_rank(tp_mesh: Any) -> None:
     with typecheck(), pytest.raises(SpmdTypeError, match="SW113"):
         torch.linspace(spmd.assert_type(torch.tensor(0.5), {"tp": P}), 1.0, 4, out=torch.empty(4))
+
+
+def test_a_factory_that_rounds_takes_no_pending_ends(tp_mesh: Any) -> None:
+    with typecheck():
+        ends = [spmd.assert_type(torch.tensor(end), {"tp": P}) for end in (0.5, 2.5)]
+        assert spmd.get_local_type(torch.linspace(*ends, 4)) == {spmd.normalize_axis("tp"): P}
+        with pytest.raises(SpmdTypeError, match=r"SW112 .*linspace"):
+            torch.linspace(*ends, 4, dtype=torch.int64)

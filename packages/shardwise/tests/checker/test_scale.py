@@ -185,6 +185,37 @@ def test_what_is_off_the_scale_is_refused_where_it_matters(tp_mesh: Any) -> None
         assert exponent(spmd.all_reduce(x.mean(), "tp", src=P, dst=R, op="avg") + equal) == 0
 
 
+FUSED: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = [
+    ("addmm", lambda bias, x, y: torch.addmm(bias, x, y)),
+    ("addbmm", lambda bias, x, y: torch.addbmm(bias, x[None], y[None])),
+    ("baddbmm", lambda bias, x, y: torch.baddbmm(bias[None], x[None], y[None])),
+    ("linear", lambda bias, x, y: F.linear(x, y.t(), bias[0])),
+    ("add", lambda bias, x, y: bias + x @ y),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(case[1], id=case[0]) for case in FUSED])
+def test_a_product_over_a_sharded_dim_is_on_the_scale_of_one_device(
+    tp_mesh: Any, call: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> None:
+    with typecheck(local=False):
+        x, y = typed(torch.randn(3, 2), S(1)), typed(torch.randn(2, 5), S(0))
+        assert exponent(call(typed(torch.randn(3, 5), P), x, y)) == 0
+        assert exponent(call(typed(torch.randn(3, 5), R) / dist.get_world_size(), x, y)) == 0
+        with pytest.raises(SpmdTypeError, match="SW150"):
+            call(typed(torch.randn(3, 5), P("avg")), x, y)
+
+
+def test_every_result_has_a_scale_of_its_own(tp_mesh: Any) -> None:
+    with typecheck():
+        large, equal = typed(torch.rand(4), P("avg")), typed(torch.rand(3), R)
+        assert [exponent(grid) for grid in torch.meshgrid(large, equal, indexing="ij")] == [1, 0]
+        large = spmd.all_reduce(large, "tp", src=P, dst=R)
+        for found in (large.sort(), large.topk(2), large.max(0), large.cummax(0)):
+            assert [exponent(part) for part in found] == [1, 0], "positions do not grow"
+        assert exponent(large.median()) == 1
+
+
 STEPS: list[tuple[str, Callable[[Tensor], Tensor], Any, bool]] = [
     ("mean, summed", lambda y: y.mean(), dist.ReduceOp.SUM, False),
     ("mean, averaged", lambda y: y.mean(), dist.ReduceOp.AVG, True),

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from shardwise.types.placement import R, Shard
+import shardwise as spmd
+from shardwise.checker import typecheck
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.current import set_current_mesh
+from shardwise.types import SpmdTypeError
+from shardwise.types.placement import I, R, Shard
 
 from .global_ruleset import ask, differences, shown
 from .values import real
@@ -38,3 +43,17 @@ def test_a_whole_tensor_does_not_take_the_shape_of_a_shard() -> None:
     other = ask(lambda x, y: x.view_as(y), (real(2, 6), real(2, 3, 2)), (Shard(0), Shard(2)))
     assert isinstance(other, str)
     assert other.startswith("SW401")
+
+
+def test_what_every_rank_repeats_is_not_copied_into_a_shard() -> None:
+    """Each rank's gradient would be that of its own copies, which are addends."""
+    with set_current_mesh({"tp": MeshAxis.of(2, 1)}), typecheck(local=False):
+        shard = spmd.assert_type(real(4, 2).detach(), {"tp": Shard(1)})
+        bias = spmd.assert_type(torch.zeros(4, 1), {"tp": I})
+        assert spmd.typeof(bias.expand_as(shard)).type is spmd.typeof(shard).type
+        with pytest.raises(
+            SpmdTypeError, match=r"SW101 .* copies .*bias.*, invariant over tp, into the shards of a dim"
+        ):
+            bias.requires_grad_().expand_as(shard)
+        weight = spmd.assert_type(torch.zeros(4, 1, requires_grad=True), {"tp": R})
+        assert spmd.typeof(weight.expand_as(shard)).type is spmd.typeof(shard).type

@@ -35,9 +35,10 @@ _DIVISIONS = ("div", "true_divide")
 
 def invariant_mixed(refused: RefusedCall) -> Diagnosis:
     name, mixed = refused.first, ", ".join(map(refused.placed, refused.others))
+    uses = f"mixes {name}, invariant over {refused.axis}, with {mixed}"
     said = Diagnosis(
         "SW101",
-        f"{refused.op} mixes {name}, invariant over {refused.axis}, with {mixed}",
+        f"{refused.op} {uses if mixed else f'copies {name}, invariant over {refused.axis}, into the shards of a dim'}",
         (
             f"the gradient of {name} would be a different addend on each of the {refused.size} ranks, "
             "not the invariant one",

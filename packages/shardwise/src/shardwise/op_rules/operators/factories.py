@@ -7,7 +7,7 @@ the result then has. There are no labels: what is made has one rank's shape.
 from __future__ import annotations
 
 from ..schema import LEFT_OUT, Kind, OpRule
-from ..vocabulary.guards import casts
+from ..vocabulary.guards import casts, first_of
 
 
 def _made(kind: Kind, law: str, names: str, params: str = "") -> tuple[OpRule, ...]:
@@ -36,7 +36,15 @@ RULES = (
     *_made(Kind.CONSTANT, _SAME, "arange range logspace eye tril_indices triu_indices fft.fftfreq fft.rfftfreq"),
     *_made(Kind.CONSTANT, _SAME, "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
     *_made(Kind.CONSTANT, _SAME, " ".join(f"signal.windows.{name}" for name in _WINDOWS.split())),
-    OpRule("linspace", "start end steps", "start + end", law="weighted sums of the two ends", kind=Kind.CONSTANT),
+    OpRule(
+        "linspace",
+        "start end steps dtype",
+        "start + end",
+        law="weighted sums of the two ends",
+        kind=Kind.CONSTANT,
+        static=("dtype",),
+        guard=first_of(casts("dtype", source="start"), casts("dtype", source="end")),
+    ),
     *_made(Kind.CONSTANT, "ones", "ones"),
     *_made(Kind.ZERO, "zeros", "zeros"),
     *_made(Kind.EMPTY, "uninitialised memory", "empty empty_strided empty_permuted"),

@@ -25,7 +25,7 @@ from ..propagation.dim_labels import (
     singles,
 )
 from ..schema import TORCHS, Arguments, Decided, Guard, OpRule, opaque
-from ..vocabulary.guards import casts
+from ..vocabulary.guards import casts, is_bool
 from ..vocabulary.norms import euclidean_only, is_euclidean
 
 _POSITION = "the position is counted from the start of the shard"
@@ -83,6 +83,16 @@ def _larger_of(op: str, fate: Fate) -> tuple[OpRule, ...]:
     """max or min; the second parameter is a tensor or a dim."""
     rules = opaque(_EXTREME, op, "input other keepdim", labels=partial(_larger, fate))
     return tuple(replace(rule, static=("dim", "other"), guard=_positions) for rule in rules)
+
+
+def _asked(op: str, fate: Fate) -> OpRule:
+    """any or all: the maximum or the minimum of truth values. Of numbers, -1 is as true as 1, so no extreme decides."""
+
+    def guard(given: Arguments) -> str | None:
+        truths = is_bool(given.get("dtypes", {}).get("input", "float32"))
+        return None if truths else "asks of each rank's part whether it is zero; compare with a number first"
+
+    return replace(opaque(_STATISTIC, op, labels=reduces(fate))[0], guard=guard)
 
 
 def _powers(order: object) -> Fate:
@@ -249,8 +259,8 @@ RULES = (
     *opaque(_STATISTIC, "nansum count_nonzero", "input dim keepdim", labels=reduces(Fate.TOTAL)),
     *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.OPAQUE, _COUNTED)),
     *opaque(_STATISTIC, "prod", labels=reduces(Fate.EXTREMUM)),
-    *opaque(_STATISTIC, "any", labels=reduces(Fate.MAXIMUM)),
-    *opaque(_STATISTIC, "all", labels=reduces(Fate.MINIMUM)),
+    _asked("any", Fate.MAXIMUM),
+    _asked("all", Fate.MINIMUM),
     *opaque(_STATISTIC, "var std var_mean std_mean", labels=reduces(Fate.OPAQUE, _DEVIATION)),
     *opaque(_STATISTIC, "cov corrcoef histogram histogramdd", labels=_MIXED),
     *opaque(_STATISTIC, "histc", labels=_counted),

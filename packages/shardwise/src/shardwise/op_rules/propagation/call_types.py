@@ -19,12 +19,11 @@ from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType, constant_type
 
 from ..schema import Each, OpRule
-from ..vocabulary.degrees import AVERAGING
 from .dim_labels import Call, Shape, pointwise
 from .local import Given, Refusal, Weak, local_rule, local_rules
 from .operand import Bound, exponent_along, givens_along, may_be_count, sharded_dim
 from .placer import Placer, Scope, result_type
-from .scale import power_rule, scale_rule
+from .scale import scale_rule, scales_of_results
 
 NO_CALL = Call((), {})
 
@@ -115,8 +114,8 @@ def propagate(
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
     axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
-    scale: dict[Any, Exponent] = {}
-    """For every axis, the exponent of the results."""
+    scales: dict[MeshAxis, tuple[Exponent, ...]] = {}
+    """For every axis, the exponent of each result; a single one: of all."""
     found: dict[MeshAxis, tuple[Placement | Weak, ...]] = {}
     """For every axis, the placement of each result; a single one: of all."""
     seen: dict[MeshAxis, tuple[list[Given], list[int]]] = {}
@@ -161,12 +160,12 @@ def propagate(
         found[axis] = places
         seen[axis] = givens, positions
         averaged = placer is not None and axis in placer.averaged
-        exponent = _exponent(rule, givens, places[0], averaged, untold=placer is None)
-        if isinstance(exponent, Refusal):
-            refusals.append(AxisRefusal(axis, exponent, tuple(givens), tuple(positions)))
-            exponent = None
-        if exponent != 0:
-            scale[axis] = exponent
+        exponents = scales_of_results(rule, givens, places, averaged, untold=placer is None)
+        if isinstance(exponents, Refusal):
+            refusals.append(AxisRefusal(axis, exponents, tuple(givens), tuple(positions)))
+            exponents = (None,)
+        if any(exponent != 0 for exponent in exponents):
+            scales[axis] = exponents
     specs: list[PartitionSpec | None] = []
     if placer is not None:
         put_together = placer.specs()
@@ -175,7 +174,7 @@ def propagate(
             found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
         else:
             specs = put_together
-    made = _results(found, specs, placer.uneven if placer is not None else (), mesh, scale)
+    made = _results(found, specs, placer.uneven if placer is not None else (), mesh, scales)
     first = made[0]
     judged = bool(refusals) or any(place is not UNKNOWN for places in found.values() for place in places)
     return Outcome(
@@ -190,20 +189,6 @@ def propagate(
         call=call if scope is not None else None,
         by_value=by_value,
     )
-
-
-def _exponent(
-    rule: OpRule, givens: Sequence[Given], place: Placement | Weak, averaged: bool, *, untold: bool
-) -> Exponent | Refusal:
-    """The exponent of the results along one axis.
-
-    ``averaged``  the mean was taken over a dim that the axis shards.
-    ``untold``    nobody says which dims are sharded, so nobody knows that of a varying operand.
-    """
-    exponent = power_rule(givens) if rule.op == "pow" else scale_rule(rule, givens, place)
-    if untold and rule.op in AVERAGING and any(given.placement is V for given in givens):
-        return exponent if isinstance(exponent, Refusal) else None
-    return exponent + 1 if averaged and isinstance(exponent, int) else exponent
 
 
 def _apart(
@@ -243,12 +228,12 @@ def _results(
     specs: Sequence[PartitionSpec | None],
     uneven: Collection[MeshAxis],
     mesh: CurrentMesh | None,
-    scale: Mapping[object, Exponent],
+    scales: Mapping[MeshAxis, tuple[Exponent, ...]],
 ) -> list[TensorType]:
     """The type of every result; a single one: of all. A result of constants alone is one."""
-    count = max((len(places) for places in found.values()), default=1)
+    count = max((len(each) for each in (*found.values(), *scales.values(), specs)), default=1)
     made = []
-    for number in range(max(count, len(specs))):
+    for number in range(max(count, 1)):
         places: dict[MeshAxis, Placement] = {}
         weak: dict[MeshAxis, Weak] = {}
         for axis, own in found.items():
@@ -262,6 +247,7 @@ def _results(
             zero = all(place is Weak.ZERO for place in weak.values())
             made.append(constant_type(mesh.axes if mesh is not None else (), zero=zero))
             continue
+        scale = {axis: each[number] if len(each) > 1 else each[0] for axis, each in scales.items()}
         type = TensorType.of(places, scale=scale) if scale else TensorType.of(places)
         if specs:
             type = result_type(type, specs[number] if len(specs) > 1 else specs[0], uneven)

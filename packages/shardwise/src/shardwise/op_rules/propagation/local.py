@@ -164,7 +164,7 @@ def _partial(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> Pl
         factors = tuple(position for position in product if position in partial)
         if len(factors) > 1:
             return Refusal("SW111", "product", factors)
-        if not factors and not _is_share(rule, operands, product, partial):
+        if not factors and not is_share(rule, operands, product, partial):
             alone = tuple(sorted(product, key=lambda at: isinstance(operands[at].placement, Weak)))  # tensors first
     return P if alone is None else Refusal("SW113", "added per rank", alone, partial)
 
@@ -237,7 +237,7 @@ def _pending(place: Placement | Weak) -> bool:
     return not isinstance(place, Weak) and place.is_partial
 
 
-def _is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], partial: Sequence[int]) -> bool:
+def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], partial: Sequence[int]) -> bool:
     """Every rank adds one n-th of a term, in the scale of the pending sum: then the sum has it once.
 
     A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has

@@ -189,7 +189,8 @@ class Placer:
             original = self.operands[at].type
             uniform = isinstance(original, TensorType) and original.ground in (Ground.ZERO, Ground.UNIFORM)
             return Sharded(None, uniform=uniform)
-        return Sharded(type.get(axis), sharded_dim(type, axis), uneven=axis in type.uneven)
+        others = (dim for dim, entry in enumerate(type.spec or ()) if any(one != axis for one in entry_axes(entry)))
+        return Sharded(type.get(axis), sharded_dim(type, axis), uneven=axis in type.uneven, elsewhere=frozenset(others))
 
     def _is_cut(self, at: int, axis: MeshAxis) -> bool:
         return sharded_dim(self.types[at], axis) is not None

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from shardwise.types.placement import Placement
+from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Exponent
 
 from ..schema import OpRule, Term
-from ..vocabulary.degrees import COMPARED, LAWS, NOT_HOMOGENEOUS
+from ..vocabulary.degrees import AVERAGING, COMPARED, LAWS, NOT_HOMOGENEOUS, POSITIONED
 from .local import ANY, Given, Refusal, Weak, expand
 
 Powers = dict[str, Any]
@@ -45,13 +45,36 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
     sums: list[tuple[tuple[int, ...], Any]] = []
     for product in (product for term in terms for product in expand(term, by_param)):
         exponent = _of_product([givens[at] for at in product], powers)
-        alone = pending and not any(_is_pending(givens[at]) for at in product)
+        alone = pending and not any(_is_split(givens[at]) for at in product)
         if alone and exponent is not None and exponent is not ANY:
             exponent += 1
         if len(terms) > 1 and all(givens[at].number is not None for at in product):
             exponent = None if exponent is not ANY else ANY  # a number as a term: an offset, a bound, a small constant
         sums.append((product, exponent))
     return _joined(sums)
+
+
+def scales_of_results(
+    rule: OpRule, givens: Sequence[Given], places: Sequence[Placement | Weak], averaged: bool, *, untold: bool
+) -> tuple[Exponent, ...] | Refusal:
+    """The exponent of every result along the axis, or one for all; ``places``: the results' placements there.
+
+    ``averaged``  the mean was taken over a dim that the axis shards.
+    ``untold``    nobody says which dims are sharded, so nobody knows that of a varying operand.
+    """
+    if all(given.exponent == 0 or given.exponent is ANY for given in givens):
+        first: Exponent | Refusal = 0
+    elif rule.each is not None:
+        return tuple(0 if given.exponent is ANY else given.exponent for given in givens)
+    else:
+        first = power_rule(givens) if rule.op == "pow" else scale_rule(rule, givens, places[0])
+    if isinstance(first, Refusal):
+        return first
+    if untold and rule.op in AVERAGING and any(given.placement is V for given in givens):
+        return (None,)
+    if averaged and first is not None:
+        first += 1
+    return (first, 0) if rule.op in POSITIONED and first != 0 else (first,)
 
 
 @functools.cache
@@ -115,8 +138,9 @@ def _joined(terms: Sequence[tuple[tuple[int, ...], Any]]) -> Exponent | Refusal:
     return int(exponent)
 
 
-def _is_pending(given: Given) -> bool:
-    return not isinstance(given.placement, Weak) and given.placement.is_partial
+def _is_split(given: Given) -> bool:
+    """A factor of which each rank has its own: its product is a term of the sum, and no rank's copy of one."""
+    return not isinstance(given.placement, Weak) and not given.placement.is_equal
 
 
 def _is_tensor(given: Given) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.types.placement import UNKNOWN, Placement, V
+from shardwise.types.placement import UNKNOWN, I, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -45,6 +45,12 @@ def shaped(
             if place is UNKNOWN or (found is not None and found.dim == dim):
                 continue
             fits = op in _BROADCASTS and _is_broadcast(source, dim, len(shape))
+            if fits and place is I:  # copied into the shards of a dim, it is used differently on each rank
+                outcome = replace(outcome, grad_matters=True)
+                if operands[0].grad:
+                    refusals.append(AxisRefusal(axis, Refusal("SW101", "spread over a shard", (0,))))
+                    changes[axis] = UNKNOWN
+                    continue
             if found is None and not type.is_partial(axis) and fits and not taken:
                 changes[axis] = V
                 entries[dim] = make_entry((*entry_axes(entries[dim]), axis))

@@ -14,7 +14,7 @@ from shardwise.types.placement import MAX, MIN, NORM, P, PerMeshAxisLocalSpmdTyp
 
 from ..schema import OpRule
 from .dim_labels import Fate, Label, Labelling
-from .local import Given, Refusal, Weak, products
+from .local import Given, Refusal, Weak, is_share, products
 
 _OWN = "this rank sees only its own elements of the dim that is reduced"
 _REASONS = {
@@ -41,12 +41,14 @@ class Sharded:
 
     ``uniform``  the operand has one value everywhere (a number, zeros): it can be cut anywhere.
     ``uneven``   its shards may differ in length.
+    ``elsewhere`` its dims that other axes shard: one of size 1 is no dim of size 1 there.
     """
 
     placement: Placement | None
     dim: int | None = None
     uniform: bool = False
     uneven: bool = False
+    elsewhere: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def sharded_rule(labelling: Labelling, operands: Sequence[Sharded], *, partials:
         at
         for at, one in enumerate(operands)
         if one.dim is None and not one.uniform and label in labelling.operands[at]
-        if (at, label) not in labelling.spread
+        if (at, label) not in labelling.spread or any(labelling.operands[at][dim] == label for dim in one.elsewhere)
     ]
     if whole:
         return Refusal("SW402", "has the whole of a dim that the others have sharded", tuple(whole), positions)
@@ -117,10 +119,12 @@ def not_pending(
 ) -> Refusal | None:
     """Why a contraction over the dim that ``cut`` have sharded leaves no pending sum; None if it does.
 
-    It is pending in every term that has the dim; another term may be added if it is a pending sum itself.
+    It is pending in every term that has the dim; another term may be added if it is a pending sum itself, or one that
+    every rank adds one n-th of.
     ``alike``  operands of one value everywhere that have the dim: a shard of ones is ones.
     """
     culprits = tuple(sorted(cut))
+    pending = {at for at, operand in enumerate(operands) if operand.placement is P}
     if not rule.terms:
         return Refusal("SW405", "not linear, so the sum over the shards does not commute with it", culprits)
     for product in products(rule, operands):
@@ -130,7 +134,9 @@ def not_pending(
         if len(sums) > 1:
             return Refusal("SW111", "product", tuple(at for at in product if at in sums or at in cut))
         has_dim = any(at in cut or at in alike for at in product) or bool(sums)
-        if not has_dim and not any(operands[at].placement is Weak.ZERO for at in product):
+        if has_dim or any(operands[at].placement is Weak.ZERO for at in product):
+            continue
+        if not is_share(rule, operands, product, (*cut, *pending)):
             return Refusal("SW113", "added per rank", tuple(sorted(set(product))), culprits)
     return None
 

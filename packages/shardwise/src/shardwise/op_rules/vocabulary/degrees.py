@@ -49,6 +49,11 @@ LAWS: Final[dict[str, str]] = {
 COMPARED: Final = frozenset(_COMPARED.split())
 """Both operands have one scale, and the result is an answer."""
 
+POSITIONED: Final = frozenset(
+    ["cummax", "cummin", "median", "nanmedian", "mode", "kthvalue", "topk", "sort", "max", "min"]
+)
+"""The second result, if there are two, are positions: a factor above zero leaves the order as it is."""
+
 _CURVED = """
 exp exp2 expm1 log log2 log10 log1p logit sigmoid logsigmoid log_sigmoid tanh softmax log_softmax softmin gumbel_softmax
 logsumexp gelu silu mish softplus elu selu celu relu6 hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink
