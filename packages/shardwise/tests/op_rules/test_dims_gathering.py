@@ -45,6 +45,9 @@ CALLS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
     "scatter_add to zeros": (
         lambda i, s: torch.zeros(3, dtype=s.dtype).scatter_add(0, i, s), [ids(2, 4), *randn((4,))], 3),
     "scatter_reduce": (lambda x, i, s: x.scatter_reduce(1, i, s, "amax"), [*X, ids(2, 4, 4), *randn((4, 4))], 2),
+    "scatter_reduce sum, over what is there": (
+        lambda x, i, s: x.scatter_reduce(1, i, s, "sum", include_self=False), [*X, ids(2, 4, 4), *randn((4, 4))], 2
+    ),
     "scatter_reduce sum": (lambda x, i, s: x.scatter_reduce(1, i, s, "sum"), [*X, ids(2, 4, 4), *randn((4, 4))], 3),
     "index_add": (lambda x, i, s: x.index_add(0, i, s), [*X, ids(2, 4), *randn((4, 5))], 3),
     "index_add to zeros": (

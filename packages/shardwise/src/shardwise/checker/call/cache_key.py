@@ -173,7 +173,7 @@ def extend_fully(items: Sequence[Any], key: list[object], tags: list[Tag | None]
             if cls is not Tensor and cls is not Parameter and item.is_nested:
                 return False
             key += (item.shape, item.dtype)  # a mask is read as something else than an index of its shape
-        elif cls is tuple or cls is list:
+        elif cls is tuple or cls is list or cls is torch.Size:
             key.append(cls)  # a list of numbers is an index, a tuple of them is one for each dim
             key.append(len(item))
             if not extend_fully(item, key, tags):

@@ -30,6 +30,7 @@ from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .foreign_numbers import has_foreign, run_of_foreign
+from .given_sizes import FILLED, cut_like_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, run, run_first
@@ -100,7 +101,7 @@ def factory(op: Op) -> Handler:
             return run_of_foreign(session, func, args, kwargs, writes=False)
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
-        told = joined(_numbers_in((*args, *kwargs.values()))) if op.rule.op in _OF_VALUES else UNTYPED
+        told = joined(_numbers_in(_values_of(op, args, kwargs))) if op.rule.op in _OF_VALUES else UNTYPED
         of_types = [operand for operand in operands if isinstance(operand.type, TensorType)]
         own = told.varying_axes and not template.axes and all(operand.number is not None for operand in of_types)
         if of_types and not own:
@@ -123,8 +124,10 @@ def factory(op: Op) -> Handler:
                 elif not session.local and not session.strict:
                     local = session.scope(current_entry()).local_axes
                     type = type.with_placements({axis: UNKNOWN for axis in type.varying_axes if axis not in local})
-            elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in((*args, *kwargs.values())))):
+            elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in(_values_of(op, args, kwargs)))):
                 type = type.of_unknown_scale()
+            if op.name in FILLED and not session.local:
+                type = cut_like_sizes(type, sizes_of_call(op.name, args, kwargs))
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
                 type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
             tag = None if type is UNTYPED else Tag(type)
@@ -139,6 +142,13 @@ def factory(op: Op) -> Handler:
         return made
 
     return handle
+
+
+def _values_of(op: Op, args: Arguments, kwargs: Keywords) -> Iterator[object]:
+    """The arguments that may be values of the result: of ``full`` all but the sizes."""
+    filled = op.name in ("full", "new_full")
+    yield from args[1:] if filled else args
+    yield from (value for name, value in kwargs.items() if not filled or name != "size")
 
 
 def _numbers_in(values: Iterable[object]) -> Iterator[object]:

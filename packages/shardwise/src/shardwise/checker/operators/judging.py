@@ -22,6 +22,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..state.session import CheckSession
+from .given_sizes import COPIES, cut_copies, cuts_of, sizes_of_call
 from .own_parts import own_parts
 
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
@@ -89,6 +90,8 @@ def _judge(
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
+        elif op.name in COPIES and operands and (cuts := cuts_of(sizes := sizes_of_call(op.name, args, kwargs))):
+            outcome = cut_copies(outcome, cuts, max(len(sizes), len(operands[0].shape or ())), operands)
     if outcome.refusals and all(one.refusal.code == FOREIGN_MESH for one in outcome.refusals):
         outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
     return operands, values, outcome, blocked

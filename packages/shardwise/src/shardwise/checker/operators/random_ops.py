@@ -25,6 +25,7 @@ from ..call.arguments import Op
 from ..call.cache_key import full_key, gradient_bits
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .given_sizes import cut_like_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
 from .ordinary import Handler, run_first, writes_by_name
@@ -76,7 +77,8 @@ def random_op(op: Op) -> Handler:
             if op.in_place and not session.strict and outcome.refusals:
                 outcome = _filled_by_whom_nobody_knows(generators, template, outcome)
         elif draws and not operands and not op.in_place:
-            outcome = _numbers(draws_of(session, kwargs))
+            sizes = () if session.local else sizes_of_call(op.name, args, kwargs)
+            outcome = _numbers(draws_of(session, kwargs), sizes)
         elif draws:
             outcome = drawn(draws_of(session, kwargs), outcome, operands)
         if outcome.refusals:
@@ -108,12 +110,15 @@ def draws_of(session: CheckSession, kwargs: Keywords) -> _Draws:
     return _Draws(declared | promise.synchronised, promise.synchronised, promise.distinct)
 
 
-def _numbers(draws: _Draws) -> Outcome:
-    """Random numbers out of nothing: unannotated, unless the generator is synchronised over the whole mesh."""
+def _numbers(draws: _Draws, sizes: Sequence[object]) -> Outcome:
+    """Random numbers out of nothing: unannotated, unless along every axis of the mesh the generator is synchronised, or
+    the ``sizes`` are those of a shard."""
     mesh = current_entry()
-    equal = mesh is not None and mesh.axes and mesh.axes <= draws.equal
-    type = TensorType.of(dict.fromkeys(mesh.axes, R)) if mesh is not None and equal else UNTYPED
-    return Outcome(type, checked=False)
+    if mesh is None or not mesh.axes:
+        return Outcome(UNTYPED, checked=False)
+    type = cut_like_sizes(TensorType.of(dict.fromkeys(mesh.axes, R)), sizes)
+    known = all(axis in (draws.equal if type.is_equal(axis) else mesh.axes - draws.meant) for axis in type.axes)
+    return Outcome(type if known else UNTYPED, checked=False)
 
 
 def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> Outcome:

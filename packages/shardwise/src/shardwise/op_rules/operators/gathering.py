@@ -129,8 +129,12 @@ def _taken_along(call: Call) -> Labelling | None:
 
 
 def _scattered(call: Call) -> Labelling | None:
-    """``scatter(input, dim, index, src)``, written over or, by ``reduce``, added to."""
-    return _scatter(call, Fate.SUM if call.get("reduce") in ("add", "sum") else Fate.OPAQUE)
+    """``scatter(input, dim, index, src)``, written over or, by ``reduce``, added to.
+
+    Without ``include_self`` each rank overwrites what its own indices meet, and keeps its part of the rest.
+    """
+    added = call.get("reduce") in ("add", "sum") and call.get("include_self") is not False
+    return _scatter(call, Fate.SUM if added else Fate.OPAQUE)
 
 
 def _scatter_added(call: Call) -> Labelling | None:

@@ -139,7 +139,8 @@ def propagate(
             continue
         complete = len(givens) == len(operands)
         places = local_rules(rule, givens, blocked=blocked, complete=complete)
-        if pending and V in real and placer is not None and blocked is None and complete and placer.joins(axis):
+        sums = pending and all(place is P for place in real if place.is_partial)
+        if sums and V in real and placer is not None and blocked is None and complete and placer.joins(axis):
             places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
             placer.summed.add(axis)
         elif isinstance(places, Refusal):

@@ -1,0 +1,119 @@
+"""Copies and constants in the sizes of a shard are cut like the shard: against one device, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import shardwise as spmd
+from shardwise import I, P, R, S
+from shardwise.checker import typecheck
+from shardwise.types import SpmdTypeError
+from shardwise.types.tensor_type import TensorType
+
+from .helpers import operand
+
+Program = Callable[[Tensor, Tensor], Tensor]
+RANKS = 4
+SHARED: list[tuple[str, Program, Any]] = [
+    ("a class token", lambda x, w: torch.cat([w.expand(x.shape[0], -1, -1), x], 1), S(0)),
+    ("sizes in a list", lambda x, w: x * w.expand([x.size(0), 3, 4]), S(0)),
+    ("all sizes", lambda x, w: w.expand(x.shape), S(0)),
+    ("broadcast_to", lambda x, w: x + torch.broadcast_to(w, x.size()), S(0)),
+    ("a dim in front", lambda x, w: w[0].expand(x.shape[0], 1, 4) * x, S(0)),
+    ("repeat", lambda x, w: w.repeat(x.shape[0], 1, 1) + x.mean(1, keepdim=True), S(0)),
+    ("tile", lambda x, w: torch.tile(w, (len(x.shape) and x.shape[0], 1, 1)), S(0)),
+    ("summed", lambda x, w: w.expand(x.shape[0], 1, 4).sum(), P),
+    ("ones", lambda x, w: torch.ones(x.shape[0], 4) * w[0], S(0)),
+    ("ones, summed", lambda x, w: torch.ones(x.shape[0]).sum() * w.sum(), P),
+    ("zeros and a sum", lambda x, w: (torch.zeros(x.shape) + w).exp().sum(), P),
+    ("full", lambda x, w: x * torch.full((x.shape[0], 1, 1), 2.0) + w, S(0)),
+    ("written to", lambda x, w: torch.zeros(x.shape[0], 4).add_(x.sum(1) * w.sum()), S(0)),
+    ("of two dims", lambda x, w: torch.ones(x.shape[0], x.shape[1]) @ w[0].expand(3, 4), S(0)),
+]
+
+
+def cut(x: Tensor) -> list[Tensor]:
+    return [piece.clone() for piece in x.chunk(RANKS)]
+
+
+@pytest.mark.parametrize(("program", "place"), [pytest.param(*case[1:], id=case[0]) for case in SHARED])
+def test_what_the_types_say_is_what_one_device_computes(tp_mesh: Any, program: Program, place: Any) -> None:
+    generator = torch.Generator().manual_seed(1)
+    batch, token = torch.randn(8, 3, 4, generator=generator), torch.randn(1, 1, 4, generator=generator)
+    with typecheck(local=False):
+        x = spmd.assert_type(cut(batch)[0], {"tp": S(0)})
+        found = program(x, spmd.assert_type(token.clone().requires_grad_(), {"tp": R}))
+        assert spmd.typeof(found).type is TensorType.of(*like(place, found.ndim))
+    leaves = [token.clone().requires_grad_() for _ in range(RANKS)]
+    parts = [program(piece, leaf) for piece, leaf in zip(cut(batch), leaves, strict=True)]
+    alone = token.clone().requires_grad_()
+    whole = program(batch, alone)
+    torch.testing.assert_close(torch.cat(parts) if place == S(0) else torch.stack(parts).sum(0), whole)
+    cotangent = torch.randn(whole.shape, generator=generator)
+    whole.backward(cotangent)
+    for part, sent in zip(parts, cut(cotangent) if place == S(0) else [cotangent] * RANKS, strict=True):
+        part.backward(sent)
+    torch.testing.assert_close(sum(leaf.grad for leaf in leaves if leaf.grad is not None), alone.grad)
+
+
+def like(place: Any, ndim: int) -> tuple[Any, Any]:
+    """What ``TensorType.of`` takes for a placement over tp."""
+    axis = spmd.normalize_axis("tp")
+    if place == S(0):
+        return {axis: spmd.V}, spmd.PartitionSpec(axis, *[None] * (ndim - 1))
+    return {axis: place}, None
+
+
+def test_a_count_of_ones_is_pending_like_the_sum_beside_it(tp_mesh: Any) -> None:
+    """Divided by this rank's count, the sum over the ranks would be as many times too large."""
+    with typecheck(local=False):
+        for written in ("f32[4@tp, 3]", "f32[4@~tp, 3]"):
+            x = operand(written)
+            with pytest.raises(SpmdTypeError, match="SW114"):
+                x.sum() / torch.ones(x.shape).sum()
+            count = spmd.all_reduce(torch.ones(x.shape).sum(), "tp", src=P, dst=R)
+            assert spmd.typeof(x.sum() / count).type.exponent(spmd.normalize_axis("tp")) == 0
+
+
+def test_sizes_of_the_whole_cut_nothing(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x, w = operand("f32[4@tp, 3]"), operand("f32[1, 3] {tp: R}")
+        everywhere = {spmd.normalize_axis("tp"): R}
+        for whole in (w.expand(x.shape[0] * dist.get_world_size(), 3), w.expand(x.shape[1], 3), w.expand(4, 3)):
+            assert spmd.typeof(whole).type.local == everywhere
+        square = torch.ones(x.shape[0], x.shape[0])
+        assert spmd.typeof(square).type.local == everywhere, "nobody knows which of the two is cut"
+
+
+def test_a_verdict_on_sizes_is_one_on_what_they_are_of(tp_mesh: Any) -> None:
+    """Equal numbers of another origin are another call, however often both are made."""
+    with typecheck(local=False):
+        shard, whole = operand("f32[4@tp, 3]"), operand("f32[4, 3] {tp: R}")
+        for _ in range(3):
+            assert "@tp" in str(spmd.typeof(torch.ones(shard.shape)))
+            assert "@tp" not in str(spmd.typeof(torch.ones(whole.shape)))
+            assert "@tp" not in str(spmd.typeof(torch.ones(4, 3)))
+
+
+def test_what_every_rank_repeats_is_not_copied_for_each_row_of_a_shard(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = operand("f32[4@tp, 3]")
+        token = spmd.assert_type(nn.Parameter(torch.zeros(1, 3)), {"tp": I})
+        with pytest.raises(SpmdTypeError, match=r"SW101 .*expand copies token, invariant over tp, into the shards"):
+            token.expand(x.shape[0], -1)
+        converted = spmd.convert(token, "tp", src=I, dst=R).expand(x.shape[0], -1)
+        assert str(spmd.typeof(converted)) == "f32[4@tp, 3]"
+
+
+def test_random_numbers_in_the_sizes_of_a_shard_are_each_ranks_own(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = operand("f32[4@tp, 3]")
+        for noise in (torch.randn(x.shape), torch.rand(x.shape[0], 3), torch.randint(0, 9, (x.shape[0],))):
+            assert "4@tp" in str(spmd.typeof(noise))
+        assert str(spmd.typeof(x + 0.1 * torch.randn(x.shape))) == "f32[4@tp, 3]"
