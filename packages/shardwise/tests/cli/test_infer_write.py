@@ -11,6 +11,11 @@ from typing import Any
 
 import libcst as cst
 import pytest
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+from shardwise.verifier.records.annotation_sites import _paths
 
 pytestmark = pytest.mark.processes
 
@@ -49,6 +54,28 @@ def test_a_program_with_groups_of_its_own_gets_types_and_is_clean(tmp_path):
     again = run(tmp_path, "infer", script.name, *mesh, "--write")
     assert "nothing to write" in again.stdout
     assert script.read_text() == after
+
+
+@pytest.mark.nightly
+def test_what_a_wrapper_has_split_is_typed_by_the_wrapper(tmp_path):
+    script = tmp_path / "fsdp1.py"
+    shutil.copy(PROGRAMS / script.name, script)
+    assert run(tmp_path, "infer", script.name, "--mesh", "dp=2", "--write").returncode == 0
+    assert [line.strip()[:20] for line in script.read_text().splitlines() if "assert_type" in line] == [
+        "from shardwise impor",
+        "loss = nn.functional",
+    ]
+    assert report(tmp_path, "check", script.name, "--mesh", "dp=2")["verdict"] == "clean"
+
+
+def test_paths_lead_to_a_parameter_before_it_is_wrapped_as_well_as_afterwards():
+    block = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    before = block[1].weight
+    block[1] = checkpoint_wrapper(block[1])
+    whole = torch.compile(nn.Sequential(block))
+    ((path, inner),) = _paths(whole, before)
+    assert (path, inner) == ("._orig_mod[0][1].weight", ""), "what torch.compile gives has no numbered parts"
+    assert eval(f"whole{path}") is before
 
 
 def test_a_bug_is_found_in_what_has_been_written(tmp_path):

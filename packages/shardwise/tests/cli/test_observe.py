@@ -79,6 +79,22 @@ def test_gradients_that_the_wrapper_does_not_average_are_found(project, old, new
     assert [(one["code"], one["place"]["line"]) for one in report["findings"]] == ([("SW608", line)] if line else [])
 
 
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_what_the_wrapper_hands_on_keeps_its_dims(project, option):
+    source = DDP.replace("DistributedDataParallel(model)", f"DistributedDataParallel(model, {option}=True)")
+    report = reported(project, source, "--global")
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+
+
+def test_batches_of_which_nobody_knows_a_dim_are_no_finding_with_global_types(project):
+    collated = DDP.replace(
+        "batch_size=4,", "batch_size=4, collate_fn=lambda rows: [torch.stack(x) for x in zip(*rows)],"
+    )
+    report = reported(project, collated, "--global")
+    assert (report["findings"], report["coverage"]["typed_inputs"]) == ([], 0)
+    assert reported(project, collated)["coverage"]["typed_inputs"] == 1
+
+
 def test_a_step_inside_no_sync_is_found(project):
     report = reported(project, DDP.replace("    nn.f", "    with ddp.no_sync():\n        nn.f"))
     assert [one["code"] for one in report["findings"]] == ["SW608"]

@@ -164,7 +164,10 @@ def test_backward_and_its_nodes():
     assert not torch_compat.in_backward()
 
 
-@pytest.mark.parametrize("name", ["BACKWARD_HOOK_FUNCTION", "POST_BACKWARD_FUNCTION", "FUNCTIONAL_COLLECTIVES"])
+@pytest.mark.parametrize(
+    "name",
+    ["BACKWARD_HOOK_FUNCTION", "POST_BACKWARD_FUNCTION", "FUNCTIONAL_COLLECTIVES", "DDP_SINK", "MASK_INDEXING"],
+)
 def test_autograd_functions_of_torch_are_where_they_were(name):
     found = resolve(getattr(torch_compat, name))
     assert isinstance(found, types.ModuleType) or issubclass(found, torch.autograd.Function)

@@ -438,6 +438,25 @@ def test_one_rank_alone_can_not_go_on_with_objects_of_another():
 
 
 @pytest.mark.parametrize(
+    ("receive", "needed"),
+    [
+        (lambda: dist.broadcast(torch.zeros(1, dtype=torch.long), src=1), "received numbers from 1"),
+        (lambda: dist.broadcast_object_list([None], src=1), "received objects from 1"),
+        (lambda: dist.broadcast(torch.zeros(1, dtype=torch.long), src=0), ""),
+        (lambda: dist.broadcast(torch.zeros(1), src=1), ""),
+    ],
+    ids=["a length", "objects", "an own length", "weights"],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_fails_after_lengths_or_objects_did_not_come_needs_the_other_ranks(receive, needed, alone):
+    kind = OtherRanksNeeded if needed and alone else EOFError
+    with pytest.raises(kind, match=needed if kind is OtherRanksNeeded else "ran out"), fake_world(0, 2, alone=alone):
+        dist.init_process_group("gloo")
+        receive()
+        raise EOFError("ran out of input")
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: torch.empty(3, 4),

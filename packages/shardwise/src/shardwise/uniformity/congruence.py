@@ -71,7 +71,7 @@ def _of_group(group: Group, expressions: Mapping[int, Sequence[EqualValue]]) -> 
             continue
         # It differs by its operands alone: what parted before has been told, or stands where ranks take other branches.
         if not any(_stem(operand) in explained for one in meeting.values() for operand in one.operands):
-            yield _other_operands(group, meeting)
+            yield from _other_operands(group, meeting)
         explained |= digests
 
 
@@ -140,17 +140,20 @@ _HELP = {
 }
 
 
-def _other_operands(group: Group, meeting: Mapping[int, EqualValue]) -> Finding:
+def _other_operands(group: Group, meeting: Mapping[int, EqualValue]) -> Iterator[Finding]:
+    """Nothing is said of operands that came to some rank by communication, as weights that it was sent."""
     (rank, one), (other, two) = _odd(meeting, lambda each: each.digest)
     differing = [
         mine.name
         for mine, theirs in zip(one.operands, two.operands, strict=False)
         if mine.digest != theirs.digest and UNKNOWN not in (mine.digest, theirs.digest)
     ]
+    if not differing and len(one.operands) == len(two.operands):
+        return
     name = differing[0] if differing else "an operand"
     where = f"over {group[0]}" if group[0] else f"over {ranks_text(group[1])}"
     message = f"{one.op} takes {name} as equal {where}, and rank {rank} has computed it differently than rank {other}"
-    return _finding("SW507", message, _HELP["SW507"], group[0], meeting)
+    yield _finding("SW507", message, _HELP["SW507"], group[0], meeting)
 
 
 def _odd(

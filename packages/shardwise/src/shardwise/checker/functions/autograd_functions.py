@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import METHOD, has_typed_forward, is_local
 from shardwise.interop.calls.located_call import LocatedCall
@@ -96,7 +96,10 @@ def _checked_forward(
         if treatment is Treatment.SEEN:
             check_function(session, cls, args)
             return run()
-        if treatment is Treatment.LOCAL:
+        if treatment is Treatment.OWN_POSITIONS and not session.local and any(type_of(x).spec for x in tensors):
+            session.lose("the type of elements at positions that each rank counts for itself", user_location())
+            return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
+        if treatment in (Treatment.LOCAL, Treatment.OWN_POSITIONS):
             return _as_local(session, cls, args, kwargs, run)
         if treatment is Treatment.OWN_ROWS:
             return _as_local(session, cls, args, kwargs, run, None if session.local else _spec_of_rows(args))

@@ -18,7 +18,9 @@ from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     BACKWARD_HOOK_FUNCTION,
+    DDP_SINK,
     FUNCTIONAL_COLLECTIVES,
+    MASK_INDEXING,
     POST_BACKWARD_FUNCTION,
     tree_leaves,
     tree_map,
@@ -45,6 +47,8 @@ class Treatment(enum.Enum):
 
     The group is its last argument.
     """
+    OWN_POSITIONS = "own positions"
+    """Takes elements at positions that each rank counts from the start of its own shard."""
     OPAQUE = "opaque"
     """Nothing is known."""
 
@@ -55,6 +59,8 @@ _TABLE = {
     "torch.utils.checkpoint.CheckpointFunction": Treatment.REGION,
     BACKWARD_HOOK_FUNCTION: Treatment.IDENTITY,
     POST_BACKWARD_FUNCTION: Treatment.IDENTITY,
+    DDP_SINK: Treatment.IDENTITY,
+    MASK_INDEXING: Treatment.OWN_POSITIONS,
     "torch.distributed.tensor.": Treatment.BRIDGE,
     "torch.distributed.nn.": Treatment.SEEN,
     f"{SyncedBatchNorm.__module__}.": Treatment.OWN_ROWS,

@@ -2,6 +2,7 @@
 
 ``DistributedSampler(num_replicas=4, rank=2)`` says that there are four parts and that this rank reads the third. The
 axis is the one of four ranks along which this rank is the third; where several are, or none is, nothing is claimed.
+With global types it is not either of batches that are put together in the program's own way: their dims are unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, default_collate
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of
@@ -34,7 +35,9 @@ def wrap_iter(find: Callable[[], CheckSession | None], plain: Callable[[DataLoad
         batches = plain(self)
         session = find()
         axis = None if session is None or not session.observe else _axis_of(self)
-        return batches if session is None or axis is None else _Typed(batches, axis, session.local, _cuts_dim_0(self))
+        if session is None or axis is None or not (session.local or _cuts_dim_0(self)):
+            return batches
+        return _Typed(batches, axis, session.local)
 
     return __iter__
 
@@ -46,8 +49,8 @@ class _Batches(Iterator[object], Sized, Protocol):
 class _Typed:
     """The iterator of a ``DataLoader``, with a type on every tensor of a batch."""
 
-    def __init__(self, batches: _Batches, axis: MeshAxis, local: bool, cuts: bool) -> None:
-        self._batches, self._axis, self._local, self._cuts = batches, axis, local, cuts
+    def __init__(self, batches: _Batches, axis: MeshAxis, local: bool) -> None:
+        self._batches, self._axis, self._local = batches, axis, local
 
     def __iter__(self) -> _Typed:
         return self
@@ -58,7 +61,7 @@ class _Typed:
         for leaf in tree_leaves(batch):
             if isinstance(leaf, torch.Tensor) and leaf.ndim and tag_of(leaf) is None:
                 entries = (self._axis, *[None] * (leaf.ndim - 1))
-                spec = None if self._local or not self._cuts else PartitionSpec(*entries)
+                spec = None if self._local else PartitionSpec(*entries)
                 set_tag(leaf, Tag(TensorType.of({self._axis: V}, spec), origin))
         return batch
 
@@ -70,7 +73,8 @@ class _Typed:
 
 
 def _cuts_dim_0(loader: DataLoader[object]) -> bool:
-    return loader.collate_fn is default_collate and loader.drop_last
+    """Samples are stacked, and as many on every rank: ``DistributedSampler`` deals out as many to each."""
+    return loader.collate_fn is default_collate and type(loader.batch_sampler) is BatchSampler
 
 
 def _axis_of(loader: DataLoader[object]) -> MeshAxis | None:

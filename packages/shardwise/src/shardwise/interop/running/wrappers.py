@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 PARTS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_export_root.")
 """Components of names that wrappers add."""
 _HELD = tuple(part.removesuffix(".") for part in PARTS[1:])
+FORWARDING = frozenset(_HELD[:3])
+"""Under which names a wrapper keeps a module whose attributes can be asked of the wrapper itself."""
 _MIXED_IN = ("FSDPModule", "ReplicateModule")
 """Classes that ``fully_shard`` and ``replicate`` put before that of the module."""
 

@@ -1,7 +1,9 @@
 """The border with PyTorch: every private name of it that is used, by subject, behind one registry (``registry.py``)."""
 
 from .autograd import BACKWARD_HOOK_FUNCTION as BACKWARD_HOOK_FUNCTION
+from .autograd import DDP_SINK as DDP_SINK
 from .autograd import FUNCTIONAL_COLLECTIVES as FUNCTIONAL_COLLECTIVES
+from .autograd import MASK_INDEXING as MASK_INDEXING
 from .autograd import POST_BACKWARD_FUNCTION as POST_BACKWARD_FUNCTION
 from .autograd import RUN_BACKWARD as RUN_BACKWARD
 from .autograd import RUN_FUNCTION_BACKWARD as RUN_FUNCTION_BACKWARD

@@ -18,6 +18,8 @@ RUN_FUNCTION_BACKWARD = patch_point(
 )
 BACKWARD_HOOK_FUNCTION = "torch.nn.modules._functions.BackwardHookFunction"
 POST_BACKWARD_FUNCTION = "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction"
+DDP_SINK = "torch.nn.parallel.distributed._DDPSink"
+MASK_INDEXING = "torch._dynamo._trace_wrapped_higher_order_op.ModIndex"
 FUNCTIONAL_COLLECTIVES = "torch.distributed._functional_collectives"
 
 

@@ -80,7 +80,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
         elif not axes:
             said[name] = "only one rank has it"
         elif reach is None:
-            said[name] = "no statement of the program's own reaches it (a DTensor has its placements)"
+            said[name] = "no statement of the program's own reaches it (DTensors and what FSDP has split have types)"
         else:
             type = _written(axes, reach, ranks[rank])
             if not type:

@@ -9,6 +9,7 @@ filling it would have to keep what is claimed. For every input the function that
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,10 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import positions_of
+from shardwise.interop.running.wrappers import FORWARDING
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import is_flattened, no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.types.placement import UNKNOWN
@@ -151,7 +153,8 @@ class SiteRecorder:
             own = {axis: name for name, axis in mesh.names.items()}
             self.sites.names = {name: own[axis] for name, axis in self._axes.items() if axis in own}
         for name, parameter in parameters.items():
-            _, frames = self._frames.get(id(parameter), (None, {}))
+            # What FSDP has made of a parameter is not what the module took in, and has its type from the wrapper.
+            frames = {} if is_flattened(parameter) else self._frames.get(id(parameter), (None, {}))[1]
             found: list[Reach] = []
             with no_torch_function():
                 declared = self._declared(parameter)
@@ -292,11 +295,17 @@ def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str]]:
 
 
 def _path(module: torch.nn.Module, parts: Sequence[str]) -> str:
-    """``.up.weight``, or ``[0].weight`` for a module whose children are numbered."""
+    """``.up.weight``, or ``[0].weight`` for a module whose children are numbered.
+
+    What a wrapper answers for the module in it leads there before as well as after the module has been wrapped.
+    """
     at: Any = module
     text = ""
-    for part in parts:
+    for part, following in itertools.zip_longest(parts, parts[1:], fillvalue=""):
         numbered = part.isdigit()
+        if part in FORWARDING and (hasattr(type(at), "__getitem__") or not following.isdigit()):
+            at = getattr(at, part, None)
+            continue
         keyed = not part.isidentifier() or isinstance(at, (torch.nn.ModuleDict, torch.nn.ParameterDict))
         text += f"[{part}]" if numbered else f"[{part!r}]" if keyed else f".{part}"
         at = getattr(at, part, None)
