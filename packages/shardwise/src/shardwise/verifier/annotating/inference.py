@@ -41,6 +41,8 @@ class InferredType:
                    layout explains the values.
     ``known_by``   for each axis how that is known.
     ``otherwise``  other types that the values leave possible, written like ``axes``.
+    ``merged``     along some axis a piece of every part: dims were merged of which an inner one is cut.
+    ``dealt_out``  its samples are those of one rank, in whichever order.
     """
 
     kind: str
@@ -51,6 +53,8 @@ class InferredType:
     axes: Mapping[str, str] | None
     known_by: Mapping[str, str]
     otherwise: tuple[Mapping[str, str], ...] = ()
+    merged: bool = False
+    dealt_out: bool = False
 
     def renamed(self, names: Mapping[str, str]) -> InferredType:
         """The same with other names for the axes."""
@@ -122,7 +126,8 @@ def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid) -> Inf
         equal = is_equal_along(pieces, axis)
         axes[names[axis]] = "R" if equal else "S(0)"
         known_by[names[axis]] = "equal on the ranks" if equal else _SAMPLES
-    return InferredType("input", name, tuple(pieces), name, tuple(pieces[min(pieces)].shape), axes, known_by)
+    shape = tuple(pieces[min(pieces)].shape)
+    return InferredType("input", name, tuple(pieces), name, shape, axes, known_by, dealt_out=True)
 
 
 class _Values:
@@ -203,7 +208,8 @@ def _described(
         if one not in written:
             written.append(one)
     first, *others = written
-    return InferredType(kind, name, ranks, there, shape, first, known_by, tuple(others))
+    merged = any(step.way is Way.MERGED for layout in layouts[:1] for step in layout.steps)
+    return InferredType(kind, name, ranks, there, shape, first, known_by, tuple(others), merged)
 
 
 _SAMPLES = "the samples of a step, of all its micro-batches, are those of the run on one rank"
