@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
+from shardwise.checker.operators.row_orders import order_of
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, fold
@@ -124,9 +125,9 @@ def run_rank(program: RandomProgram) -> RankRun:
 
 
 def _is_final(result: Tensor) -> bool:
-    """True for what these programs do not judge: pending maxima and norms, and other scales."""
+    """True for what these programs do not judge: pending maxima and norms, other scales, rows in another order."""
     type = type_of(result)
-    return any(
+    return bool(order_of(result)) or any(
         place.is_extremum or place is P("norm") or type.exponent(axis) != 0
         for axis, place in zip(type.axes, type.placements, strict=True)
     )

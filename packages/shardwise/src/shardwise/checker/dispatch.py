@@ -37,6 +37,7 @@ from .operators.ordinary import Handler, ordinary
 from .operators.own_parts import PARTING, copying, parting
 from .operators.parts_written import assign_data, assigning_parts, storage_given
 from .operators.random_ops import random_op
+from .operators.row_orders import keeping_order
 from .operators.running_statistics import with_statistics, writes_statistics
 from .operators.sizes import SIZES
 from .operators.value_reads import value_read
@@ -60,7 +61,10 @@ def handler_for(func: TorchFunction) -> Handler:
     if ours == "redistribute_types":
         return redistribution
     if ours is not None:
-        return partial_contraction(ours.removeprefix("partial_")) if ours.startswith("partial_") else collective(ours)
+        if ours.startswith("partial_"):
+            kind = ours.removeprefix("partial_")
+            return keeping_order(kind, partial_contraction(kind))
+        return collective(ours)
     if isinstance(func, HigherOrderOperator) and func.__name__ in CONTROL_FLOW:
         return CONTROL_FLOW[func.__name__]
     raw = raw_handler(func)
@@ -138,6 +142,8 @@ def handler_of_rule(name: OpName, rule: OpRule) -> Handler:
     if writes_statistics(op):
         return with_statistics(op)
     handler = _BY_KIND.get(rule.kind, ordinary)(op)
+    if rule.kind is Kind.RANDOM:
+        handler = keeping_order(op.name, handler)
     return deciding(op, handler) if decides_lengths(op) else handler
 
 

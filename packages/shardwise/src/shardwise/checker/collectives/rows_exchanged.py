@@ -14,7 +14,7 @@ from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
 from ..operators.micro_batches import exchanged as exchanged_batch
-from ..operators.row_orders import Order, Sizes, check_gathered, exchanged, order_of
+from ..operators.row_orders import Order, RowExchange, Sizes, check_gathered, exchanged, order_of
 from ..state.session import CheckSession
 from .raw_pieces import Exchange
 
@@ -34,10 +34,10 @@ def order_after(
     exchanged_batch(sent[0])
     before, type = order_of(sent[0]), types[0]
     if exchange.row.pieces == "all_to_all" and _is_cut(type, exchange.axis, 0):
-        return exchanged(before, (exchange.axis, _sizes(given, _RECEIVED), _sizes(given, _SENT)))
+        return exchanged(before, RowExchange(exchange.axis, _sizes(given, _RECEIVED), _sizes(given, _SENT)))
     if exchange.row.name.startswith("all_gather") and check_gathered(session, exchange.name, exchange.axis, sent[0]):
         return ()
-    return before if before and before[-1][0].isorthogonal(exchange.axis) else ()
+    return before if before and before[-1].axis.isorthogonal(exchange.axis) else ()
 
 
 def order_after_typed(
@@ -50,7 +50,7 @@ def order_after_typed(
     before = order_of(x)
     if op == "all_to_all" and isinstance(src, Shard) and src == dst:
         received, sent = [*[_as_sizes(one) for one in sizes], None, None][:2]
-        return exchanged(before, (axis, received, sent))
+        return exchanged(before, RowExchange(axis, received, sent))
     if op in ("all_gather", "all_to_all", "redistribute") and check_gathered(session, op, axis, x):
         return ()
     return before

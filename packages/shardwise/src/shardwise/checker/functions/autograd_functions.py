@@ -35,6 +35,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 from ..collectives.differentiable import check_function
 from ..diagnosis.reporter import refuse
 from ..operators.random_ops import drawn, draws_of
+from ..operators.row_orders import following
 from ..operators.write_destination import settle, write
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
@@ -57,7 +58,9 @@ def checked_apply(
     inputs = types_of(args)
     if session.derivatives and not kwargs:
         compare_derivative(session, cls, args)
-    results = _checked_forward(session, cls, args, kwargs, run)
+    forward = functools.partial(_checked_forward, session, cls, args, kwargs, run)
+    ordered = session.rows_moved and not session.local and not session.paused
+    results = following(session, cls.__name__, forward, args, kwargs) if ordered else forward()
     if not session.paused and (getattr(cls, METHOD, None) is not None or has_typed_forward(cls) or is_local(cls)):
         remember(cls, inputs, results)
     return results

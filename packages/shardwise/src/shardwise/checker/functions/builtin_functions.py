@@ -26,6 +26,7 @@ from shardwise.interop.torch_compat import (
     tree_map,
 )
 
+from ..operators.row_orders import Order, order_of, set_order
 from ..state.session import CheckSession
 
 
@@ -94,6 +95,7 @@ def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> object:
     """
     function, preserve_rng_state, *operands = args
     typed: list[Tag | None] | None = None
+    orders: list[Order] = []
 
     def region(*inputs: object) -> object:
         nonlocal typed
@@ -101,19 +103,23 @@ def run_region(session: CheckSession, cls: Any, args: Sequence[Any]) -> object:
             return function(*inputs)  # the recomputation
         with paused(session, False):
             with torch.enable_grad():
-                results = function(*(_detached(value) for value in inputs))
+                results = function(*(_detached(session, value) for value in inputs))
             typed = [tag_of(leaf) for leaf in tree_leaves(results)]
+            orders.extend(order_of(leaf) if isinstance(leaf, torch.Tensor) else () for leaf in tree_leaves(results))
             return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, results)
 
     with paused(session):
         results = cls.apply(region, preserve_rng_state, *operands)
-    for leaf, tag in zip(tree_leaves(results), typed or (), strict=True):
+    for leaf, tag, order in zip(tree_leaves(results), typed or (), orders, strict=True):
         if isinstance(leaf, torch.Tensor) and tag is not None:
             set_tag(leaf, Tag(tag.current(), tag.origin))
+            set_order(session, leaf, order)
     return results
 
 
-def _detached(value: object) -> object:
+def _detached(session: CheckSession, value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return value
-    return value.detach().requires_grad_(value.requires_grad)
+    detached = value.detach().requires_grad_(value.requires_grad)
+    set_order(session, detached, order_of(value))
+    return detached

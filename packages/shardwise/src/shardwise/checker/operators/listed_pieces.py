@@ -28,6 +28,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..state.session import CheckSession
 from .judging import UnreadableArguments, judge
+from .merged_rows import is_ordered
 from .micro_batches import following_batches
 from .row_orders import following
 
@@ -89,6 +90,8 @@ def note_piece(session: CheckSession, x: torch.Tensor, piece: ListedPiece | None
 def handing_on(session: CheckSession, op: Op, run: Callable[[], object], args: Arguments, kwargs: Keywords) -> object:
     """``run()`` of an operator, whose results have the order of its operands, and are pieces where these are."""
     pieces = [(x, piece) for x in tensors_in((*args, *kwargs.values())) if (piece := piece_of(x)) is not None]
+    if is_ordered(op, args):
+        return run()  # the order is handed on with the type
     if not pieces:
         ordered = functools.partial(following, session, op.name, run, args, kwargs)
         return following_batches(session, op.rule.op, ordered, args, kwargs)

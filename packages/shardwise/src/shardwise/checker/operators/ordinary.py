@@ -33,6 +33,7 @@ from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .listed_pieces import handing_on
+from .merged_rows import is_ordered, reshaping_of
 from .micro_batches import cut_of
 from .parted_memory import parted, run_parted
 from .passed_pieces import refuse_unless_passed
@@ -91,6 +92,8 @@ def ordinary(op: Op) -> Handler:
             if session.rows_moved and not ordered:
                 call = functools.partial(handle, session, func, args, kwargs, ordered=True)
                 return handing_on(session, op, call, args, kwargs)
+            if session.rows_moved and is_ordered(op, args):
+                return slow(session, func, args, kwargs)
             key = full_key(session, args, kwargs, tags)
             if key is None:
                 return slow(session, func, args, kwargs)
@@ -147,18 +150,23 @@ def ordinary(op: Op) -> Handler:
         if any(is_pieced(value) for value in values) and (parts := parted(op, args, kwargs, values)) is not None:
             return run_parted(session, op, func, args, kwargs, parts)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        reshaping = reshaping_of(session, op, func, args, kwargs, outcome)
+        if reshaping is not None:
+            outcome = reshaping.outcome
         cut = cut_of(session, op, args, kwargs, outcome) if outcome.refusals else None
         if outcome.refusals:
             refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())
-        elif key is not None and not writing:
+        elif key is not None and not writing and reshaping is None:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
         if cut is not None:
             outcome = cut.outcome
         result = run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)
         if cut is not None:
             cut.note(session, result)
+        if reshaping is not None:
+            reshaping.note(session, result)
         return result
 
     return handle_write if op.in_place else handle

@@ -9,6 +9,7 @@ of ``b`` would interleave. Dims of size 1 stand in the gaps between groups, wher
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -118,3 +119,48 @@ def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None) -> Non
     if len(after) > 1 or grows != after[0]:
         (found.grouped if grows == free else found.even).add(before[0])
     found.why.update(dict.fromkeys(before[1:], INTERLEAVES))
+
+
+@dataclass(frozen=True, slots=True)
+class DimMerge:
+    """Dims of these ``sizes``, one rank's, that have become one; of them dim ``at`` is sharded, and not the outermost.
+
+    Example: of [2, 8@cp, 4] the view [16, 4] has on every rank the rows of both samples, and together these stand in
+    another order than in the view of the whole.
+    """
+
+    sizes: tuple[int, ...]
+    at: int
+
+
+def merge_of(shape: Sequence[int], after: Sequence[int], dim: int) -> tuple[DimMerge, int] | None:
+    """Which dims ``dim`` was merged with, and the dim that they became; None if it is not merged behind others."""
+    for before, became in _regroupings(shape, after):
+        if dim in before[1:] and len(became) == 1:
+            return DimMerge(tuple(shape[one] for one in before), before.index(dim)), became[0]
+    return None
+
+
+def is_split(shape: Sequence[int], after: Sequence[int], dim: int) -> bool:
+    """True if ``dim`` alone, or with dims behind it, became several; or if nobody can tell."""
+    groups = _regroupings(shape, after)
+    return not groups or any(dim in before and len(became) > 1 for before, became in groups)
+
+
+def split_of(shape: Sequence[int], after: Sequence[int], dim: int, merge: DimMerge) -> int | None:
+    """The dim of the result along which the shards lie one after the other again; None if there is none.
+
+    The outer sizes of the merge stand before it: [16, 4] as [2, 8, 4] or [2, 4, 2, 4], for a merge of [2, 8@cp].
+    """
+    outer = prod(merge.sizes[: merge.at])
+    for before, became in _regroupings(shape, after):
+        if before == [dim]:
+            sizes = itertools.accumulate((after[one] for one in became), operator.mul, initial=1)
+            fitting = [one for one, size in zip(became, sizes, strict=False) if size == outer]
+            return next((one for one in fitting if after[one] > 1), fitting[0] if fitting else None)
+    return None
+
+
+def _regroupings(shape: Sequence[int], after: Sequence[int]) -> list[Run]:
+    groups = _groups(_countable(shape), _countable(after))
+    return [group for _, group in groups or () if group[0]]
