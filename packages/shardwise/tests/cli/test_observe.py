@@ -65,6 +65,12 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
     }
 
 
+def test_frozen_parameters_are_kept_equal_too(project):
+    """The wrapper sends all of them from one rank when it is made."""
+    report = reported(project, DDP.replace("ddp = ", "model.bias.requires_grad_(False)\nddp = "))
+    assert (report["verdict"], report["coverage"]["typed_parameters"]) == ("clean", 2)
+
+
 def test_inputs_given_by_keyword_are_counted(project):
     assert reported(project, DDP.replace("ddp(inputs)", "ddp(input=inputs)"))["coverage"]["typed_inputs"] == 1
 

@@ -47,6 +47,14 @@ def test_jobs_of_our_own_and_of_one_rank_are_not_launched(said):
     said.setenv("WORLD_SIZE", "1")
     said.setenv("RANK", "0")
     assert launched_rank() is None
+    assert launched_rank(alone=True) is None
+
+
+def test_a_job_of_one_rank_is_launched_where_torchrun_has_and_somebody_asks(said):
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0", "TORCHELASTIC_RUN_ID": "none"}.items():
+        said.setenv(name, value)
+    assert launched_rank() is None
+    assert launched_rank(alone=True) == LaunchedRank(0, 1, 0, 0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("RANK", "4"), ("RANK", "first"), ("WORLD_SIZE", "-1")])

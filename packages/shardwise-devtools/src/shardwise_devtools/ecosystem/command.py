@@ -9,9 +9,10 @@ import click
 from shardwise.diagnostics.result import ExitCode
 
 from .environment import Environment
-from .frameworks import FRAMEWORKS
+from .frameworks import FRAMEWORKS, VERIFY
+from .planted import BUGS, planted
 from .report import difference, page
-from .runs import load, run_case, save
+from .runs import Run, load, run_case, save
 
 ROOT = Path(__file__).parents[5]
 PAGE = ROOT / "docs" / "ecosystem.md"
@@ -30,9 +31,16 @@ PAGE = ROOT / "docs" / "ecosystem.md"
     "--out", type=click.Path(path_type=Path), help="Where to write the findings (default: findings.json there)."
 )
 @click.option("--against", type=click.Path(path_type=Path, exists=True), help="Show the difference to these findings.")
+@click.option("--bugs", is_flag=True, help="Run the planted bugs, and what is right stays as it was found.")
 @click.option("--write", is_flag=True, help="Renew docs/ecosystem.md: what it says of the frameworks that were run.")
 def ecosystem(
-    only: tuple[str, ...], folder: Path, shardwise: Path, out: Path | None, against: Path | None, write: bool
+    only: tuple[str, ...],
+    folder: Path,
+    shardwise: Path,
+    out: Path | None,
+    against: Path | None,
+    bugs: bool,
+    write: bool,
 ) -> ExitCode:
     """Run training frameworks, as they are released, through shardwise.
 
@@ -46,16 +54,21 @@ def ecosystem(
     environment = Environment(folder)
     environment.prepare(chosen)
     out = out or folder / "findings.json"
-    runs = [run for run in (load(out) if out.exists() else []) if only and run.framework not in only]
+    runs = load(out) if out.exists() else []
+
+    def keep(run: Run) -> None:
+        click.echo(f"{', '.join(run.key)}: exit code {run.exit_code}, {run.duration_s:.0f} s")
+        runs[:] = [*(one for one in runs if one.key != run.key), run]
+        save(runs, out)
+
     for framework in chosen:
-        for case in framework.cases:
+        for case in framework.cases if not bugs else ():
             for command in case.commands:
-                run = run_case(environment, framework, case, command, shardwise.absolute())
-                click.echo(
-                    f"{framework.name}, {case.name}, {command}: exit code {run.exit_code}, {run.duration_s:.0f} s"
-                )
-                runs.append(run)
-                save(runs, out)
+                keep(run_case(environment, framework, case, command, shardwise.absolute()))
+        for bug in BUGS if bugs else ():
+            if bug.framework == framework.name:
+                wrong, first = planted(environment, framework, bug)
+                keep(run_case(environment, framework, wrong, VERIFY, shardwise.absolute(), first))
     if write:
         PAGE.write_text(page(FRAMEWORKS, runs, PAGE.read_text()))
     if against is None:

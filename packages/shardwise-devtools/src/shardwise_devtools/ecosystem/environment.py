@@ -41,9 +41,13 @@ class Environment:
         if not (self.work / "assets").exists():
             subprocess.run([self.python, HERE / "programs" / "assets.py"], cwd=self.work, check=True)
 
-    def variables(self, framework: Framework, shardwise: Path) -> dict[str, str]:
-        """What a run finds in its environment. ``shardwise``: the source tree of the version that is run."""
-        paths = [shardwise / "packages" / "shardwise" / "src", *(self._target(pin) for pin in framework.pins)]
+    def variables(self, framework: Framework, shardwise: Path, first: Path | None = None) -> dict[str, str]:
+        """What a run finds in its environment.
+
+        ``shardwise``  the source tree of the version that is run; ``first`` is where packages are looked for first.
+        """
+        before = [] if first is None else [first]
+        paths = [*before, shardwise / "packages" / "shardwise" / "src", *self.targets(framework)]
         return {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -62,6 +66,10 @@ class Environment:
         subprocess.run(
             [self.python, *quietly, *what], check=True, env={**os.environ, "DS_BUILD_OPS": "0"}, cwd=self.folder
         )
+
+    def targets(self, framework: Framework) -> list[Path]:
+        """The folders of what is pinned."""
+        return [self._target(pin) for pin in framework.pins]
 
     def _target(self, pin: str) -> Path:
         return self.folder / pin.replace("==", "-")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .environment import HERE, TORCH
 from .frameworks import Framework
+from .planted import BUGS
 from .runs import Found, Run
 
 SHOWN = 5
@@ -100,6 +101,9 @@ def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
                 run = made.get((case.name, command))
                 told = "not run yet | " if run is None else f"{_outcome(run)} | {_rests(run)}"
                 yield f"| {case.name} | `{command}` | {told} |"
+    wrong = {bug.name: bug for bug in BUGS if bug.framework == framework.name}
+    met = [run for run in own if run.case in wrong]
+    own = [run for run in own if run.case not in wrong]
     stops = {run.stopped: run for run in own if run.stopped}
     if stops:
         yield from ("", "What stops it:", "")
@@ -110,6 +114,12 @@ def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
         for one, places in list(found.items()):
             where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
             yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+    if met:
+        yield from ("", "Planted bugs, one change each, and what `verify` names first:", "")
+        yield from ("| program | bug | outcome | named first |", "| --- | --- | --- | --- |")
+        for run in met:
+            bug, first = wrong[run.case], _escaped(_line(run.found[0])) if run.found else run.stopped
+            yield f"| {bug.case} | {bug.what} | {_outcome(run)} | {first} |"
     if framework.defects:
         yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
     if framework.cannot:

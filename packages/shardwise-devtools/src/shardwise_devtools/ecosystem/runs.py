@@ -50,14 +50,16 @@ class Run:
         return self.framework, self.case, self.command
 
 
-def run_case(environment: Environment, framework: Framework, case: Case, command: str, shardwise: Path) -> Run:
-    """Run one case through one command."""
+def run_case(
+    environment: Environment, framework: Framework, case: Case, command: str, shardwise: Path, first: Path | None = None
+) -> Run:
+    """Run one case through one command. ``first`` is where packages are looked for first."""
     words = command_line(case, command)
     started_s = time.monotonic()
     process = subprocess.Popen(
         [environment.python, "-m", "shardwise", *words],
         cwd=environment.work,
-        env=environment.variables(framework, shardwise),
+        env=environment.variables(framework, shardwise, first),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

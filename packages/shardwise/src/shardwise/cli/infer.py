@@ -112,7 +112,7 @@ def infer(
             return ExitCode.BROKEN
         return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
 
-    me = launched_rank()
+    me = launched_rank(alone=mesh is None or mesh.ranks == 1)
     if me is not None:
         if (diff or write) and mesh is None:
             raise click.UsageError("on launched ranks --diff and --write need --mesh: axes are written by its names")

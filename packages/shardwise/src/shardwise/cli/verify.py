@@ -177,7 +177,7 @@ def verify(
         strict, local, partials, double, rtol, timeout_s, every, show=True, record=html is not None, feed=feed,
         links=configured_links(chosen.settings),
     )  # fmt: skip
-    me = launched_rank()
+    me = launched_rank(alone=mesh is None or mesh.ranks == 1)
     if against is not None and (me is not None or references is not None):
         raise click.UsageError(
             "--against runs on this machine: on launched ranks, and with --references, record the reference instead: "

@@ -9,6 +9,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 
 OWN_RUN = "shardwise"
 """The run id of jobs that this package imagines or starts itself."""
+RUN_ID = "TORCHELASTIC_RUN_ID"
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "TORCH_NCCL_ASYNC")
 
@@ -26,20 +27,22 @@ class LaunchedRank:
     node: int = 0
 
 
-def launched_rank() -> LaunchedRank | None:
+def launched_rank(*, alone: bool = False) -> LaunchedRank | None:
     """The rank that this process is, in a job of several; None if no launcher has started it.
+
+    ``alone``  in a job of one rank too, if torchrun says so: containers set the other variables for their one process.
 
     Errors: SW903 for variables of a launcher that are no numbers, or contradict each other.
     """
     said = os.environ
-    if not all(name in said for name in NEEDED) or said.get("TORCHELASTIC_RUN_ID") == OWN_RUN:
+    if not all(name in said for name in NEEDED) or said.get(RUN_ID) == OWN_RUN:
         return None
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if not 0 <= rank < size:
         raise SpmdValueError(
             f"the launcher says RANK={rank} and WORLD_SIZE={size}: ranks go from 0 to {size - 1}", code="SW903"
         )
-    if size == 1:
+    if size == 1 and not (alone and RUN_ID in said):
         return None
     local = _number("LOCAL_RANK") if "LOCAL_RANK" in said else 0
     node = _number("GROUP_RANK") if "GROUP_RANK" in said else (0 if "LOCAL_RANK" in said else rank)

@@ -38,7 +38,7 @@ def equal(session: CheckSession, parameters: Iterable[torch.Tensor], group: obje
         return
     origin = Origin(user_site(), f"kept equal by {by}")
     for parameter in parameters:
-        if parameter.requires_grad and _is_untyped(parameter):
+        if _is_untyped(parameter):
             put_type(parameter, TensorType.of({axis: R}), origin)
 
 

@@ -20,6 +20,7 @@ from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..records.record import RankRun
+from .copied_parts import with_copies_named
 from .difference import difference, is_same
 from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
@@ -50,6 +51,7 @@ def compare(
               are true of their values.
     ``spread``  how far rounding moves the records of the run on one rank, where that has been measured.
     """
+    ranks, alone = with_copies_named(ranks, alone)
     return _Comparison(ranks, alone, rtol, mesh, spread).numbers()
 
 

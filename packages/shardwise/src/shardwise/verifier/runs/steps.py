@@ -64,6 +64,8 @@ class OptimizerSteps:
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
+        self.awaited: dict[int, str] = {}
+        """Parameters that are without elements until they are used, by id: their names."""
         self.graded: set[int] = set()
         """Those of them that had a gradient in some step."""
         self.plain = PlainParameters()
@@ -108,7 +110,10 @@ class OptimizerSteps:
                 self.sites.used({**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own})
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
-                self._remember(name, parameter)
+                if parameter.numel():
+                    self._remember(name, parameter)
+                else:  # gathered where it is used, and taken apart again
+                    self.awaited[id(parameter)] = name
                 if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
                     with no_torch_function():
                         parameter.register_hook(functools.partial(self._computed, name))  # type: ignore[no-untyped-call]
@@ -116,6 +121,15 @@ class OptimizerSteps:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
                     self._add("buffer", plain_name(name), buffer, UNTYPED, None)
+
+    def used(self, args: Sequence[object]) -> None:
+        """A function is called with these: is there a parameter among them that has got its elements?"""
+        for x in args:
+            if id(x) in self.awaited and isinstance(x, torch.Tensor):
+                with no_torch_function():
+                    there = bool(x.numel()) and has_values(x)
+                if there:
+                    self._remember(self.awaited.pop(id(x)), x)
 
     def reach(self, leaves: Sequence[torch.Tensor]) -> None:
         """Backward is about to reach ``leaves``: which of them are parameters that no module's call has shown?"""

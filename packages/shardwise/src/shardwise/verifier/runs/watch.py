@@ -205,6 +205,8 @@ class _Watch(TorchFunctionMode):
             self._backward(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
+        if self.steps.awaited:
+            self.steps.used((*args, *kwargs.values()))
         if self.steps.inside and collective_named(func) is not None:
             self.recorder.talking_steps = True
         self.sums.before(func, args)

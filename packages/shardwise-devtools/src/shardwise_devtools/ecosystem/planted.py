@@ -1,0 +1,118 @@
+"""Silent bugs planted in the frameworks: one change each to a file as released, or to the program that uses it.
+
+Nothing crashes by them and training goes on; ``verify`` should name the first tensor that is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .environment import HERE, Environment
+from .frameworks import Case, Framework
+
+
+@dataclass(frozen=True)
+class Bug:
+    """``old`` stands once in ``file`` and is replaced by ``new``.
+
+    ``framework``, ``case``  what is run.
+    ``what``  what is wrong, in a few words.
+    ``file``  as it is imported, or a script of ``programs``.
+    """
+
+    framework: str
+    case: str
+    what: str
+    file: str
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        """By which the page calls the program with the bug."""
+        return f"{self.case}: {self.what}"
+
+
+_TITAN_PLAN = "torchtitan/models/llama3/infra/parallelize.py"
+_GRADS = "megatron/core/distributed/finalize_model_grads.py"
+_OWN_DATA = (".chunk(size)[rank]", ".chunk(size)[0]")
+
+BUGS = (
+    Bug("torchtitan", "llama3, FSDP2", "every rank reads the data of the first",
+        "torchtitan/hf_datasets/text_datasets.py", "(ds, dp_rank, dp_world_size)", "(ds, 0, dp_world_size)"),
+    Bug("torchtitan", "llama3, FSDP2", "FSDP averages what is divided by the tokens of all ranks",
+        _TITAN_PLAN, "module.set_gradient_divide_factor(1.0)", "pass"),
+    Bug("torchtitan", "llama3, FSDP2 and TP", "the norm of the feed-forward is in no plan",
+        _TITAN_PLAN, '"ffn_norm": SequenceParallel(),', ""),
+    Bug("torchtitan", "llama3, FSDP2 and TP", "the loss is divided by the tokens of one rank",
+        "torchtitan/train.py", "loss = loss_sum / global_valid_tokens", "loss = loss_sum / labels.numel()"),
+    Bug("megatron-core", "GPT, DP and TP", "the output of row-parallel layers is not summed",
+        "megatron/core/tensor_parallel/layers.py",
+        "output_ = reduce_from_tensor_model_parallel_region(output_parallel, group=self.tp_group)",
+        "output_ = output_parallel"),
+    Bug("megatron-core", "GPT, DP and TP", "backward of column-parallel layers sums nothing",
+        "megatron/core/tensor_parallel/layers.py",
+        "handle = torch.distributed.all_reduce(grad_input, group=tp_group, async_op=True)",
+        "handle = torch.distributed.barrier(group=tp_group, async_op=True)"),
+    Bug("megatron-core", "GPT, DP, TP and SP", "gradients of norms are not summed over tp",
+        _GRADS, '(config.sequence_parallel and getattr(param, "sequence_parallel", False))', "False"),
+    Bug("megatron-core", "GPT, DP and TP", "the vocabulary's softmax is summed on each rank alone",
+        "megatron/core/tensor_parallel/cross_entropy.py",
+        "torch.distributed.all_reduce(\n            sum_exp_logits,",
+        "(lambda *unused, **more: None)(\n            sum_exp_logits,"),
+    Bug("megatron-core", "GPT, EP", "every rank reads the data of the first",
+        "megatron_gpt.py", ".chunk(dp)[dp_rank]", ".chunk(dp)[0]"),
+    Bug("megatron-core", "GPT, distributed optimizer", "gradients are not reduced where each rank steps its part",
+        _GRADS, "model_chunk.finish_grad_sync(force_all_reduce=force_all_reduce)", "pass"),
+    Bug("transformers", "Llama, its TP plan", "backward of column-parallel layers sums nothing",
+        "transformers/distributed/parallel_utils.py", "dist.all_reduce(grad, group=ctx.process_group)", "pass"),
+    Bug("transformers", "Llama, its TP plan and FSDP2", "every rank reads the data of the first",
+        "transformers_llama.py", "[dist.get_rank() // asked.tp]", "[0]"),
+    Bug("accelerate", "Llama, FSDP2", "every rank reads the data of the first",
+        "accelerate/data_loader.py", "self.process_index = process_index\n        self.split_batches",
+        "self.process_index = 0\n        self.split_batches"),
+    Bug("lightning", "ModelParallelStrategy, FSDP2", "a layer is left out of FSDP",
+        "lightning_parallel.py", "fully_shard(self, mesh", "fully_shard(self.up, mesh"),
+    Bug("deepspeed", "ZeRO 2", "gradients are summed, and not averaged",
+        "deepspeed/runtime/zero/stage_1_and_2.py",
+        "if self.gradient_average:\n                tensor.div_(", "if False:\n                tensor.div_("),
+    Bug("deepspeed", "ZeRO 3", "gradients are summed, and not averaged",
+        "deepspeed/runtime/comm/coalesced_collectives.py", "tensor_partition_flat_buffer.div_(world_sz)", "pass"),
+    Bug("deepspeed", "ZeRO 1", "every rank reads the data of the first", "deepspeed_zero.py", *_OWN_DATA),
+    Bug("deepspeed", "Ulysses", "the gradients of one layer are not summed",
+        "deepspeed_ulysses.py", "for parameter in model.parameters():\n        dist",
+        "for parameter in list(model.parameters())[:-1]:\n        dist"),
+    Bug("torchtune", "llama3, FSDP2", "every rank reads the data of the first", "torchtune_llama.py", *_OWN_DATA),
+    Bug("ai2-olmo-core", "transformer, FSDP2", "a mean over one rank's tokens is divided once more",
+        "olmo_transformer.py", "    loss.backward()", "    (loss / mesh['dp'].size()).backward()"),
+)  # fmt: skip
+
+
+def planted(environment: Environment, framework: Framework, bug: Bug) -> tuple[Case, Path]:
+    """The case with ``bug`` in it, and the folder that a run of it imports from first.
+
+    Errors: ValueError if the text that is to be replaced does not stand there once.
+    """
+    case = next(case for case in framework.cases if case.name == bug.case)
+    here = environment.folder / "planted" / str(BUGS.index(bug))
+    shutil.rmtree(here, ignore_errors=True)
+    if bug.file.endswith(".py") and "/" not in bug.file:
+        here.mkdir(parents=True)
+        _replace(HERE / "programs" / bug.file, here / bug.file, bug)
+        return replace(case, name=bug.name, program=str(here / bug.file)), here
+    package = bug.file.partition("/")[0]
+    pin = next(folder for folder in environment.targets(framework) if (folder / package).is_dir())
+    shutil.copytree(pin / package, here / package, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+    (here / bug.file).unlink()
+    _replace(pin / bug.file, here / bug.file, bug)
+    return replace(case, name=bug.name), here
+
+
+def _replace(source: Path, target: Path, bug: Bug) -> None:
+    text = source.read_text()
+    if text.count(bug.old) != 1:
+        raise ValueError(f"{bug.file} has {bug.old!r} {text.count(bug.old)} times, and not once")
+    target.write_text(text.replace(bug.old, bug.new))
