@@ -1,4 +1,4 @@
-"""How a program is checked. Importing this room loads the engine; ``import shardwise`` does not."""
+"""How a program is checked. Importing this folder loads the engine; ``import shardwise`` does not."""
 
 from shardwise.collectives.regions import local, local_map, no_typecheck, register_no_typecheck
 from shardwise.interop.autograd.function_declarations import (

@@ -1,1 +1,1 @@
-"""The front door: the command ``shardwise``."""
+"""The command ``shardwise``, one module a command; ``options``, ``pages`` and ``runs`` have what commands share."""

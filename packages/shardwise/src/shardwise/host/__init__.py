@@ -1,1 +1,8 @@
-"""How a script runs as one rank on this machine: torchrun's environment, devices that are not there."""
+"""How a script runs as one rank on this machine: torchrun's environment, devices that are not there.
+
+a script                   program, overlay, no_run, blame
+its ranks                  torchrun, launcher, program_ranks, worker_pool
+devices                    devices, redirected_calls, cuda_stand_ins, gpu_kernels, synced_batch_norm
+what is changed in it      attribute_patch, module_loading, module_calls
+what its text says         bound_values, reached_comments, number_calls
+"""

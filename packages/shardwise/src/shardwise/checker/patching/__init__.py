@@ -1,1 +1,10 @@
-"""What torch hides from function modes, one module per part of the library."""
+"""What torch hides from function modes, one module per part of the library.
+
+what plug-ins are          patches, and all of them in installation
+wrappers of modules        ddp, fsdp, deepspeed, megatron, module_hooks
+derivatives                gradients, autograd_functions, func_grad
+functions of functions     vmap, control_flow, scripted
+collectives                functional_collectives, coalescing
+memory and objects         parameters, storages, masked, threads
+numbers of ranks           group_sizes, rank_numbers, number_calls
+"""

@@ -1,1 +1,8 @@
-"""How a command runs a program and ends: one rank or several, recorded, watched, fixed, with progress."""
+"""How a command runs a program and ends: one rank or several, recorded, watched, fixed, with progress.
+
+one rank, several          run, ranks, launched
+how it ends                ending, guard, streams
+while it runs              progress, watching
+what is shown of it        shown_run, schedule
+edits                      fix_search, fixing, sarif_fixes, infer_edits
+"""

@@ -8,8 +8,6 @@ from typing import Any
 
 SHOW_ALL = "--all"
 """The command-line option that lifts every limit."""
-SHOW_LIST = "--show"
-"""The one that lifts the limit of one list."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""The border with PyTorch: every private name of it that is used, by subject, behind one registry (``registry.py``)."""
+"""The border with PyTorch: every private name of it that is used, by subject, behind one registry.
+
+the registry               registry
+calls and their names      function_modes, op_names, pytree, compiler, testing
+tensors                    tensors, fake_tensors, dtensor, devices
+derivatives                autograd, functorch
+modules and ranks          modules, fsdp, distributed, meshes
+"""
 
 from .autograd import BACKWARD_HOOK_FUNCTION as BACKWARD_HOOK_FUNCTION
 from .autograd import DDP_SINK as DDP_SINK

@@ -26,14 +26,14 @@ class NoAnswer(TimeoutError):
 class Channel:
     """A connection to the store; every thread needs its own.
 
-    ``sent_bytes``, ``received_bytes``  of messages, for the report.
+    ``received_bytes``  of messages, for the report.
     """
 
     def __init__(self) -> None:
         run = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store, _, _ = next(rendezvous("env://"))
         self._store: Any = dist.PrefixStore(f"shardwise/{run}", store)  # type: ignore[attr-defined]
-        self.sent_bytes = self.received_bytes = 0
+        self.received_bytes = 0
 
     def put(self, name: str, message: bytes) -> None:
         """Leave ``message`` under ``name`` for whoever wants it."""
@@ -41,7 +41,6 @@ class Channel:
         for at, piece in enumerate(pieces):
             self._store.set(f"{name}/{at}", piece)
         self._store.set(name, str(len(pieces)))
-        self.sent_bytes += len(message)
 
     def has(self, name: str) -> bool:
         """Whether there is a message under ``name``."""

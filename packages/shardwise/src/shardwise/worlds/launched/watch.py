@@ -62,7 +62,6 @@ class Watch:
         self._channel = Channel()
         self._program = threading.get_ident()
         self._wake, self._alarm = os.pipe()
-        self._terminated = threading.Event()
         self._over = threading.Event()
         self._since = self._looked = time.monotonic()
         self._beats: dict[int, tuple[bytes, float]] = {}
