@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import shardwise as spmd
 from shardwise import P, R, V
 from shardwise.checker import typecheck
+from shardwise.worlds.world import InProcessWorld
 
 from .helpers import make, place, refused
+from .on_ranks import RANKS, drawn, shard, whole
 
 START_AT_ALL_LEAVES: list[Callable[[Any, Any], Any]] = [
     lambda loss, x: loss.backward(),
@@ -112,3 +115,67 @@ def test_a_mesh_of_one_rank_has_nothing_to_check() -> None:
         x = spmd.assert_type(torch.randn(4, requires_grad=True), {"tp": V})
         (x * 2).sum().backward()
     assert x.grad is not None
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    """A sum that autograd knows nothing of."""
+    x = x.clone()
+    dist.all_reduce(x)
+    return x
+
+
+BATCH, WEIGHT = drawn(4, 4, seed=1), drawn(4, 4, seed=2)
+
+
+def squares(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).square().sum()
+
+
+SUMS_IN_PLACE: list[tuple[str, Any, Any]] = [
+    ("the loss itself", lambda x, w: summed(part(squares(x, w))), squares),
+    ("computed with", lambda x, w: summed(part(squares(x, w))).log() * 3, lambda x, w: squares(x, w).log() * 3),
+    (
+        "two of them",
+        lambda x, w: summed(part((x @ w).sum())) / summed(part(squares(x, w))),
+        lambda x, w: (x @ w).sum() / squares(x, w),
+    ),
+    ("beside a term of every rank", lambda x, w: summed(part(squares(x, w))) + w.square().sum(), "SW601"),
+    ("behind another sum", lambda x, w: summed(part(squares(x, w * summed(part((x @ w).sum()))))), "SW606"),
+    ("an average", lambda x, w: averaged(part(squares(x, w))), "SW601"),
+]
+
+
+def averaged(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    dist.all_reduce(x, op=dist.ReduceOp.AVG)
+    return x
+
+
+def part(x: torch.Tensor) -> torch.Tensor:
+    return spmd.reinterpret(x, "tp", src=V, dst=P)
+
+
+def gradient_of_sums(program: Any) -> Any:
+    """The code of what is told, or the sum of what the ranks have as the gradient of the weight."""
+    mesh = dist.init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+    with spmd.set_current_mesh(mesh), typecheck():
+        x, w = shard(BATCH), whole(WEIGHT.clone().requires_grad_())
+        try:
+            program(x, w).backward()
+        except spmd.SpmdTypeError as error:
+            return error.code
+        return spmd.all_reduce(w.grad, "tp", src=P, dst=R).detach()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("case", SUMS_IN_PLACE, ids=lambda case: case[0])
+def test_a_loss_that_is_summed_in_place_hands_every_addend_its_gradient(case: Any) -> None:
+    _, program, meant = case
+    found = InProcessWorld(RANKS).run(gradient_of_sums, program)
+    if isinstance(meant, str):
+        assert found == [meant] * RANKS
+        return
+    w = WEIGHT.clone().requires_grad_()
+    meant(BATCH, w).backward()
+    for gradient in found:
+        torch.testing.assert_close(gradient, w.grad)

@@ -1,9 +1,10 @@
 """Collectives of ``torch.distributed`` in place, of which autograd knows nothing: what a backward pass does with them.
 
 ``dist.all_reduce(y)`` leaves no node in the graph: backward passes the gradient of the sum on to the addends as it is.
-The sum is replicate, so its gradient is a pending sum, and an addend's gradient should be the whole of it. A node of
-our own, which changes nothing, stands where the collective stood; if a backward pass comes through, it is told. A sum
-for a log, one whose gradient is the same on all ranks, and what hands equal values back are left alone.
+The sum is replicate, so its gradient is a pending sum, and an addend's gradient should be the whole of it; only that of
+a loss, from which every rank starts with 1, is the whole already. A node of our own, which changes nothing, stands
+where the collective stood; if a backward pass comes through, it is told. A sum for a log, one whose gradient is the
+same on all ranks, and what hands equal values back are left alone.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from shardwise.types.placement import Placement, R
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.gradient_findings import passed_on_unsummed
+from ..gradients.autograd_graph import sums_behind
 from ..gradients.gradient_hooks import running_pass, telling
 from ..gradients.loss import is_loss
 
 
 class Passage:
-    """One collective in place, as a later backward pass will see it; it is told once."""
+    """One collective in place, as a later backward pass will see it; it is told once.
+
+    ``is_whole``  a loss that every rank starts from comes of it, so what arrives is the whole gradient.
+    """
 
     def __init__(self, name: str, tensor: torch.Tensor, axis: MeshAxis, src: Placement, reducer: Reducer | None):
         self.name, self.axis, self.src, self.reducer = name, axis, src, reducer
@@ -38,19 +43,28 @@ class Passage:
         self.label, self.operand = self.call.name(0), self.call.operand(0, axis)
         self.call.forget_values()
         self.tensor = weakref.ref(tensor)
-        self.told = False
+        self.told = self.is_whole = False
+
+    @property
+    def sums_addends(self) -> bool:
+        """True if ranks that differ have been added up."""
+        return self.reducer is not None and self.reducer.name == "sum" and not self.src.is_equal
+
+    def _has_been_told(self, root: torch.Tensor) -> bool:
+        """True of a replicate loss, unless it comes of sums."""
+        return is_loss(root) and type_of(root).get(self.axis) is R and sums_behind(root, self.axis) is None
 
     def tell(self) -> None:
         """Report that the gradient of the result was passed on. Errors: SW606."""
         running, tensor = running_pass(), self.tensor()
-        if self.told or running is None:
+        if self.told or self.is_whole or running is None:
             return
         place = R if tensor is None else type_of(tensor).get(self.axis)
         if place is None or place.is_unknown or (place.is_equal and place is not R):
             return  # every rank goes on with the same, and has the whole gradient
         session, this = running
-        if any(is_loss(root) and type_of(root).get(self.axis) is R for root in this.roots):
-            return  # a replicate loss, which has been told
+        if any(map(self._has_been_told, this.roots)):
+            return
         self.told = True
         with telling(session):
             addends = self.reducer is not None and self.reducer.name in ("sum", "avg") and place is R

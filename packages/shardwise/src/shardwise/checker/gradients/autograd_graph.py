@@ -26,6 +26,35 @@ def leaves_of(roots: Iterable[object], inputs: Iterable[object] = ()) -> list[to
     return list({id(tensor): tensor for tensor in found if tensor is not None and tensor.requires_grad}.values())
 
 
+def sums_behind(loss: torch.Tensor, axis: object) -> list[Any] | None:
+    """The sums over ``axis``, made in place so that autograd knows nothing of them, that all of ``loss`` comes of; None
+    if some of it does not.
+
+    What a rank starts from with 1 is then handed on to its own addends as it is, and that is their gradient.
+    """
+    found = []
+    with no_torch_function():
+        if loss.grad_fn is None:
+            return None
+        pending: list[Any] = [loss.grad_fn]
+        seen = set(pending)
+        while pending:
+            node = pending.pop()
+            passage = getattr(node, "passage", None)
+            if passage is not None and passage.axis is axis and passage.sums_addends:
+                found.append(passage)
+                continue
+            if type(node).__name__ == _ACCUMULATE:
+                return None
+            if passage is None and isinstance(node, torch.autograd.function.BackwardCFunction):
+                return None  # nobody knows what it does over the axis
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+    return found
+
+
 def _start(root: Any) -> list[object]:
     node = root.grad_fn if isinstance(root, torch.Tensor) else root.node
     return [] if node is None else [node]

@@ -26,7 +26,7 @@ from shardwise.types.tensor_type import Exponent, Ground
 
 from ..diagnosis.loss_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
-from .autograd_graph import leaves_of
+from .autograd_graph import leaves_of, sums_behind
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
 
 _losses: Any = WeakIdKeyDictionary()
@@ -121,7 +121,11 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         place.is_pending_sum("backward")  # raises for other kinds
         if session.observe and (axis in session.averaged or (place is V and _may_be_added_up(loss, axis))):
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
-        if place is R:
+        sums = sums_behind(loss, axis) if place is R else None
+        if sums is not None:
+            for passage in sums:
+                passage.is_whole = True
+        elif place is R:
             said = replicated_loss(name, axis)
             fixes = invariant_instead(loss, axis, said.help[0]) or on_one_rank(located.names[0][1], axis, said.help[-1])
             said = replace(said, fixes=fixes)
