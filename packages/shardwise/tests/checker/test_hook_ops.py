@@ -198,6 +198,14 @@ class TestEinsumGlobally:
         assert (place(out, "dp"), place(out, "tp")) == ("V", "P")
 
 
+    @pytest.mark.parametrize("mode", [True, False], ids=["local", "global"])
+    @pytest.mark.parametrize("equation", ["bk,ok->bo", "bk,k->bk"])
+    def test_what_varies_without_a_dim_meets_an_invariant_operand(self, tp_mesh, equation, mode):
+        x, w = (stand_in(len(term), {"tp": at}) for term, at in zip(equation[:-4].split(","), (V, I), strict=True))
+        with in_mode(local=mode), pytest.raises(SpmdTypeError, match="invariant over tp, is mixed with operand 0"):
+            rules.einsum(equation, x, w)
+
+
 class TestGlobalCalls:
     """Rules under ``typecheck(local=False)``."""
 

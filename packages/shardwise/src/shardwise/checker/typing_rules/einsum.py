@@ -206,7 +206,8 @@ def _refused(text: str, operands: Sequence[EinsumOperand], found: AxisRefusal) -
             code="SW408",
             help=(f"assert_type({name}, {{{axis_argument(axis)}: S(0)}}) with its dim, where it is made",),
         )
-    if found.givens and not (is_global(axis) and any(operand.type.is_varying(axis) for operand in operands)):
+    sharded = is_global(axis) and any(operand.label_over(axis) is not None for operand in operands)
+    if found.givens and not sharded:
         return _refused_locally(text, axis, culprits, others, found)
     said = _unlike(text, operands) or _beside_shard(text, axis, operands, culprits[0])
     return SpmdTypeError(said, code="SW305")
