@@ -197,7 +197,6 @@ class TestEinsumGlobally:
             out = rules.einsum("bk,ko->bo", x, w)
         assert (place(out, "dp"), place(out, "tp")) == ("V", "P")
 
-
     @pytest.mark.parametrize("mode", [True, False], ids=["local", "global"])
     @pytest.mark.parametrize("equation", ["bk,ok->bo", "bk,k->bk"])
     def test_what_varies_without_a_dim_meets_an_invariant_operand(self, tp_mesh, equation, mode):

@@ -51,6 +51,17 @@ def test_other_memory_has_its_own_type(tp_mesh: Any) -> None:
     assert [lost.what for lost in result.lost] == ["the type of a tensor that was given other memory by set_"]
 
 
+@pytest.mark.parametrize("letter", "RIVP")
+def test_a_tensor_that_is_resized_has_elements_of_its_own(tp_mesh: Any, letter: str) -> None:
+    with typecheck():
+        assert place(make(letter).clone().resize_(4, 2)) == letter
+        assert place(make(letter).clone().resize_as_(make("P"))) == letter
+        x = make(letter).clone().resize_(0)
+        assert place(x) == ""
+    result = result_of(lambda: make(letter).clone().resize_(40))
+    assert [lost.what for lost in result.lost] == ["the type of a tensor that has been made larger by resize_"]
+
+
 @pytest.mark.parametrize("write", ["copy_", "fill_"])
 def test_a_storage_that_is_written_leaves_nothing_known(tp_mesh: Any, write: str) -> None:
     def program() -> None:

@@ -35,7 +35,7 @@ from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ordinary import Handler, ordinary
 from .operators.own_parts import PARTING, copying, parting
-from .operators.parts_written import assign_data, assigning_parts, storage_given
+from .operators.parts_written import assign_data, assigning_parts, resizing, storage_given
 from .operators.random_ops import random_op
 from .operators.row_orders import keeping_order
 from .operators.running_statistics import with_statistics, writes_statistics
@@ -103,6 +103,8 @@ def handler_for(func: TorchFunction) -> Handler:
         return searching(handler)
     if rule.op == "setitem":
         return assigning_parts(handler)
+    if rule.op in ("resize_", "resize_as_"):
+        return resizing(handler)
     if rule.op in ("untyped_storage", "storage", "_typed_storage"):
         return storage_given
     return _by_position(handler) if getattr(func, "__module__", "") == torch.nn.init.__name__ else handler

@@ -1,4 +1,4 @@
-"""Assignments to a part of a buffer that holds gradients, and to ``.data``: which memory do they write, or share?
+"""Assignments to a part of a buffer of gradients, to ``.data``, other sizes: which memory do they write, or share?
 
 ``buffer[4:8] = gradient`` is a copy into a view. ``x.data = y`` copies nothing: ``x`` is another name for the memory of
 ``y`` from there on.
@@ -24,13 +24,14 @@ from shardwise.interop.tensors.tagging import (
     is_pieced,
     remember_memory,
     set_tag,
+    set_type,
     tag_of,
     type_of,
 )
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, same_memory
 from shardwise.op_rules.registry import lookup
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
+from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -93,6 +94,32 @@ def set_memory(session: CheckSession, func: TorchFunction, args: Sequence[object
         session.lose("the type of a tensor that was given other memory by set_", user_location())
         set_tag(target, Tag(UNKNOWN_TYPE))
     return result
+
+
+def resizing(handler: Handler) -> Handler:
+    """The handler of ``resize_``, after which a typed tensor has some of its elements in another shape, or more."""
+
+    def handle(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
+        x = args[0]
+        if not isinstance(x, torch.Tensor) or not type_of(x).axes:
+            return handler(session, func, args, kwargs)
+        type = type_of(x)
+        with no_torch_function():
+            before = x.shape
+        result = func(*args, **kwargs)
+        with no_torch_function():
+            after = x.shape
+        session.checked += 1
+        if after.numel() > before.numel():
+            session.lose("the type of a tensor that has been made larger by resize_", user_location())
+            set_type(x, UNKNOWN_TYPE)
+        elif after.numel() == 0:
+            set_tag(x, Tag(EMPTY_TYPE))
+        elif after != before and type.spec is not None:
+            set_type(x, type.with_spec(None))
+        return result
+
+    return handle
 
 
 def storage_given(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
