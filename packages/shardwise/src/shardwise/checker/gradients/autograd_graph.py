@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from shardwise.interop.torch_compat import no_torch_function
 
 _ACCUMULATE = "AccumulateGrad"
+
+
+class SumInPlace(Protocol):
+    """A raw collective that stands in the graph: ``is_whole`` is set where the gradient that comes back is the whole."""
+
+    is_whole: bool
 
 
 def leaves_of(roots: Iterable[object], inputs: Iterable[object] = ()) -> list[torch.Tensor]:
@@ -26,13 +32,13 @@ def leaves_of(roots: Iterable[object], inputs: Iterable[object] = ()) -> list[to
     return list({id(tensor): tensor for tensor in found if tensor is not None and tensor.requires_grad}.values())
 
 
-def sums_behind(loss: torch.Tensor, axis: object) -> list[Any] | None:
+def sums_behind(loss: torch.Tensor, axis: object) -> list[SumInPlace] | None:
     """The sums over ``axis``, made in place so that autograd knows nothing of them, that all of ``loss`` comes of; None
     if some of it does not.
 
     What a rank starts from with 1 is then handed on to its own addends as it is, and that is their gradient.
     """
-    found = []
+    found: list[SumInPlace] = []
     with no_torch_function():
         if loss.grad_fn is None:
             return None
