@@ -13,7 +13,7 @@ _ACCUMULATE = "AccumulateGrad"
 
 
 class SumInPlace(Protocol):
-    """A raw collective that stands in the graph: ``is_whole`` is set where the gradient that comes back is the whole."""
+    """A raw collective that stands in the graph; ``is_whole``: what comes back in backward is the whole gradient."""
 
     is_whole: bool
 
