@@ -51,6 +51,14 @@ class Operands:
         self.rows, self.flat, self.row_of = batch(16, 16), batch(16, 16), typed(torch.arange(16), False)
         self.states = [weight(16, 16) for _ in range(4)]
         self.others = [weight(16, 16) for _ in range(4)]
+        self.moments = [weight(16, 16) for _ in range(4)]
+        self.steps = [typed(torch.ones(()), False) for _ in range(2)]
+        self.pairs, self.token, self.products = batch(2, 8, 8, 2), weight(1, 1, 16), batch(16, 8, 4)
+        self.left, self.right = batch(16, 8, 6), batch(16, 6, 4)
+        self.experts = typed(torch.randint(0, 4, (16,)), False)
+        self.grouped = typed(torch.randn(8, 16, dtype=torch.bfloat16), False)
+        self.expert_weights = typed(torch.randn(2, 16, 16, dtype=torch.bfloat16), False)
+        self.ends = typed(torch.tensor([4, 8], dtype=torch.int32), False)
 
 
 def transformer(o: Operands) -> dict[str, Case]:
@@ -88,7 +96,17 @@ def transformer(o: Operands) -> dict[str, Case]:
         "zeros": lambda: torch.zeros(8, 16),
         "ones_like": lambda: torch.ones_like(x),
         "shape": lambda: x.shape,
+        "numel": lambda: x.numel(),
+        "expand to sizes of another": lambda: o.token.expand(x.shape[0], -1, -1),
+        "repeat_interleave": lambda: q.repeat_interleave(2, dim=1),
+        "view_as_complex": lambda: torch.view_as_complex(o.pairs),
+        "linear under autocast": lambda: _autocast(x, w),
     }
+
+
+def _autocast(x: Tensor, w: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.linear(x, w)
 
 
 def diffusion(o: Operands) -> dict[str, Case]:
@@ -117,6 +135,12 @@ def experts(o: Operands) -> dict[str, Case]:
         "index_select": lambda: o.rows.index_select(1, o.row_of),
         "index_add_": lambda: o.rows.index_add_(1, o.row_of, o.flat),
         "scatter_": lambda: o.scores.scatter_(1, o.chosen, 0.0),
+        "scatter_add": lambda: o.scores.scatter_add(1, o.chosen, o.scores[:, :2]),
+        "bincount": lambda: torch.bincount(o.experts, minlength=4),
+        "nonzero": lambda: o.experts.nonzero(),
+        "masked_select": lambda: o.x.masked_select(o.mask),
+        "baddbmm": lambda: torch.baddbmm(o.products, o.left, o.right),
+        "grouped_mm": lambda: F.grouped_mm(o.grouped, o.expert_weights, offs=o.ends),
         "setitem": lambda: o.rows.__setitem__((slice(None), slice(0, 4)), o.part),
     }
 
@@ -150,6 +174,7 @@ def optimizer(o: Operands) -> dict[str, Case]:
         "copy_": lambda: a.copy_(b),
         "zero_": lambda: o.others[3].zero_(),
         "sqrt": lambda: b.sqrt(),
+        "_fused_adamw_ of 2": lambda: _fused_adamw(o),
         "_foreach_add_ of 4": lambda: torch._foreach_add_(o.states, o.others, alpha=0.0),
         "_foreach_mul_ of 4": lambda: torch._foreach_mul_(o.states, 1.0),
         "_foreach_lerp_ of 4": lambda: torch._foreach_lerp_(o.states, o.others, 0.0),
@@ -157,6 +182,25 @@ def optimizer(o: Operands) -> dict[str, Case]:
         "_foreach_sqrt of 4": lambda: torch._foreach_sqrt(o.states),
         "_foreach_norm of 4": lambda: torch._foreach_norm(o.states),
     }
+
+
+def _fused_adamw(o: Operands) -> None:
+    states, gradients, first, second = o.states[:2], o.others[:2], o.moments[:2], o.moments[2:]
+    torch._fused_adamw_(
+        states,
+        gradients,
+        first,
+        second,
+        [],
+        o.steps,
+        lr=0.0,
+        beta1=0.9,
+        beta2=0.99,
+        weight_decay=0.0,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 GROUPS: dict[str, Callable[[Operands], dict[str, Case]]] = {

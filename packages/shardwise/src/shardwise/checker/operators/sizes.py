@@ -7,6 +7,8 @@ a shape.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from ..state.session import CheckSession
 
 LIMIT = 4096
 _shapes: dict[tuple[TensorType, tuple[int, ...]], tuple[Any, ...]] = {}
+_counts: dict[tuple[TensorType, tuple[int, ...]], Any] = {}
 
 
 def sizes_of_typed(type: TensorType, shape: torch.Size) -> Any:
@@ -90,10 +93,21 @@ def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
         return result
     with no_torch_function():
         whole = own.shape
-    total: Any = 1
-    for size in _own_sizes(own, sizes_of_typed(type_of(own), whole)):
-        total = size * total
-    return total if total == result else result
+    if tag_of(own).__class__ is RaggedTag:
+        return _product(_own_sizes(own, sizes_of_typed(type_of(own), whole)), result)
+    key = (type_of(own), whole)
+    found = _counts.get(key)
+    if found is None:
+        if len(_counts) >= LIMIT:
+            _counts.clear()
+        found = _counts[key] = _product(sizes_of_typed(*key), result)
+    return found
+
+
+def _product(sizes: Sequence[Any], plain_product: int) -> Any:
+    """The product with its type, unless a size says another number than torch does."""
+    total: Any = math.prod(sizes)
+    return total if total == plain_product else plain_product
 
 
 SIZES = {"shape": shape, "size": shape, "numel": numel, "nelement": numel}
