@@ -198,3 +198,14 @@ def test_an_example_is_a_call_that_torch_takes():
     """Of operators with two operands the example has both, also where a pending sum passes through neither."""
     for op in ("maximum", "eq", "atan2", "where", "bitwise_and"):
         assert "operators  not shown" not in rules(op).stdout
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [("zeros", "read as R, I or P"), ("randn", "cut like the shard"), ("arange", "the same on every rank")],
+)
+def test_the_page_of_what_is_made_of_no_operand_says_what_its_result_is(op, said):
+    page = rules(op).stdout
+    assert said in page
+    assert "operand is refused" not in page
+    assert "no call with tensors" not in page

@@ -118,9 +118,9 @@ def _in_torch(rule: OpRule, recorded: RecordedCall | None) -> str:
             lines.append(f"  kernels    {name}: {', '.join(keys)}")
         if "CompositeImplicitAutograd" in keys:
             lines.append("             it has no gradient of its own: torch takes it apart before autograd")
-    if recorded is None:
+    if recorded is None and rule.parameters:  # else there is no call with tensors
         lines.append("  operators  not shown: no call with tensors like these runs on a CPU")
-    else:
+    elif recorded is not None:
         lines.append(f"  forward    {', '.join(recorded.forward) or 'nothing below autograd'}")
         if recorded.backward is None:
             lines.append("  backward   no gradient")

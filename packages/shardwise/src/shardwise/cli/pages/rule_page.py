@@ -365,6 +365,16 @@ def _picture(rule: OpRule, example: Example, line: RuleLine) -> str:
     return "\n".join(lines)
 
 
+_SHARD = "\n  with global types, and the sizes of a shard (x.shape[0]): cut like the shard"
+_MADE = {
+    Kind.CONSTANT: "the same on every rank: read as R or as I, whichever the operands beside it need",
+    Kind.ZERO: f"zeros: read as R, I or P, whichever the operands beside it need{_SHARD}",
+    Kind.EMPTY: "no type: it takes that of what is written into it",
+    Kind.RANDOM: f"no type, or R along axes on which the generator is synchronised{_SHARD}",
+}
+"""What is made of no operand, by kind."""
+
+
 def _local_only(rule: OpRule) -> str:
     if rule.labels is not None:
         return "which dims can be sharded depends on arguments that an example does not have"
@@ -374,6 +384,8 @@ def _local_only(rule: OpRule) -> str:
         for places in itertools.product((R, P), repeat=len(names))
         if P in places and P in _verdict(rule, names, places)
     ]
+    if not names and rule.kind in _MADE:
+        return f"result\n  {_MADE[rule.kind]}"
     lines = ["locally", "  replicate operands give a replicate result, a varying one makes it varying"]
     lines += [f"  pending sum in {text}: the result is one too" for text in pending]
     return "\n".join([*lines, "  no dims are known: a sharded operand is refused (SW411)"])
