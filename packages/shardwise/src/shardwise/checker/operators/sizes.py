@@ -26,7 +26,7 @@ from ..state.session import CheckSession
 
 LIMIT = 4096
 _shapes: dict[tuple[TensorType, tuple[int, ...]], tuple[Any, ...]] = {}
-_counts: dict[tuple[TensorType, tuple[int, ...]], Any] = {}
+_counts: dict[tuple[TensorType, tuple[int, ...]], int] = {}
 
 
 def sizes_of_typed(type: TensorType, shape: torch.Size) -> Any:
@@ -104,9 +104,9 @@ def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
     return found
 
 
-def _product(sizes: Sequence[Any], plain_product: int) -> Any:
+def _product(sizes: Sequence[int], plain_product: int) -> int:
     """The product with its type, unless a size says another number than torch does."""
-    total: Any = math.prod(sizes)
+    total = math.prod(sizes)
     return total if total == plain_product else plain_product
 
 
