@@ -68,6 +68,10 @@ PARTS: list[tuple[str, Any]] = [
     ("of a constant, a narrow", lambda: torch.eye(8).narrow(1, rank() * 4, 4)),
     ("of a constant, a chunk", lambda: torch.arange(8.0).chunk(RANKS)[rank()]),
     ("of a constant, as positions", lambda: torch.arange(8.0).chunk(RANKS)[rank()][:, None] * torch.ones(1, 3)),
+    ("of positions, counted from the own first", lambda: torch.arange(4.0) + rank() * 4),
+    ("of positions, the own first in front", lambda: rank() * 4 + torch.arange(4)),
+    ("of positions, as a column", lambda: torch.add(torch.arange(4.0)[:, None], rank() * 4) * torch.ones(1, 3)),
+    ("of positions, not from zero", lambda: x()[torch.arange(1, 5) + (rank() * 4 - 1)]),
     ("by bits", lambda: x()[(rank() & 1) << 2 : ((rank() & 1) + 1) << 2]),
 ]
 
@@ -82,6 +86,9 @@ def test_the_rank_s_own_part_is_a_shard_of_what_all_have(name: str, program: Any
         "of a constant, a narrow": torch.eye(8),
         "of a constant, a chunk": torch.arange(8.0),
         "of a constant, as positions": torch.arange(8.0)[:, None] * torch.ones(1, 3),
+        "of positions, counted from the own first": torch.arange(8.0),
+        "of positions, the own first in front": torch.arange(8),
+        "of positions, as a column": torch.arange(8.0)[:, None] * torch.ones(1, 3),
     }
     judge(Case(name, program, meant.get(name, FULL)))
 
@@ -95,6 +102,9 @@ OTHER_CUTS: list[tuple[str, Any]] = [
     ("one piece", lambda: x().unbind(0)[rank()]),
     ("the next piece", lambda: x().chunk(RANKS)[(rank() + 1) % RANKS]),
     ("both dims", lambda: x()[rank() * 4 : rank() * 4 + 4, rank() * 3 : rank() * 3 + 3]),
+    ("positions that overlap", lambda: (torch.arange(4) + rank() * 3)[:, None]),
+    ("every other position", lambda: (torch.arange(0, 8, 2) + rank() * 4)[:, None]),
+    ("numbers that are no positions", lambda: (torch.tensor([0, 2, 1, 3]) + rank() * 4)[:, None]),
     ("scaled", lambda: x() * (1 + rank())),
     ("clamped", lambda: x().clamp(min=rank())),
     ("compared", lambda: torch.where(x() > rank(), x(), 0)),
@@ -116,9 +126,9 @@ def test_what_else_is_made_with_the_rank_varies_and_is_no_global_value(name: str
     judge(Case(name, program, code="SW408"))
 
 
-@pytest.mark.parametrize("made", [lambda: torch.arange(4) + rank() * 4, lambda: torch.full((4,), rank())])
+@pytest.mark.parametrize("made", [lambda: torch.arange(4) * 2 + rank() * 4, lambda: torch.full((4,), rank())])
 def test_nothing_is_known_of_a_constant_that_a_number_of_the_rank_has_changed(made: Any, tp_mesh: Any) -> None:
-    """Positions of a piece, ``arange(n) + rank * n``, are not seen to be a shard; permissively they are unknown."""
+    """No part of anything is seen in it; permissively it is unknown."""
     with typecheck("permissive", local=False):
         positions = made()
         assert place(positions) == ""

@@ -23,7 +23,7 @@ from ..call.arguments import Op
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..state.session import CheckSession
 from .given_sizes import COPIES, cut_copies, cuts_of, sizes_of_call
-from .own_parts import own_parts
+from .own_parts import own_parts, shifted_positions
 
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 """What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""
@@ -85,7 +85,12 @@ def _judge(
         scope, call = session.scope(mesh), op.labelled(args, kwargs, operands)
         if op.slices and any(operand.number is not None for operand in operands):
             scope = replace(scope, own=own_parts(op, args, kwargs))
+        own = shifted_positions(values) if op.rule.op == "add" and not op.in_place else None
+        if own:
+            scope = replace(scope, own=own)
         outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked, scope=scope, call=call)
+        if own is not None:
+            outcome = replace(outcome, by_value=True)
         if op.templates and op.name in GIVES_SHAPE and not op.in_place:
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):

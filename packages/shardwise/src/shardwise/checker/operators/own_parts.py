@@ -1,7 +1,8 @@
 """Slices by the number of a rank: which of them are exactly the part that a rank has of the whole.
 
 ``x[rank * n : (rank + 1) * n]`` of a value that every rank has is S(0) if ``n`` times the number of ranks is the size
-of the dim; so is ``x.chunk(world)[rank]``. Any other cut by such a number varies, and nobody can say how.
+of the dim; so is ``x.chunk(world)[rank]``, and ``arange(n) + rank * n`` of all positions. Any other cut by such a
+number varies, and nobody can say how.
 Source: docs/semantics.md section 10.
 """
 
@@ -21,6 +22,7 @@ from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
+from shardwise.types.tensor_type import Ground
 
 from ..call.arguments import Op
 from ..state.numbers import TYPED_NUMBERS, ByRank, plain, type_here, typed
@@ -81,6 +83,30 @@ def part_axes(start: object, stop: object, step: Any = 1, *, size: int | None = 
         if first != place * length or last != first + length or length % step:
             return ()
     return axes
+
+
+def shifted_positions(values: Sequence[object]) -> dict[MeshAxis, int | None] | None:
+    """By axis, the dim along which ``arange(n) + rank * n`` is this rank's part of all positions; None for what is no
+    sum of a constant and a number of the rank.
+
+    ``values``  the operands of a sum. A constant is the same on every rank, so its numbers here are known there.
+    """
+    constants = [x for x in values if isinstance(x, torch.Tensor) and type_of(x).ground is Ground.CONSTANT]
+    numbers = [x for x in values if _by_rank(x) is not None]
+    if len(values) != 2 or len(constants) != 1 or len(numbers) != 1:
+        return None
+    (x,), number = constants, numbers[0]
+    with no_torch_function():
+        length = x.numel()
+        long = [dim for dim, size in enumerate(x.shape) if size == length]
+        if not long or length < 2 or x.is_complex() or x.dtype is torch.bool or x.device.type == "meta":
+            return {}
+        flat = x.detach().flatten()
+        first = int(flat[0])
+        if not torch.equal(flat, torch.arange(first, first + length, dtype=x.dtype, device=x.device)):
+            return {}
+    axes: Any = part_axes(first + number, first + length + number)  # type: ignore[operator]
+    return dict.fromkeys(axes, long[0])
 
 
 def _sliced(index: object, shape: Sequence[int]) -> list[tuple[int, tuple[object, object, object], int]]:
