@@ -402,3 +402,17 @@ def test_one_world_at_a_time():
         InProcessWorld(1).run(print)
     ended.set()
     other.join()
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
+def test_coalesced_calls_are_over_when_their_block_or_their_handle_is(at_once: bool) -> None:
+    def program() -> list[list[float]]:
+        xs = [torch.full((2,), 1.0 + dist.get_rank()), torch.ones(1)]
+        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=not at_once) as manager:
+            for x in xs:
+                dist.all_reduce(x)
+        if not at_once:
+            manager.wait()
+        return [x.tolist() for x in xs]
+
+    assert InProcessWorld(3).run(program) == [[[6.0, 6.0], [3.0]]] * 3

@@ -81,12 +81,27 @@ class PendingWork(Work):  # type: ignore[misc]
         return future
 
 
+class CoalescedWork:
+    """The handle of all calls that have been made in one block of ``_coalescing_manager``."""
+
+    def __init__(self, works: Sequence[PendingWork]) -> None:
+        self._works = works
+
+    def wait(self, timeout: object = None) -> bool:
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+
 class RankGroup(ProcessGroup):  # type: ignore[misc]
     """The process group ``key`` as rank ``rank`` of the job sees it."""
 
     def __init__(self, host: Host, key: GroupKey, rank: int, desc: str = "undefined") -> None:
         super().__init__(key.ranks.index(rank), len(key.ranks))
         self._host, self._key, self._global_rank, self._desc = host, key, rank, desc
+        self._coalesced: list[PendingWork] | None = None
+        """The calls since coalescing has started."""
 
     group_name = property(lambda self: self._key.name)
     group_desc = property(lambda self: self._desc)
@@ -211,7 +226,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         with no_modes():
             given = contiguous(x)
         arrival = self._host.meetings.send(self._global_rank, self._key, given, x, to, tag)
-        return PendingWork(self._host, arrival, [])
+        return self._begun(PendingWork(self._host, arrival, []))
 
     def recv(self, tensors: list[Tensor], partner: int, tag: int = 0) -> PendingWork:
         return self._receive(tensors, self._key.ranks[partner], tag)
@@ -224,13 +239,16 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
         with no_modes():
             output = contiguous(x)
         arrival = self._host.meetings.receive(self._global_rank, self._key, output, x, whom, tag)
-        return PendingWork(self._host, arrival, tensors)
+        return self._begun(PendingWork(self._host, arrival, tensors))
+
+    def _start_coalescing(self, device: object = None) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: object = None) -> CoalescedWork:
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
 
     # What a group of threads has no use for
-
-    def _start_coalescing(self, device: object = None) -> None: ...
-
-    def _end_coalescing(self, device: object = None) -> None: ...
 
     def _set_sequence_number_for_group(self) -> None: ...
 
@@ -266,7 +284,12 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     def _arrive(self, call: GroupCall, result: Sequence[Tensor]) -> PendingWork:
         arrival = self._host.meetings.join(self._global_rank, self._key, call)
-        return PendingWork(self._host, arrival, list(result))
+        return self._begun(PendingWork(self._host, arrival, list(result)))
+
+    def _begun(self, work: PendingWork) -> PendingWork:
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
 
 def _op(opts: Any) -> str:
