@@ -63,7 +63,7 @@ def _titan(name: str, flavor: str, mesh: Mapping[str, int], options: str = "") -
 
 
 SHARDED = "--parallelism.data_parallel_shard_degree {dp} --parallelism.tensor_parallel_degree {tp}"
-DP2_TP2, DP4, PP2_DP2 = {"dp": 2, "tp": 2}, {"dp": 4}, {"pp": 2, "dp": 2}
+DP2, DP4, DP2_TP2, PP2_DP2 = {"dp": 2}, {"dp": 4}, {"dp": 2, "tp": 2}, {"pp": 2, "dp": 2}
 
 FRAMEWORKS = (
     Framework(
@@ -132,13 +132,13 @@ FRAMEWORKS = (
         (
             Case("Llama, its TP plan", "transformers_llama.py", {"tp": 2}, "--tp {tp}"),
             Case("Llama, its TP plan and FSDP2", "transformers_llama.py", DP2_TP2, "--tp {tp} --fsdp {dp}"),
+            Case("Trainer, DDP", "transformers_trainer.py", DP2, "--dp {dp}"),
         ),
     ),
     Framework(
         "accelerate",
         ("accelerate==1.15.0", "transformers==5.23.0"),
-        (Case("Llama, FSDP2", "accelerate_fsdp2.py", DP4),),
-        variables={"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "ACCELERATE_USE_CPU": "true"},
+        (Case("Llama, FSDP2", "accelerate_fsdp2.py", DP4), Case("classifier, DDP", "accelerate_ddp.py", DP2)),
     ),
     Framework(
         "lightning",
@@ -146,6 +146,8 @@ FRAMEWORKS = (
         (
             Case("ModelParallelStrategy, FSDP2", "lightning_parallel.py", DP4, "--dp {dp}"),
             Case("ModelParallelStrategy, FSDP2 and TP", "lightning_parallel.py", DP2_TP2, "--dp {dp} --tp {tp}"),
+            Case("DDPStrategy", "lightning_ddp.py", DP2, "--dp {dp}"),
+            Case("Fabric, DDP", "lightning_ddp.py", DP2, "--dp {dp} --fabric"),
         ),
     ),
     Framework(
@@ -172,6 +174,11 @@ FRAMEWORKS = (
             Case("transformer, FSDP2", "olmo_transformer.py", DP4),
             Case("transformer, TP", "olmo_transformer.py", {"tp": 2}, "--tp {tp}"),
         ),
+    ),
+    Framework(
+        "peft",
+        ("peft==0.21.2", "transformers==5.23.0", "accelerate==1.15.0"),
+        (Case("Llama, LoRA, DDP", "peft_lora.py", DP2),),
     ),
     Framework("nanotron", (), cannot=("there is no entry for it: its last release could not be imported",)),
 )  # fmt: skip

@@ -1,5 +1,8 @@
 """A model of transformers under accelerate's FSDP2: two steps by its own loop."""
 
+import os
+
+os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "ACCELERATE_USE_CPU": "true"}
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from torch.utils.data import DataLoader

@@ -20,6 +20,7 @@ from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..records.record import RankRun
+from .clipped_gradients import with_clipped_last
 from .copied_parts import with_copies_named
 from .difference import difference, is_same
 from .hints import hint_for
@@ -131,7 +132,7 @@ class _Comparison:
             module=module,
             gradients=gradients,
         )
-        return with_convention(numbers, self.runs[:-1], self.runs[-1], self.axes)
+        return with_convention(with_clipped_last(numbers), self.runs[:-1], self.runs[-1], self.axes)
 
     def _first_module(
         self, modules: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement]

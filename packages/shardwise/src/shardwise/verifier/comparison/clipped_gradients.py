@@ -1,0 +1,51 @@
+"""Gradients that are wrong by one factor because of another gradient: a norm of all was clipped.
+
+    norm.weight misses its sum over tp; the norm of all gradients is wrong by it; so each of the other 40 is 1.03 times
+    what it should be
+
+Those that have no part in the factor are told before those that have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .numbers import Numbers, ValueDisagreement
+
+_SAME = 1e-3
+"""How far factors may be apart, relative to each other, to be one."""
+
+
+def with_clipped_last(numbers: Numbers) -> Numbers:
+    """``numbers`` with the gradients of the first wrong step that share a factor behind those that do not."""
+    gradients = [one for one in numbers.disagreements if one.key.kind == "gradient"]
+    first = [one for one in gradients if one.key.nth == gradients[0].key.nth]
+    clipped = max(([one for one in first if _shares(one, other)] for other in first), key=len, default=[])
+    others = [one for one in first if one not in clipped]
+    if len(clipped) <= len(others) or not others:
+        return numbers
+    note = f"{len(clipped)} gradients are off by one factor, {_factor(clipped[0]):.4g}, as by a norm that was clipped"
+    return replace(
+        numbers, disagreements=_reordered(numbers.disagreements, others, clipped), notes=(*numbers.notes, note)
+    )
+
+
+def _reordered(
+    all: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement], clipped: Sequence[ValueDisagreement]
+) -> tuple[ValueDisagreement, ...]:
+    """The places of both are filled with the others first."""
+    places = iter((*others, *clipped))
+    moved = {id(one) for one in (*others, *clipped)}
+    return tuple(next(places) if id(one) in moved else one for one in all)
+
+
+def _shares(one: ValueDisagreement, other: ValueDisagreement) -> bool:
+    factor, expected = _factor(one), _factor(other)
+    return bool(expected) and abs(factor - expected) <= _SAME * abs(expected)
+
+
+def _factor(wrong: ValueDisagreement) -> float:
+    """0 where the elements are wrong in different ways."""
+    found = wrong.difference
+    return 0.0 if found is None or found.factor is None else found.factor
