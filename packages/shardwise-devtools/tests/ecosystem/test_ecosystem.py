@@ -12,10 +12,13 @@ import pytest
 from shardwise_devtools.ecosystem import environment, report
 from shardwise_devtools.ecosystem.environment import HERE, Environment
 from shardwise_devtools.ecosystem.frameworks import ALL, CHECK, FRAMEWORKS, VERIFY, Case, Framework
+from shardwise_devtools.ecosystem.planted import BUGS, Bug, planted
 from shardwise_devtools.ecosystem.runs import Found, Run, command_line, load, place, run_case, save, shortened
 
 CASE = Case("a", "olmo_transformer.py", {"dp": 2, "tp": 2}, "--tp {tp}")
 FOUND = Found("SW101", "package/model.py:3", "a mixes b")
+WRONG = Bug("some", "a", "nothing is summed", "some/step.py", "reduce(x)", "pass")
+OF_A_PROGRAM = Bug("some", "a", "all read the same", "olmo_transformer.py", '[mesh.get_local_rank("dp")]', "[0]")
 RUN = Run("some", "a", CHECK, 1, "", {"checked_ops": 3}, (FOUND,), 1.0)
 
 
@@ -111,3 +114,29 @@ def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypa
     assert run.exit_code == 1, run
     assert [found.code for found in run.found] == ["SW112"], run.stopped
     assert run.found[0].place == "bad.py:5"
+
+
+def test_every_planted_bug_is_of_a_case_and_is_told_on_the_page():
+    cases = {(framework.name, case.name) for framework in FRAMEWORKS for case in framework.cases}
+    assert {(bug.framework, bug.case) for bug in BUGS} <= cases
+    assert len({(bug.framework, bug.name) for bug in BUGS}) == len(BUGS)
+    bug = next(bug for bug in BUGS if bug.framework == "deepspeed")
+    run = replace(RUN, framework="deepspeed", case=bug.name, command=VERIFY)
+    text = report.page([framework for framework in FRAMEWORKS if framework.name == "deepspeed"], [run])
+    assert f"| {bug.case} | {bug.what} | findings | SW101 package/model.py:3: a mixes b |" in text
+    assert "Not judged." not in text
+
+
+def test_a_bug_is_planted_in_a_copy(tmp_path):
+    here, framework = Environment(tmp_path), Framework("some", ("some==1",), (CASE,))
+    package = tmp_path / "some-1" / "some"
+    package.mkdir(parents=True)
+    (package / "step.py").write_text("reduce(x)\n")
+    (package / "__init__.py").write_text("")
+    case, first = planted(here, framework, WRONG)
+    assert (case.program, (first / "some" / "step.py").read_text()) == (CASE.program, "pass\n")
+    assert ((package / "step.py").read_text(), (first / "some" / "__init__.py").exists()) == ("reduce(x)\n", True)
+    case, first = planted(here, framework, OF_A_PROGRAM)
+    assert "[0]" in Path(command_line(case, VERIFY)[1]).read_text()
+    with pytest.raises(ValueError, match="0 times"):
+        planted(here, framework, replace(OF_A_PROGRAM, old="that is not there"))

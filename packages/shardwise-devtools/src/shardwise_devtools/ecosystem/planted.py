@@ -67,8 +67,11 @@ BUGS = (
         "megatron_gpt.py", ".chunk(dp)[dp_rank]", ".chunk(dp)[0]"),
     Bug("megatron-core", "GPT, distributed optimizer", "gradients are not reduced where each rank steps its part",
         _GRADS, "model_chunk.finish_grad_sync(force_all_reduce=force_all_reduce)", "pass"),
-    Bug("transformers", "Llama, its TP plan", "backward of column-parallel layers sums nothing",
-        "transformers/distributed/parallel_utils.py", "dist.all_reduce(grad, group=ctx.process_group)", "pass"),
+    Bug("transformers", "Llama, its TP plan", "the output of row-parallel layers is not summed",
+        "transformers/distributed/tensor_parallel.py",
+        "output = output.redistribute(placements=[self.output_layouts])\n            if self.should",
+        "output = DTensor.from_local(output.to_local(), mesh, [self.output_layouts], run_check=False)\n"
+        "            if self.should"),
     Bug("transformers", "Llama, its TP plan and FSDP2", "every rank reads the data of the first",
         "transformers_llama.py", "[dist.get_rank() // asked.tp]", "[0]"),
     Bug("accelerate", "Llama, FSDP2", "every rank reads the data of the first",
@@ -76,11 +79,9 @@ BUGS = (
         "self.process_index = 0\n        self.split_batches"),
     Bug("lightning", "ModelParallelStrategy, FSDP2", "a layer is left out of FSDP",
         "lightning_parallel.py", "fully_shard(self, mesh", "fully_shard(self.up, mesh"),
-    Bug("deepspeed", "ZeRO 2", "gradients are summed, and not averaged",
-        "deepspeed/runtime/zero/stage_1_and_2.py",
-        "if self.gradient_average:\n                tensor.div_(", "if False:\n                tensor.div_("),
-    Bug("deepspeed", "ZeRO 3", "gradients are summed, and not averaged",
-        "deepspeed/runtime/comm/coalesced_collectives.py", "tensor_partition_flat_buffer.div_(world_sz)", "pass"),
+    Bug("deepspeed", "ZeRO 2", "a mean over one rank's samples is divided once more",
+        "deepspeed_zero.py", "engine.backward(loss)", "engine.backward(loss / size)"),
+    Bug("deepspeed", "ZeRO 3", "every rank reads the data of the first", "deepspeed_zero.py", *_OWN_DATA),
     Bug("deepspeed", "ZeRO 1", "every rank reads the data of the first", "deepspeed_zero.py", *_OWN_DATA),
     Bug("deepspeed", "Ulysses", "the gradients of one layer are not summed",
         "deepspeed_ulysses.py", "for parameter in model.parameters():\n        dist",
@@ -97,7 +98,7 @@ def planted(environment: Environment, framework: Framework, bug: Bug) -> tuple[C
     Errors: ValueError if the text that is to be replaced does not stand there once.
     """
     case = next(case for case in framework.cases if case.name == bug.case)
-    here = environment.folder / "planted" / str(BUGS.index(bug))
+    here = environment.folder / "planted" / "".join(filter(str.isalnum, bug.framework + bug.name))
     shutil.rmtree(here, ignore_errors=True)
     if bug.file.endswith(".py") and "/" not in bug.file:
         here.mkdir(parents=True)
