@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
 
 from shardwise.diagnostics.source import is_internal, user_site
+from shardwise.interop.running.silence import codes_of, is_running
 from shardwise.interop.torch_compat import fake_work
 
 from ..operators.in_flight import Flight, land, start
@@ -22,6 +24,8 @@ from ..state.session import CheckSession
 from .raw_arrivals import Receipt
 
 FindSession = Callable[[], CheckSession | None]
+_TELLING_OTHERS = codes_of(Join.notify_join_context)
+"""Tells the ranks whose inputs have run out that this one's have not."""
 _MACHINERY = tuple(
     f"{dist.__path__[0]}/{name}.py" for name in ("distributed_c10d", "c10d_logger", "_functional_collectives")
 )
@@ -104,7 +108,7 @@ def started(
         return work
     if returns_early and isinstance(work, dist.Work):
         own = is_the_programs()
-        if not own and _is_of_join():
+        if not own and is_running(_TELLING_OTHERS):
             return work  # DDP hands it to C++, which takes no stand-in
         flights = [Flight(name, user_site(2), received, sent, group)] if own else []
         return Handle(session, work, arrivals, flights)
@@ -126,17 +130,6 @@ def is_the_programs() -> bool:
     return False
 
 
-def _is_of_join() -> bool:
-    """True if ``Join`` has made the call, to tell the ranks whose inputs have run out that this one's have not."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and is_internal(frame.f_code):
-        if frame.f_code.co_filename == _JOIN:
-            return True
-        frame = frame.f_back
-    return False
-
-
-_JOIN = f"{dist.__path__[0]}/algorithms/join.py"
 _OVERRIDES = ("torch/overrides.py", "torch/_ops.py", "torch/utils/_contextlib.py", "torch/_jit_internal.py")
 
 
