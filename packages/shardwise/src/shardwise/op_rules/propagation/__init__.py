@@ -1,8 +1,8 @@
 """From an op rule and operand placements to result placements, along one mesh axis.
 
-a whole call               call_types, operand
+a whole call               call_types, untyped_calls, operand
 along one axis             local, sharded, scale
-all axes at once           placer
+along all of them          placer
 dims                       dim_labels, reshaped_dims, shape_templates, global_sizes
 einsums                    einsum_equation, einsum_calculus
 """

@@ -7,7 +7,7 @@ and report every independent mistake and no echoes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdTypeError
@@ -16,14 +16,15 @@ from shardwise.mesh.current import CurrentMesh
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import UNKNOWN, I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType, constant_type
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Exponent, Ground, TensorType, constant_type
 
 from ..schema import Each, OpRule
-from .dim_labels import Call, Shape, pointwise
-from .local import Given, Refusal, Weak, local_rule, local_rules
-from .operand import Bound, exponent_along, givens_along, may_be_count, sharded_dim
+from .dim_labels import Call, Shape
+from .local import Given, Refusal, Weak, local_rules
+from .operand import Bound, givens_along, sharded_dim
 from .placer import Placer, Scope, result_type
-from .scale import scale_rule, scales_of_results
+from .scale import scales_of_results
+from .untyped_calls import untyped_result
 
 NO_CALL = Call((), {})
 
@@ -89,7 +90,7 @@ def propagate(
     """The type of ``rule``'s result for these operands.
 
     Where the results have nothing to do with each other, each is a call of its own.
-    ``blocked``  see ``algebra.local_rule``.
+    ``blocked``  why sums may not pass; see ``local_rule``.
     ``scope``    how far global typing reaches, None in local mode; ``call`` is then what the rule labels.
     """
     if rule.each is Each.APART and len(operands) > 1:
@@ -105,7 +106,7 @@ def propagate(
     ]
     placer = None if scope is None else Placer(rule, call, operands, types, scope)
     if not typed:
-        made_here = _untyped_result(rule, operands, types, mesh, placer, strict)
+        made_here = untyped_result(rule, operands, types, mesh, placer, strict)
         return Outcome(made_here, tuple(refusals), checked=False)
 
     untyped = {position for position, type in enumerate(types) if isinstance(type, TensorType) and not type.axes}
@@ -113,83 +114,128 @@ def propagate(
         missing = tuple(sorted(untyped))
         refusals.append(AxisRefusal(None, Refusal("SW102", "untyped", missing, tuple(typed))))
 
-    axes = _axes_in_play((types[position] for position in typed), mesh if strict else None)
-    scales: dict[MeshAxis, tuple[Exponent, ...]] = {}
-    """For every axis, the exponent of each result; a single one: of all."""
-    found: dict[MeshAxis, tuple[Placement | Weak, ...]] = {}
-    """For every axis, the placement of each result; a single one: of all."""
-    seen: dict[MeshAxis, tuple[list[Given], list[int]]] = {}
-    grad_matters = blockable = by_value = False
-    for axis in axes:
-        givens, positions = givens_along(axis, operands, types)
-        absent = tuple(at for at in typed if at not in positions)
-        real = {given.placement for given in givens if not isinstance(given.placement, Weak)}
-        grad_matters |= I in real and len(real - {UNKNOWN}) > 1
-        pending = any(place.is_partial for place in real)
-        blockable |= pending
-        by_value |= any(place.is_partial and place is not P for place in real) and len(givens) > len(real)
-        if absent and strict:
-            refusals.append(AxisRefusal(axis, Refusal("SW103", "missing axis", absent, tuple(typed))))
-            found[axis] = (UNKNOWN,)
-            continue
-        if not real:
-            continue  # permissive: no operand says anything about this axis
-        if untyped or absent:
-            found[axis] = (UNKNOWN,)  # nothing is assumed of an operand of which nothing is known
-            continue
-        complete = len(givens) == len(operands)
-        places = local_rules(rule, givens, blocked=blocked, complete=complete)
-        sums = pending and all(place is P for place in real if place.is_partial)
-        if sums and V in real and placer is not None and blocked is None and complete and placer.joins(axis):
-            places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
-            placer.summed.add(axis)
-        elif isinstance(places, Refusal):
-            refusals.append(AxisRefusal(axis, places, tuple(givens), tuple(positions)))
-            places = (UNKNOWN,)
-        if placer is not None and axis in placer.scope.mapped:
-            cut = tuple(at for at in typed if sharded_dim(types[at], axis) is not None)
-            if cut:
-                refusals.append(AxisRefusal(axis, Refusal("SW401", "not mapped", cut)))
-                places = (UNKNOWN,)
-        elif isinstance(places, tuple) and V in places and placer is not None and axis not in placer.scope.local_axes:
-            # Nobody knows how an operand is cut that says nothing about the axis.
-            known = len(positions) == len(operands)
-            places = placer.place(axis, places) if known else (UNKNOWN,)
-            if isinstance(places, Refusal):
-                refusals.append(AxisRefusal(axis, places))
-                places = (UNKNOWN,)
-        found[axis] = places
-        seen[axis] = givens, positions
-        averaged = placer is not None and axis in placer.averaged
-        exponents = scales_of_results(rule, givens, places, averaged, untold=placer is None)
-        if isinstance(exponents, Refusal):
-            refusals.append(AxisRefusal(axis, exponents, tuple(givens), tuple(positions)))
-            exponents = (None,)
-        if any(exponent != 0 for exponent in exponents):
-            scales[axis] = exponents
-    specs: list[PartitionSpec | None] = []
-    if placer is not None:
-        put_together = placer.specs()
-        if isinstance(put_together, Refusal):
-            refusals.append(AxisRefusal(None, put_together))
-            found |= dict.fromkeys((*placer.dims, *placer.summed), (UNKNOWN,))
-        else:
-            specs = put_together
-    made = _results(found, specs, placer.uneven if placer is not None else (), mesh, scales)
+    call_along = _CallAlongAxes(rule, operands, types, typed, untyped, strict, blocked, placer, refusals)
+    for axis in _axes_in_play((types[position] for position in typed), mesh if strict else None):
+        call_along.judge(axis)
+    found, seen = call_along.found, call_along.seen
+    specs = call_along.specs()
+    made = _results(found, specs, placer.uneven if placer is not None else (), mesh, call_along.scales)
     first = made[0]
     judged = bool(refusals) or any(place is not UNKNOWN for places in found.values() for place in places)
     return Outcome(
         first,
         tuple(refusals),
         _sources(first, seen),
-        grad_matters,
-        blockable,
+        call_along.grad_matters,
+        call_along.blockable,
         judged,
         results=tuple(made) if len(made) > 1 else (),
         origins=tuple(_sources(type, seen) for type in made) if len(made) > 1 else (),
         call=call if scope is not None else None,
-        by_value=by_value,
+        by_value=call_along.by_value,
     )
+
+
+@dataclass
+class _CallAlongAxes:
+    """One call, judged along one mesh axis after another.
+
+    ``typed``, ``untyped``  the positions of the operands that have a type, and of those that could have one.
+    ``found``   for every axis, the placement of each result; a single one: of all.
+    ``scales``  for every axis, the exponent of each result; a single one: of all.
+    ``seen``    for every axis, what the operands are along it, and the position of each of them.
+
+    ``x @ w`` with global types, x f32[8@dp, 4@tp] and w f32[4@tp, 6] {dp: R}: along dp the rows of x are sharded and w
+    is whole, so ``found[dp] = (V,)``; along tp the dim that is summed is sharded in both, so ``found[tp] = (P,)``.
+    """
+
+    rule: OpRule
+    operands: Sequence[Bound]
+    types: Sequence[TensorType | Weak]
+    typed: Sequence[int]
+    untyped: Collection[int]
+    strict: bool
+    blocked: str | None
+    placer: Placer | None
+    refusals: list[AxisRefusal]
+    found: dict[MeshAxis, tuple[Placement | Weak, ...]] = field(default_factory=dict)
+    scales: dict[MeshAxis, tuple[Exponent, ...]] = field(default_factory=dict)
+    seen: dict[MeshAxis, tuple[list[Given], list[int]]] = field(default_factory=dict)
+    grad_matters: bool = False
+    blockable: bool = False
+    by_value: bool = False
+
+    def judge(self, axis: MeshAxis) -> None:
+        """What the results are along ``axis``."""
+        givens, positions = givens_along(axis, self.operands, self.types)
+        absent = tuple(at for at in self.typed if at not in positions)
+        real = {given.placement for given in givens if not isinstance(given.placement, Weak)}
+        self.grad_matters |= I in real and len(real - {UNKNOWN}) > 1
+        self.blockable |= any(place.is_partial for place in real)
+        self.by_value |= any(place.is_partial and place is not P for place in real) and len(givens) > len(real)
+        if absent and self.strict:
+            self.found[axis] = self._refused(axis, Refusal("SW103", "missing axis", absent, tuple(self.typed)))
+        elif not real:
+            pass  # permissive: no operand says anything about this axis
+        elif self.untyped or absent:
+            self.found[axis] = (UNKNOWN,)  # nothing is assumed of an operand of which nothing is known
+        else:
+            self.found[axis] = places = self._placed(axis, givens, positions, real)
+            self.seen[axis] = givens, positions
+            self._scale(axis, givens, positions, places)
+
+    def specs(self) -> list[PartitionSpec | None]:
+        """The spec of each result, once every axis has been judged."""
+        if self.placer is None:
+            return []
+        put_together = self.placer.specs()
+        if isinstance(put_together, Refusal):
+            unknown = self._refused(None, put_together)
+            self.found |= dict.fromkeys((*self.placer.dims, *self.placer.summed), unknown)
+            return []
+        return put_together
+
+    def _placed(
+        self, axis: MeshAxis, givens: list[Given], positions: list[int], real: Collection[Placement]
+    ) -> tuple[Placement | Weak, ...]:
+        placer, complete = self.placer, len(givens) == len(self.operands)
+        places = local_rules(self.rule, givens, blocked=self.blocked, complete=complete)
+        pending = [place for place in real if place.is_partial]
+        sums = bool(pending) and all(place is P for place in pending)
+        if sums and V in real and placer is not None and self.blocked is None and complete and placer.joins(axis):
+            places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
+            placer.summed.add(axis)
+        elif isinstance(places, Refusal):
+            places = self._refused(axis, places, givens, positions)
+        if placer is None:
+            return places
+        if axis in placer.scope.mapped:
+            cut = tuple(at for at in self.typed if sharded_dim(self.types[at], axis) is not None)
+            return self._refused(axis, Refusal("SW401", "not mapped", cut)) if cut else places
+        if V not in places or axis in placer.scope.local_axes:
+            return places
+        if len(positions) < len(self.operands):
+            return (UNKNOWN,)  # nobody knows how an operand is cut that says nothing about the axis
+        placed = placer.place(axis, places)
+        return self._refused(axis, placed) if isinstance(placed, Refusal) else placed
+
+    def _scale(
+        self, axis: MeshAxis, givens: list[Given], positions: list[int], places: tuple[Placement | Weak, ...]
+    ) -> None:
+        averaged = self.placer is not None and axis in self.placer.averaged
+        exponents = scales_of_results(self.rule, givens, places, averaged, untold=self.placer is None)
+        if isinstance(exponents, Refusal):
+            self._refused(axis, exponents, givens, positions)
+            exponents = (None,)
+        if any(exponent != 0 for exponent in exponents):
+            self.scales[axis] = exponents
+
+    def _refused(
+        self, axis: MeshAxis | None, refusal: Refusal, givens: Sequence[Given] = (), positions: Sequence[int] = ()
+    ) -> tuple[Placement, ...]:
+        """Take the refusal; the results are unknown along the axis, so that it has no echo."""
+        self.refusals.append(AxisRefusal(axis, refusal, tuple(givens), tuple(positions)))
+        return (UNKNOWN,)
 
 
 def _apart(
@@ -303,59 +349,3 @@ def _axes_in_play(types: Iterable[TensorType | Weak], mesh: CurrentMesh | None) 
     if mesh is not None:
         axes |= mesh.axes
     return sorted(axes, key=lambda axis: axis.sort_key)
-
-
-def _untyped_result(
-    rule: OpRule,
-    operands: Sequence[Bound],
-    types: Sequence[TensorType | Weak],
-    mesh: CurrentMesh | None,
-    placer: Placer | None,
-    strict: bool,
-) -> TensorType:
-    """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
-    varying = {axis for type in types if isinstance(type, TensorType) for axis in type.varying_axes}
-    numbers = all(isinstance(t, Weak) or o.number is not None for o, t in zip(operands, types, strict=True))
-    if varying and numbers:
-        places: dict[MeshAxis, Placement] = dict.fromkeys(varying if mesh is None else mesh.axes, R)
-        places |= {axis: _by_number(axis, placer, strict) for axis in varying}
-        specs = placer.specs() if placer is not None else []
-        spec = specs[0] if isinstance(specs, list) and specs else None
-        return result_type(TensorType.of(places, scale=dict.fromkeys(varying)), spec)
-    if not types or not all(isinstance(type, Weak) for type in types):
-        return UNTYPED
-    givens = [Given(o.param, t, o.index) for o, t in zip(operands, types, strict=True) if isinstance(t, Weak)]
-    zero = local_rule(rule, givens) is Weak.ZERO
-    made = constant_type(mesh.axes if mesh is not None else (), zero=zero, uniform=_is_uniform(rule, operands))
-    if zero or not any(_is_scaled(operand) for operand in operands):
-        return made
-    scale = {}
-    for axis in made.axes:
-        exponents = [exponent_along(axis, o, t) for o, t in zip(operands, types, strict=True)]
-        along = [replace(given, exponent=exponent) for given, exponent in zip(givens, exponents, strict=True)]
-        exponent = scale_rule(rule, along, R)
-        scale[axis] = None if isinstance(exponent, Refusal) else exponent
-    return made.with_scale(scale)
-
-
-def _by_number(axis: MeshAxis, placer: Placer | None, strict: bool) -> Placement:
-    """What a constant becomes by a number that differs along ``axis``.
-
-    With global types a shard, if this rank's part of it is cut out; otherwise nothing is known of it.
-    """
-    if placer is None or axis in placer.scope.local_axes:
-        return V
-    placed = placer.place(axis, (V,))
-    own = not isinstance(placed, Refusal) and UNKNOWN not in placed
-    return V if own or strict else UNKNOWN
-
-
-def _is_scaled(operand: Bound) -> bool:
-    return may_be_count(operand.number) or (isinstance(operand.type, TensorType) and bool(operand.type.scale))
-
-
-def _is_uniform(rule: OpRule, operands: Sequence[Bound]) -> bool:
-    """True if a call on operands of one value each gives one value: element by element, or elements moved about."""
-    if rule.labels is not pointwise and not rule.view:
-        return False
-    return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)
