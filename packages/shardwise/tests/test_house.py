@@ -84,7 +84,7 @@ def test_the_version_of_a_package_stands_in_one_place(package):
 def test_the_wheel_of_shardwise_is_its_own_folder_and_nothing_of_the_developer_tools():
     project = tomllib.loads((ROOT / "packages/shardwise/pyproject.toml").read_text())
     targets = project["tool"]["hatch"]["build"]["targets"]
-    assert targets == {"wheel": {"packages": ["src/shardwise"]}}
+    assert targets == {"wheel": {"packages": ["src/shardwise"]}, "sdist": {"include": ["/src"]}}
     assert "shardwise-devtools" not in str(project["project"])
     shipped = [name for name in FILES if name.startswith("packages/shardwise/src/")]
     assert len(shipped) > 100

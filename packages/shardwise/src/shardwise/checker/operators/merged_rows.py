@@ -58,12 +58,12 @@ def is_ordered(op: Op, args: Arguments) -> bool:
 def reshaping_of(
     session: CheckSession, op: Op, func: TorchFunction, args: Arguments, kwargs: Keywords, outcome: Outcome
 ) -> Reshaping | None:
-    """The reshape, if it merges a sharded dim behind another, or if the rows that it takes have an order.
+    """What a call of one of ``RESHAPING`` does to rows, if it merges a sharded dim or they have an order.
 
     ``outcome``  of the call as any other. Errors: SW223 where merged rows are split in another way.
     """
     x = args[0] if args else None
-    if session.local or op.rule.op not in RESHAPING or not isinstance(x, torch.Tensor):
+    if session.local or not isinstance(x, torch.Tensor):
         return None
     order = order_of(x)
     if outcome.refusals:

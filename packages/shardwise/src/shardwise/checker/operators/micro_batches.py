@@ -33,6 +33,8 @@ from ..state.session import CheckSession
 
 _LISTING = ("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk")
 _TAKING = ("getitem", "narrow")
+CUTTING = frozenset((*_LISTING, *_TAKING))
+"""The operators that cut a batch, by the names of their rules."""
 _TRUSTED = "a cut into micro-batches, of which all are treated alike"
 Span = tuple[int, int]
 
@@ -100,14 +102,11 @@ def micro_batch_of(x: torch.Tensor) -> MicroBatch | None:
 
 
 def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, outcome: Outcome) -> CuttingCall | None:
-    """The cut into micro-batches that a refused call may be. Where findings are raised, none is: it could not wait."""
-    known = op.rule.op in _LISTING or op.rule.op in _TAKING
-    if (
-        session.local
-        or session.collector is None
-        or not known
-        or [one.refusal.code for one in outcome.refusals] != ["SW405"]
-    ):
+    """The cut into micro-batches that a refused call of one of ``CUTTING`` may be.
+
+    Where findings are raised, none is: it could not wait.
+    """
+    if session.local or session.collector is None or [one.refusal.code for one in outcome.refusals] != ["SW405"]:
         return None
     axis, x = outcome.refusals[0].axis, args[0] if args else None
     if not isinstance(axis, MeshAxis) or not isinstance(x, torch.Tensor) or micro_batch_of(x) is not None:

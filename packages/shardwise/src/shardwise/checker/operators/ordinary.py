@@ -33,8 +33,8 @@ from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .listed_pieces import handing_on
-from .merged_rows import is_ordered, reshaping_of
-from .micro_batches import cut_of
+from .merged_rows import RESHAPING, is_ordered, reshaping_of
+from .micro_batches import CUTTING, cut_of
 from .parted_memory import parted, run_parted
 from .passed_pieces import refuse_unless_passed
 from .varying_lengths import carry
@@ -47,7 +47,7 @@ def ordinary(op: Op) -> Handler:
     """The handler for operator ``op``."""
     verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
     writes = KnownWrites(op)
-    is_view = op.rule.view
+    is_view, reshapes, cuts = op.rule.view, op.rule.op in RESHAPING, op.rule.op in CUTTING
 
     def handle(
         session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, ordered: bool = False
@@ -150,10 +150,10 @@ def ordinary(op: Op) -> Handler:
         if any(is_pieced(value) for value in values) and (parts := parted(op, args, kwargs, values)) is not None:
             return run_parted(session, op, func, args, kwargs, parts)
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
-        reshaping = reshaping_of(session, op, func, args, kwargs, outcome)
+        reshaping = reshaping_of(session, op, func, args, kwargs, outcome) if reshapes else None
         if reshaping is not None:
             outcome = reshaping.outcome
-        cut = cut_of(session, op, args, kwargs, outcome) if outcome.refusals else None
+        cut = cut_of(session, op, args, kwargs, outcome) if cuts and outcome.refusals else None
         if outcome.refusals:
             refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
