@@ -9,6 +9,7 @@ import torch
 
 from shardwise import SpmdTypeError
 from shardwise.checker import typecheck
+from shardwise.checker.operators.row_orders import order_of
 from shardwise.checker.patching.installation import installed
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import set_type, type_of
@@ -36,6 +37,8 @@ def ask(fn: Callable[..., Any], tensors: Sequence[torch.Tensor], placements: Pla
             return str(error.finding.headline if error.finding is not None else error)
         except FAILURES as error:
             return f"the call itself fails: {error}"
+        if any(map(order_of, results)):
+            return "the rows stand in an order of their own, so nothing is said of the whole result"
         return tuple(_placement(result) for result in results)
 
 

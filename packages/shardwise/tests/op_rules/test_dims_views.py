@@ -79,7 +79,7 @@ def test_every_rule_with_labels_is_tried() -> None:
 @pytest.mark.parametrize(
     ("call", "local", "dim", "words"),
     [
-        (lambda x: x.view(-1), real(4, 6), 1, "would interleave"),
+        (lambda x: x.view(8, 3), real(4, 6), 1, "would interleave"),
         (lambda x: x.view(4, 6), real(4, 1, 6), 1, "its size on this rank is 1, so nobody can tell"),
         (lambda x: x.view(6), real(1, 6), 0, "its size on this rank is 1, so nobody can tell"),
         (lambda x: x.view(1, 1, 6), real(1, 6), 0, "another number of such dims"),
