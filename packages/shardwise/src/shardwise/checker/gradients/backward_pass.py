@@ -13,7 +13,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.autograd.gradients import gradient_of, is_unseen, leave_unseen, waive
-from shardwise.interop.autograd.parameter_names import names_of
+from shardwise.interop.autograd.parameter_names import gradient_name
 from shardwise.interop.running.session import current, this_thread
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, pieces_of, set_tag, type_of
@@ -67,7 +67,7 @@ def running(
     if session.in_flight:
         for variable in reached:
             if (summed := gradient_of(variable)) is not None:
-                check_tensor(session, "backward", summed, writes=True, label=f"{names_of([variable])[0]}.grad")
+                check_tensor(session, "backward", summed, writes=True, label=functools.partial(gradient_name, variable))
     foreign = {id(variable) for variable in adopt(reached)}
     foreign |= {id(variable) for variable in reached if variable in session.kept_elsewhere}
     for variable in reached:

@@ -8,6 +8,7 @@ Source: docs/semantics.md section 6, Law 6.2.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from shardwise.interop.autograd.gradients import (
     varying,
     waive,
 )
-from shardwise.interop.autograd.parameter_names import names_of
+from shardwise.interop.autograd.parameter_names import gradient_name, name_of, names_of
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.gradient_scales import scaled
@@ -132,8 +133,8 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
         for parameter in group["params"]:
             gradient = gradient_of(parameter)
             if gradient is not None:
-                check_tensor(session, step, gradient, writes=False, label=f"{names_of([parameter])[0]}.grad")
-                check_tensor(session, step, parameter, writes=True, label=names_of([parameter])[0])
+                check_tensor(session, step, gradient, writes=False, label=functools.partial(gradient_name, parameter))
+                check_tensor(session, step, parameter, writes=True, label=functools.partial(name_of, parameter))
 
 
 def _check_settings(session: CheckSession, optimizer: torch.optim.Optimizer, names: Mapping[int, str | int]) -> None:

@@ -7,7 +7,7 @@ Making views and asking for shapes touches no element. Until something is in fli
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,9 +142,15 @@ def check_collective(
 
 
 def check_tensor(
-    session: CheckSession, name: str, tensor: torch.Tensor, *, writes: bool, group: object = None, label: str = ""
+    session: CheckSession,
+    name: str,
+    tensor: torch.Tensor,
+    *,
+    writes: bool,
+    group: object = None,
+    label: Callable[[], str] | None = None,
 ) -> None:
-    """Report that ``name`` reads or writes ``tensor``, if that is in flight; ``label``: what to call it."""
+    """Report that ``name`` reads or writes ``tensor``, if that is in flight; ``label``: tells what to call it."""
     if is_dtensor(tensor):
         tensor = local_part(tensor)
     for flight in list(session.in_flight.get(storage_key(tensor), ())):
@@ -156,7 +162,7 @@ def check_tensor(
         flight.told = True
         land(session, flight)
         located = LocatedCall(name, [("tensor", tensor)])
-        shown = label or located.name(0)
+        shown = located.name(0) if label is None else label()
         said = _written(name, shown, flight) if writes else _used(name, shown, flight)
         said = replace(said, fixes=_waits(flight, located, said.help[0]))
         started = () if flight.site is None else (Hop(f"given to {flight.name} here", flight.site.location()),)

@@ -39,6 +39,16 @@ def names_of(parameters: Sequence[torch.Tensor], places: Mapping[int, int] = Map
     ]
 
 
+def name_of(parameter: torch.Tensor) -> str:
+    """The name of one parameter, as ``names_of`` has it."""
+    return names_of([parameter])[0]
+
+
+def gradient_name(parameter: torch.Tensor) -> str:
+    """The gradient of a parameter as a program writes it."""
+    return f"{name_of(parameter)}.grad"
+
+
 def _placed(place: int | None) -> str:
     return "a parameter" if place is None else f"parameter {place}"
 
