@@ -32,6 +32,17 @@ def test_an_untyped_operand_makes_the_result_unknown_in_permissive_mode(tp_mesh:
         assert place(torch.relu(x + stray) @ x) == "", "and nothing is found where it is used"
 
 
+def test_rows_in_lists_may_be_others_on_every_rank(tp_mesh: Any) -> None:
+    """A program deals out its samples as it likes, as by ``rows[rank::size]``, which no number tells."""
+    x, rows = make("R"), [[1.0, 2.0, 3.0, 4.0]]
+    with typecheck("permissive"):
+        assert place(x * torch.tensor(rows)) == ""
+        assert place(x * x.new_tensor(rows[0])) == ""
+        assert place(x * torch.tensor(2.0)) == "R", "one number is a constant"
+    with typecheck():
+        assert place(x * torch.tensor(rows)) == "R", "as strict mode says of numbers without an origin"
+
+
 def test_untyped_tensors_may_be_worked_on_before_they_are_annotated(tp_mesh: Any) -> None:
     with typecheck():
         x = (torch.randn(4, 4) * 2).to(torch.float64)

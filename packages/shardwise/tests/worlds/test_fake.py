@@ -89,6 +89,14 @@ def test_other_exchanges_give_back_what_was_sent(world):
     assert came.max() < 30
 
 
+def test_rows_arrive_though_nobody_asks_for_those_of_this_rank(world):
+    """How many it sends has come from others, who are not there."""
+    dist.init_process_group("gloo")
+    came = torch.ones(32, 2)
+    dist.all_to_all_single(came, torch.empty(0, 2), [2] * 16, [0] * 16)
+    assert torch.equal(came, torch.zeros(32, 2))
+
+
 def test_whole_numbers_are_counted_in_bins_as_on_a_gpu() -> None:
     experts = torch.tensor([0, 2, 2, 3])
     with fake_world(0, 2):

@@ -50,6 +50,8 @@ _OF_VALUES = (
     "arange",
 )
 """What makes a tensor of the values that it is given."""
+_OF_DATA = ("tensor", "as_tensor", "asarray", "new_tensor")
+"""What makes a tensor of lists, which a program may have filled with each rank's own rows."""
 _ONE_VALUE = ("ones", "full", "scalar_tensor")
 
 
@@ -112,6 +114,8 @@ def factory(op: Op) -> Handler:
             return run(session, op, func, args, kwargs, values, outcome)
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
         if isinstance(made, torch.Tensor):
+            if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
+                return made  # nobody knows whether other ranks have the same rows
             kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
             type = _like(template, kind) if template.axes else _constant(kind)
             if told is not UNTYPED and op.rule.op == "arange" and not told.varying_axes:
@@ -157,6 +161,11 @@ def _numbers_in(values: Iterable[object]) -> Iterator[object]:
             yield from _numbers_in(value)
         elif isinstance(value, (int, float)):
             yield value
+
+
+def _is_data(args: Arguments, kwargs: Keywords) -> bool:
+    """Several numbers in lists, rather than one."""
+    return any(isinstance(one, (list, tuple)) and len(one) > 0 for one in (*args[-1:], kwargs.get("data")))
 
 
 def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
