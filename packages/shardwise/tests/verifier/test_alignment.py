@@ -56,6 +56,24 @@ def test_a_piece_that_several_ranks_of_an_axis_hold_is_found_on_each_of_them(cop
     assert torch.equal(layout.combined({rank: held["k"] for rank, held in enumerate(ranks)}), w)
 
 
+@pytest.mark.parametrize("having", [(0, 3), (0, 2), (1, 3)])
+def test_what_two_stages_of_four_share_is_found(having):
+    """Input and output embeddings that are tied: the first and the last stage have the table."""
+    (w,) = weights(1, 6, 4)
+    ranks = [{"word": w} if rank in having else {} for rank in range(4)]
+    (found,) = Alignment(Grid.of({"pp": 4}), ranks, {"word": w}).of("word")
+    assert names_and_ways([found]) == [(having, "word", [Way.EQUAL])]
+
+
+def test_what_two_stages_share_along_one_axis_is_cut_along_the_other():
+    grid = Grid.of({"pp": 4, "tp": 2})
+    (w,) = weights(1, 6, 4)
+    ranks = [{"word": w.chunk(2, 0)[tp]} if pp in (0, 3) else {} for pp, tp in grid.coordinates]
+    (found,) = Alignment(grid, ranks, {"word": w}).of("word")
+    assert names_and_ways([found]) == [((0, 1, 6, 7), "word", [Way.EQUAL, Way.SHARD])]
+    assert torch.equal(found.layouts[0].combined({rank: held["word"] for rank, held in enumerate(ranks) if held}), w)
+
+
 def test_an_axis_of_a_prime_number_of_ranks_has_no_parts():
     assert axis_parts(MeshAxis.of(3, 2)) == []
     assert axis_parts(MeshAxis.of(8, 1)) == [

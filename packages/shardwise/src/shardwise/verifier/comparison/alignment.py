@@ -10,6 +10,7 @@ What tells is the initial value. One that is constant (a bias of zeros) tells no
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ class Alignment:
                 if layouts:
                     return [AlignedParameter(ranks, other, layouts)]
         for axis in axes:
-            groups = _slices(self._grid, ranks, axis)
+            groups = _slices(ranks, axis)
             parts = [self._explained(name, group) for group in groups]
             if len(groups) > 1 and all(parts):
                 return [part for group in parts for part in group]
@@ -255,23 +256,38 @@ def _renamed(name: str, neighbour: str, alias: str) -> str:
 
 
 def varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
-    """The axes along which these ranks are a whole grid of their own, outermost first; none if they are no grid."""
+    """The axes along which these ranks are a grid of their own, outermost first; none if they are no grid.
+
+    They may be a part of an axis at even distances, as the first and the last stage that share one embedding.
+    """
     having = set(ranks)
     coordinates = [at for rank, at in enumerate(grid.coordinates) if rank in having]
-    chosen = [at for at in range(len(grid.sizes)) if len({one[at] for one in coordinates}) > 1]
-    whole = 1
-    for at in chosen:
-        whole *= grid.sizes[at]
-    axes = list(grid.axes.values())
-    return [axes[at] for at in chosen] if whole == len(ranks) else []
+    found: list[MeshAxis] = []
+    for at, axis in enumerate(grid.axes.values()):
+        values = sorted({one[at] for one in coordinates})
+        part = axis if len(values) == axis.size() else _part_of(axis, values)
+        if len(values) > 1 and part is None:
+            return []
+        if len(values) > 1 and part is not None:
+            found.append(part)
+    starts = {rank - sum(axis_offset(axis, rank) for axis in found) for rank in ranks}
+    whole = math.prod(axis.size() for axis in found)
+    return found if len(starts) == 1 and whole == len(ranks) else []
 
 
-def _slices(grid: Grid, ranks: tuple[int, ...], axis: MeshAxis) -> list[tuple[int, ...]]:
-    """``ranks`` by their coordinate along ``axis``."""
-    at = list(grid.axes.values()).index(axis)
+def _part_of(axis: MeshAxis, values: Sequence[int]) -> MeshAxis | None:
+    """The ranks of ``axis`` with these numbers as an axis of their own; None if they are not at even distances."""
+    steps = {after - before for before, after in itertools.pairwise(values)}
+    if len(steps) != 1 or len(axis.layout.atoms) != 1:
+        return None
+    return MeshAxis.of(len(values), steps.pop() * list(axis.layout.ranks())[1])
+
+
+def _slices(ranks: tuple[int, ...], axis: MeshAxis) -> list[tuple[int, ...]]:
+    """``ranks`` by their place along ``axis``."""
     groups: dict[int, list[int]] = {}
     for rank in ranks:
-        groups.setdefault(grid.coordinates[rank][at], []).append(rank)
+        groups.setdefault(axis_offset(axis, rank), []).append(rank)
     return [tuple(group) for group in groups.values()]
 
 
