@@ -15,7 +15,7 @@ from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.interop.running.recording import Key
 
 from .comparison.difference import Difference
-from .comparison.numbers import ValueDisagreement
+from .comparison.numbers import FirstInBackward, ValueDisagreement
 from .text import Verdict
 
 SCHEMA = "shardwise.verify/2"
@@ -49,6 +49,7 @@ def to_dict(verdict: Verdict) -> dict[str, object]:
             "replicas": numbers.replicas,
             "origin": None if numbers.origin is None else _disagreement(numbers.origin),
             "module": None if numbers.module is None else _disagreement(numbers.module),
+            "backward": None if numbers.backward is None else _backward(numbers.backward),
             "disagreements": [_disagreement(one) for one in numbers.disagreements],
             "not_compared": [
                 {**_key(one.key), "claim": safe_str(one.claim), "reason": safe_str(one.reason)}
@@ -84,6 +85,10 @@ def _disagreement(wrong: ValueDisagreement) -> dict[str, object]:
         "hint": wrong.hint,
         "difference": None if wrong.difference is None else _difference(wrong.difference),
     }
+
+
+def _backward(found: FirstInBackward) -> dict[str, object]:
+    return {**_disagreement(found.wrong), "used": location_dict(found.use), "right": [safe_str(x) for x in found.right]}
 
 
 def _difference(found: Difference) -> dict[str, object]:

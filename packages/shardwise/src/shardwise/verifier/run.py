@@ -284,4 +284,6 @@ def _closer(
     # That a type says too little explains no wrong number.
     errors = merged_types([run.types for run in ranks]).errors
     cause = next((error for error in errors if error.code not in ("SW408", "SW411")), None)
-    return replace(numbers, origin=origin, module=closer.module, cause=cause)
+    wrong_forward = closer.module is not None or (first is not None and first.key.kind != "gradient")
+    backward = None if wrong_forward else closer.backward
+    return replace(numbers, origin=origin, module=closer.module, backward=backward, cause=cause)

@@ -20,10 +20,11 @@ from shardwise.diagnostics.printing.paint import Line, paint
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.autograd.parameter_names import listed
 from shardwise.interop.running.recording import Key
 
 from .comparison.difference import Difference
-from .comparison.numbers import Against, NotCompared, Numbers, ValueDisagreement
+from .comparison.numbers import Against, FirstInBackward, NotCompared, Numbers, ValueDisagreement
 from .records.failure import Failure
 
 LONGEST_NAME = 40
@@ -100,6 +101,8 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits | None) -> 
         yield _first(first, verdict.mesh, width, root)
     if numbers.module is not None and numbers.module is not first:
         yield _module(numbers.module, verdict.mesh)
+    if numbers.backward is not None:
+        yield _backward(numbers.backward, width, root)
     if others and limits is not None:
         yield _further(others, root, limits)
     for note in numbers.notes:
@@ -147,6 +150,16 @@ def _module(wrong: ValueDisagreement, mesh: str) -> list[Line]:
     lines: list[Line] = [[("strong", "first module: "), ("", f"{_named(wrong.key)} {safe_str(wrong.said)}")]]
     lines += [[("gutter", "  = "), ("strong", f"{kind}: "), ("", text)] for kind, text in _facts(wrong, mesh)]
     return lines
+
+
+def _backward(found: FirstInBackward, width: int, root: str) -> list[Line]:
+    lines: list[Line] = [[("strong", "first in backward: "), ("", f"{_named(found.wrong.key)}, of what is used here")]]
+    if found.use is not None:
+        lines += _shown_source(found.use, width, root)
+    said = f"right are those of what is used behind it: {listed([safe_str(name) for name in found.right])}"
+    if not found.right:
+        said = "no gradient is right that backward computes before it"
+    return [*lines, [("gutter", "  = "), ("strong", "gradients: "), ("", said)]]
 
 
 def _shown_source(location: SourceLocation, width: int, root: str) -> list[Line]:

@@ -92,6 +92,8 @@ class Record:
     ``size``     the largest element of what it was computed from, where that says how far rounding may reach.
     ``held``     which elements ``value`` is, where it is not the whole of what the rank has the name for.
     ``unused``   a gradient that this rank's step leaves to others: it need not be what theirs is.
+    ``digest``   of the values of the parameter that a gradient enters a step with, or that is there at the end.
+    ``use``      of the parameter whose gradient it is, where that was watched.
     """
 
     key: Key
@@ -103,6 +105,16 @@ class Record:
     size: float = 0.0
     held: HeldElements | None = None
     unused: bool = False
+    use: Use | None = None
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Where a program first uses a parameter in a step; ``order`` counts such uses, which backward meets in reverse."""
+
+    order: int
+    location: SourceLocation | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,7 @@ def varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
     found: list[MeshAxis] = []
     for at, axis in enumerate(grid.axes.values()):
         values = sorted({one[at] for one in coordinates})
-        part = axis if len(values) == axis.size() else _part_of(axis, values)
+        part = axis if len(values) == axis.size() else part_of(axis, values)
         if len(values) > 1 and part is None:
             return []
         if len(values) > 1 and part is not None:
@@ -275,7 +275,7 @@ def varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
     return found if len(starts) == 1 and whole == len(ranks) else []
 
 
-def _part_of(axis: MeshAxis, values: Sequence[int]) -> MeshAxis | None:
+def part_of(axis: MeshAxis, values: Sequence[int]) -> MeshAxis | None:
     """The ranks of ``axis`` with these numbers as an axis of their own; None if they are not at even distances."""
     steps = {after - before for before, after in itertools.pairwise(values)}
     if len(steps) != 1 or len(axis.layout.atoms) != 1:

@@ -20,11 +20,13 @@ from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..records.record import RankRun
+from .backward_order import first_in_backward
 from .clipped_gradients import with_clipped_last
 from .copied_parts import with_copies_named
 from .difference import difference, is_same
 from .hints import hint_for
 from .layouts import KnownLayouts, loose_axes
+from .local_training import REMEDY
 from .notes import with_convention
 from .numbers import Against, NotCompared, Numbers, ValueDisagreement
 from .observed import ObservedComparison
@@ -96,6 +98,7 @@ class _Comparison:
         disagreements: list[ValueDisagreement] = []
         modules: list[ValueDisagreement] = []
         not_compared: list[NotCompared] = []
+        judged: list[tuple[Key, object]] = []
         for key in self._keys():
             if key.kind == "drawn":
                 initial = self.observed is not None and self.observed.is_initial(key)
@@ -109,6 +112,8 @@ class _Comparison:
             verdict = self._record(key)
             if key.kind == "input" and not isinstance(verdict, ValueDisagreement):
                 continue  # it says whether the runs see the same data, and is no result
+            if key.kind == "gradient":
+                judged.append((key, verdict))
             if key.kind == "declared":
                 self.partings.just_drawn = False
             if isinstance(verdict, ValueDisagreement):
@@ -130,6 +135,7 @@ class _Comparison:
             tuple(not_compared),
             self.partings.first,
             module=module,
+            backward=first_in_backward(judged, self.ranks),
             gradients=gradients,
         )
         return with_convention(with_clipped_last(numbers), self.runs[:-1], self.runs[-1], self.axes)
@@ -164,6 +170,10 @@ class _Comparison:
                 )
             else:
                 self.partings.forget_draws()  # whatever was drawn before, both runs start from the same parameters
+        if key.kind == "gradient" and key.name in observed.trained_apart:
+            reason = f"the ranks train {key.name} on their own: it differs as it enters a step, and is equal at the end"
+            self.partings.add(key, reason, REMEDY)
+            return NotCompared(key, "", "the ranks train it on their own")
         verdict = observed.judge(key, parted=self.partings.first is not None)
         lost = key.kind == "input" and not isinstance(verdict, str) and not key.name.endswith(IN_EVALUATION)
         if lost and self.partings.first is None and observed.tells_of_data(key):

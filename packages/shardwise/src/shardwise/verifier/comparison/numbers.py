@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key
 
 from .difference import Difference
@@ -51,6 +52,19 @@ class ValueDisagreement:
 
 
 @dataclass(frozen=True)
+class FirstInBackward:
+    """The wrong gradient that backward computes first in its step.
+
+    ``use``    where the program uses the parameter.
+    ``right``  names of parameters that are used later, whose gradients are right.
+    """
+
+    wrong: ValueDisagreement
+    use: SourceLocation | None
+    right: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class NotCompared:
     """A record that could not be compared with the run on one rank, and why."""
 
@@ -65,11 +79,12 @@ class Parting:
 
     key: Key
     reason: str
+    advice: str = ""
 
     @property
     def remedy(self) -> str:
-        """What to do so that the two runs do the same work."""
-        return _REMEDIES.get(self.key.kind, _REMEDIES["parameter"] if self.key.kind == "trained" else "")
+        """What to do so that the two runs do the same work: ``advice``, or what the kind of the record says."""
+        return self.advice or _REMEDIES.get(self.key.kind, _REMEDIES["parameter"] if self.key.kind == "trained" else "")
 
 
 _REMEDIES = {
@@ -92,6 +107,7 @@ class Numbers:
     ``parting``       where the runs part, if they do.
     ``origin``        the first operation whose result disagrees, where that comes before everything that is declared.
     ``module``        the first module whose output no layout explains, in the order in which modules end.
+    ``backward``      the wrong gradient that backward computes first, where that is not the first disagreement.
     ``gradients``     how many of ``equal`` are gradients.
     ``questions``     what else leaves the verdict open.
     ``cause``         what global types say of the program whose numbers disagree.
@@ -105,6 +121,7 @@ class Numbers:
     parting: Parting | None = None
     origin: ValueDisagreement | None = None
     module: ValueDisagreement | None = None
+    backward: FirstInBackward | None = None
     gradients: int = 0
     notes: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()

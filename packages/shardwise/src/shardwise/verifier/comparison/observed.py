@@ -7,6 +7,7 @@ the same data: if no layout explains them, the runs part, and only replicas are 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +21,11 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import TensorType
 
 from ..records.annotation_sites import says_no_layout
-from .alignment import axis_parts
+from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
 from .difference import difference, scale_of
 from .hints import hint_for_module, size_nearest
+from .local_training import trained_apart
 from .micro_batches import MicroBatches
 from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
@@ -98,6 +100,11 @@ class ObservedComparison:
     def step_of(self, key: Key) -> int:
         """How many optimizer steps had been taken when the record arose."""
         return key.nth - 1 if key.kind == "gradient" else self._micro_batches.step_of(key)
+
+    @functools.cached_property
+    def trained_apart(self) -> frozenset[str]:
+        """The parameters that the ranks train each on its own data, between averages."""
+        return trained_apart(self._ranks, self.parameters.alignment)
 
     def tells_of_data(self, key: Key) -> bool:
         """May an input that is not found in the run on one rank mean that the data are others?
@@ -307,7 +314,8 @@ class ObservedComparison:
 
 
 def _parts(axis: MeshAxis) -> list[MeshAxis]:
-    return [part for both in axis_parts(axis) for part in both]
+    shared = [part_of(axis, (0, distance)) for distance in range(1, axis.size())]
+    return [part for both in axis_parts(axis) for part in both] + [part for part in shared if part is not None]
 
 
 def _module_of(key: Key) -> str:

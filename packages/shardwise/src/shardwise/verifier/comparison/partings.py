@@ -22,10 +22,10 @@ class Partings:
         self._accidents: set[tuple[int, ...]] = set()
         """Shapes of random numbers that are alike in all runs only because nobody seeded their generator."""
 
-    def add(self, key: Key, reason: str) -> None:
+    def add(self, key: Key, reason: str, advice: str = "") -> None:
         """From ``key`` on the runs differ, if they have not before."""
         if self.first is None:
-            self.first = Parting(key, reason)
+            self.first = Parting(key, reason, advice)
 
     def forget_draws(self) -> None:
         """Draws that differed do not matter, as what was made of them turned out alike."""

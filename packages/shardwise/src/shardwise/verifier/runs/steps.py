@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +12,12 @@ import torch
 
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Record, Recorder, has_values
+from shardwise.interop.running.recording import Record, Recorder, Use, has_values
 from shardwise.interop.running.wrappers import plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
@@ -69,6 +70,19 @@ class OptimizerSteps:
         self.graded: set[int] = set()
         """Those of them that had a gradient in some step."""
         self.plain = PlainParameters()
+        self.uses: dict[int, Use] = {}
+        """Where the leaves are first used since the last step of their optimizer, by id."""
+        self._used = 0
+
+    def use(self, args: Sequence[object], result: object) -> None:
+        """A function of torch has made ``result`` of ``args``: which are leaves, for the first time part of a graph?"""
+        made = result if isinstance(result, (list, tuple)) else (result,)
+        if not any(isinstance(x, torch.Tensor) and x.grad_fn is not None for x in made):
+            return
+        for x in tree_leaves(args):
+            if isinstance(x, torch.Tensor) and id(x) not in self.uses and x.requires_grad and x.is_leaf:
+                self._used += 1
+                self.uses[id(x)] = Use(self._used, user_location())
 
     def given(self, name: str, x: torch.Tensor) -> None:
         """``x`` is given to a module or a loss, by which it has its name."""
@@ -227,7 +241,10 @@ class OptimizerSteps:
                 self.graded.add(id(parameter))
                 self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
-                self.entering[id(parameter)] = self._add("gradient", name, gradient, type_of(parameter), location)
+                record = self._add("gradient", name, gradient, type_of(parameter), location)
+                record.use = self.uses.pop(id(parameter), None)
+                record.digest = _digest(parameter)
+                self.entering[id(parameter)] = record
 
     def _without_parts(self, named: Named, location: SourceLocation | None) -> Named:
         """What is a tensor of its own. Of views of parameters' memory the gradients go to those parameters."""
@@ -269,7 +286,8 @@ class OptimizerSteps:
                 self.recorder.untrained.append(name)
         for name, parameter, type in self.stepped.values():
             with no_torch_function():
-                self.recorder.add("trained", name, local_tensor(parameter), type, None)
+                record = self.recorder.add("trained", name, local_tensor(parameter), type, None)
+            record.digest = _digest(parameter)
         told = set(self.entered)
         owned: list[tuple[str, torch.Tensor, SourceLocation | None]]
         owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
@@ -309,6 +327,16 @@ def _claimed(x: torch.Tensor) -> TensorType:
     """What somebody says that ``x`` is. What a constant is follows from how it was made, and is nobody's word."""
     type = local_form(x)[1]
     return type if type.ground is Ground.ABSENT else UNTYPED
+
+
+def _digest(parameter: torch.Tensor) -> bytes:
+    """The same for the same bits; nothing where there are none to be looked at."""
+    with no_torch_function(), torch.no_grad():
+        local = local_tensor(parameter)
+        if not has_values(local):
+            return b""
+        bits = local.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        return hashlib.blake2b(bits.numpy().tobytes(), digest_size=8).digest()
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:

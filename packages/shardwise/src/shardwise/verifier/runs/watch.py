@@ -220,6 +220,8 @@ class _Watch(TorchFunctionMode):
             with no_torch_function():
                 self.perturbation.result((*args, *kwargs.values()), result)
         if self.every:
+            with no_torch_function():
+                self.steps.use((*args, *kwargs.values()), result)
             self._result(func, args, result)
         return result
 

@@ -1,0 +1,54 @@
+"""Which parameters do the ranks train each on its own data, between averages? Their gradients need not be equal.
+
+Local SGD and DiLoCo let the ranks drift apart for some steps and then make them equal again:
+
+    enters step 1   equal       gradients differ
+    enters step 2   differs     gradients differ
+    at the end      equal
+
+Replicas that drift and stay apart have lost a sum. So have those that are equal before every step, though their
+gradients differ: some rank's update is copied to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shardwise.interop.running.recording import Record
+from shardwise.oracle.observed_layout import Way
+
+from .alignment import Alignment
+from .value_comparison import Entries
+
+REMEDY = "give verify a program of one device that does the work of all ranks in turn (--against)"
+
+
+def trained_apart(ranks: Sequence[Entries], alignment: Alignment) -> frozenset[str]:
+    """The names of these parameters: those that start equal on ranks, differ as they enter a step, and end equal."""
+    entering: dict[str, dict[int, dict[int, bytes]]] = {}
+    ending: dict[str, dict[int, bytes]] = {}
+    for rank, run in enumerate(ranks):
+        for key, record in run.items():
+            if not isinstance(record, Record) or not record.digest:
+                continue
+            if key.kind == "gradient":
+                entering.setdefault(key.name, {}).setdefault(key.nth, {})[rank] = record.digest
+            elif key.kind == "trained":
+                ending.setdefault(key.name, {})[rank] = record.digest
+    return frozenset(
+        name for name, steps in entering.items() if _apart_and_together(name, steps.values(), ending, alignment)
+    )
+
+
+def _apart_and_together(
+    name: str, steps: Iterable[dict[int, bytes]], ending: dict[str, dict[int, bytes]], alignment: Alignment
+) -> bool:
+    """Do the ranks that hold the parameter in equal copies differ in some step, and not at the end?"""
+    for group in alignment.of(name):
+        if any(step.way is not Way.EQUAL for step in group.layouts[0].steps):
+            continue
+        last = {ending.get(name, {}).get(rank) for rank in group.ranks}
+        drifted = any(len({step[rank] for rank in group.ranks if rank in step}) > 1 for step in steps)
+        if len(last) == 1 and None not in last and drifted:
+            return True
+    return False

@@ -1,0 +1,86 @@
+"""Ranks that train on their own between averages are no replicas that have lost a sum, and verify can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from shardwise import verify
+from shardwise.diagnostics.result import ExitCode
+from shardwise.verifier.comparison.local_training import REMEDY
+
+pytestmark = pytest.mark.processes
+
+
+def local_training(mesh: Any, *, averaged: str = "both", every: int = 2) -> None:
+    """Each rank takes ``every`` steps of its own, then parameters are averaged."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(2 * every):
+        data = torch.randn(4, 4, generator=torch.Generator().manual_seed(10 * step + rank))
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+        if step % every == every - 1:
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    if averaged in ("both", name):
+                        dist.all_reduce(parameter)
+                        parameter /= size
+
+
+def test_it_is_no_finding_and_the_report_says_what_to_do():
+    verdict = verify(local_training, {"worker": 2}, strict=False)
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert verdict.numbers.disagreements == ()
+
+
+def test_where_the_data_are_alike_it_parts_the_runs_and_has_a_remedy():
+    def program(mesh: Any) -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batch = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.data, op=dist.ReduceOp.AVG)
+
+    verdict = verify(program, {"worker": 2}, strict=False)
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert verdict.numbers.parting is not None
+    assert "train weight on their own" in verdict.numbers.parting.reason
+    assert verdict.numbers.parting.remedy == REMEDY
+
+
+@pytest.mark.parametrize("averaged", ["none", "weight"])
+def test_a_parameter_that_stays_apart_has_lost_its_average(averaged):
+    verdict = verify(lambda mesh: local_training(mesh, averaged=averaged), {"worker": 2}, strict=False)
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    first = verdict.numbers.disagreements[0].key
+    assert (first.kind, first.name) == ("gradient", "weight" if averaged == "none" else "bias")
+
+
+def test_gradients_that_differ_before_every_rank_takes_one_ranks_update_are_wrong():
+    def program(mesh: Any) -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batch = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            for parameter in model.parameters():
+                dist.broadcast(parameter.data, 0)
+
+    verdict = verify(program, {"dp": 2}, strict=False)
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
