@@ -158,7 +158,7 @@ def _backward(found: FirstInBackward, width: int, root: str) -> list[Line]:
         lines += _shown_source(found.use, width, root)
     said = f"right are those of what is used behind it: {listed([safe_str(name) for name in found.right])}"
     if not found.right:
-        said = "no gradient is right that backward computes before it"
+        said = "no gradient is known to be right that backward computes before it"
     return [*lines, [("gutter", "  = "), ("strong", "gradients: "), ("", said)]]
 
 

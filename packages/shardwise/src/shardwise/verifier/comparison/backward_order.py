@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwise.interop.running.recording import Draw, Key, Record, Use
 
+from .clipped_gradients import clipped_among
 from .numbers import Against, FirstInBackward, ValueDisagreement
 
 Judged = Sequence[tuple[Key, object]]
@@ -32,7 +33,8 @@ def first_in_backward(judged: Judged, runs: Sequence[Mapping[Key, Record | Draw]
         record = None if rank is None else runs[rank][key]
         if rank is not None and key.nth == step and isinstance(record, Record) and record.use is not None:
             found.append((rank, record.use, key, verdict))
-    wrong = [one for one in found if isinstance(one[3], ValueDisagreement)]
+    clipped = clipped_among([one[3] for one in found if isinstance(one[3], ValueDisagreement)])
+    wrong = [one for one in found if isinstance(one[3], ValueDisagreement) and one[3] not in clipped]
     if not wrong:
         return None
     rank, use, _, first = max(wrong, key=lambda one: (one[0], one[1].order))

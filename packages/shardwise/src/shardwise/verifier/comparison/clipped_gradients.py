@@ -17,13 +17,19 @@ _SAME = 1e-3
 """How far factors may be apart, relative to each other, to be one."""
 
 
+def clipped_among(gradients: Sequence[ValueDisagreement]) -> list[ValueDisagreement]:
+    """Those of one step that share a factor, if they are more than those that do not, of which there are some."""
+    clipped = max(([one for one in gradients if _shares(one, other)] for other in gradients), key=len, default=[])
+    return clipped if len(gradients) - len(clipped) in range(1, len(clipped)) else []
+
+
 def with_clipped_last(numbers: Numbers) -> Numbers:
     """``numbers`` with the gradients of the first wrong step that share a factor behind those that do not."""
     gradients = [one for one in numbers.disagreements if one.key.kind == "gradient"]
     first = [one for one in gradients if one.key.nth == gradients[0].key.nth]
-    clipped = max(([one for one in first if _shares(one, other)] for other in first), key=len, default=[])
+    clipped = clipped_among(first)
     others = [one for one in first if one not in clipped]
-    if len(clipped) <= len(others) or not others:
+    if not clipped:
         return numbers
     note = f"{len(clipped)} gradients are off by one factor, {_factor(clipped[0]):.4g}, as by a norm that was clipped"
     return replace(
