@@ -28,6 +28,8 @@ SHARED: list[tuple[str, Program, Any]] = [
     ("a dim in front", lambda x, w: w[0].expand(x.shape[0], 1, 4) * x, S(0)),
     ("repeat", lambda x, w: w.repeat(x.shape[0], 1, 1) + x.mean(1, keepdim=True), S(0)),
     ("tile", lambda x, w: torch.tile(w, (len(x.shape) and x.shape[0], 1, 1)), S(0)),
+    ("positions", lambda x, w: x + torch.arange(4).repeat(x.shape[0], 3, 1) * w, S(0)),
+    ("positions, expanded", lambda x, w: x + w * torch.arange(4).unsqueeze(0).expand(x.size(0), 4)[:, None], S(0)),
     ("summed", lambda x, w: w.expand(x.shape[0], 1, 4).sum(), P),
     ("ones", lambda x, w: torch.ones(x.shape[0], 4) * w[0], S(0)),
     ("ones, summed", lambda x, w: torch.ones(x.shape[0]).sum() * w.sum(), P),

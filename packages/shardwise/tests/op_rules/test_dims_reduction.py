@@ -90,6 +90,12 @@ def test_which_elements_are_skipped_is_not_decided_on_addends(fn: Callable[..., 
 
 TWO: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = [
     ("max", torch.max, (real(4, 5), real(5))),
+    ("bincount", lambda i: torch.bincount(i, minlength=5), (torch.tensor([0, 3, 1, 4, 2, 3]),)),
+    (
+        "bincount, weighed",
+        lambda i, w: torch.bincount(i, w.detach(), minlength=5),
+        (torch.tensor([0, 3, 1, 4, 2, 3]), real(6)),
+    ),
     ("min", torch.min, (real(4, 5), real(4, 5))),
     ("dist", torch.dist, (real(4, 5), real(4, 5))),
     ("dist, 1", lambda x, y: torch.dist(x, y, p=1), (real(4, 5), real(5))),

@@ -69,7 +69,8 @@ def cut_like_sizes(whole: TensorType, sizes: Sequence[object]) -> TensorType:
 def cut_copies(outcome: Outcome, cuts: dict[MeshAxis, int], ndim: int, operands: Sequence[Bound]) -> Outcome:
     """``outcome`` of a call that makes copies, in ``ndim`` dims, with the dims cut that have the sizes of shards."""
     type = outcome.type
-    if type.ground is not Ground.ABSENT or not operands or (source := operands[0].shape) is None:
+    known = type.ground is Ground.ABSENT or type.ground.is_constant
+    if not known or not operands or (source := operands[0].shape) is None:
         return outcome
     entries = [entry_axes(entry) for entry in type.spec or (None,) * ndim]
     changes: dict[MeshAxis, Placement] = {}
@@ -90,7 +91,8 @@ def cut_copies(outcome: Outcome, cuts: dict[MeshAxis, int], ndim: int, operands:
     if not changes:
         return outcome
     places = {**{axis: type.get(axis) for axis in type.axes}, **changes}
-    made = TensorType.of(places, None if refusals else _joined(entries, taken), uneven=type.uneven, scale=type.scale)
+    spec = None if refusals else _joined(entries, taken)
+    made = TensorType.of(places, spec, type.ground, type.uneven, type.scale)
     return replace(outcome, type=made, refusals=(*outcome.refusals, *refusals))
 
 

@@ -206,6 +206,16 @@ def _counted(call: Call) -> Labelling | None:
     return _with_result(_all_dims(Fate.OPAQUE if low == high else Fate.TOTAL)(call), (None,))
 
 
+def _binned(call: Call) -> Labelling | None:
+    """bincount: every rank counts its own elements; without ``minlength`` the number of bins is in the values."""
+    if not call.get("minlength"):
+        return _with_result(_all_dims(Fate.OPAQUE)(call), (None,))
+    elements = numbered(1)
+    if any(tensor.ndim != 1 for tensor in call.tensors):
+        return None
+    return Labelling((elements,) * len(call.tensors), ((None,),), dict.fromkeys(elements, Fate.TOTAL))
+
+
 def _with_result(labelling: Labelling | None, result: Dims) -> Labelling | None:
     return None if labelling is None else replace(labelling, results=(result,))
 
@@ -254,7 +264,7 @@ RULES = (
         linear="weights",
         law="weights summed by bin; which bin is not linear",
         lengths=_bins,
-        labels=_MIXED,
+        labels=_binned,
     ),
     *opaque(_STATISTIC, "nansum count_nonzero", "input dim keepdim", labels=reduces(Fate.TOTAL)),
     *opaque(_STATISTIC, "nanmean", labels=reduces(Fate.OPAQUE, _COUNTED)),
