@@ -106,3 +106,15 @@ def test_a_mesh_is_written_as_a_drawing(tmp_path):
     assert "dp=2,tp=2: 2 x 2 = 4 ranks" in result.stdout
     refused = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "-o", str(tmp_path / "mesh.png")])
     assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dp=1"], "dp=1: 1 rank\n"),
+        (["dp=2,tp=4", "--nodes", "8"], "dp=2,tp=4: 2 x 4 = 8 ranks on 1 node of 8\n"),
+        (["dp=2,tp=4", "--nodes", "4"], "dp=2,tp=4: 2 x 4 = 8 ranks on 2 nodes of 4\n"),
+    ],
+)
+def test_the_first_line_counts_ranks_and_nodes(words, said):
+    assert CliRunner().invoke(main, ["mesh", *words]).output.startswith(said)

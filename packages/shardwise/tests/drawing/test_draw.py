@@ -42,6 +42,16 @@ def test_names_mean_nothing_to_any_medium(name):
     hold(draw({name: 2, "tp": 2}).picture())
 
 
+@pytest.mark.parametrize("subject", ["f32[4@{0}, 3]", "mesh"])
+def test_a_long_name_leaves_the_picture_as_narrow_as_it_can_be_read(subject):
+    name = "n" * 300
+    sizes = {name: 2}
+    drawing = draw(sizes) if subject == "mesh" else draw(subject.format(name), mesh=sizes, names=["b" * 300, "c"])
+    width = float(ElementTree.fromstring(drawing.svg()).attrib["width"])
+    assert width <= 1200
+    assert name in drawing.svg()  # in the title and in what is said in place of the picture
+
+
 @given(st.text(max_size=20))
 def test_any_text_is_drawn_or_refused_in_words(text):
     refused = None

@@ -131,8 +131,8 @@ def test_a_limit_on_memory_is_kept_on_the_way_or_refused():
 def test_what_does_not_fit_at_either_end_is_refused_with_its_size():
     dp = MeshAxis.of(4, 1)
     src, dst = TensorType.of({dp: V}, PartitionSpec(dp)), TensorType.of({dp: R})
-    with pytest.raises(ValueError, match=r"after the move a rank holds .*, 256 bytes"):
-        plan((64,), "float32", src, dst, max_bytes=100)
+    with pytest.raises(ValueError, match=r"max_bytes=101 cannot be kept: after the move a rank holds .*, 256 bytes"):
+        plan((64,), "float32", src, dst, max_bytes=101)  # no multiple of an element
 
 
 @pytest.mark.parametrize(

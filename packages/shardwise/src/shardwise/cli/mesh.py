@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
@@ -219,8 +220,10 @@ def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str
             ]
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    nodes: int | None = said["nodes"]  # type: ignore[assignment]
     lines = [
-        f"{mesh}: {mesh.arithmetic} ranks" + (f" on {said['nodes']} nodes of {per_node}" if per_node else ""),
+        f"{mesh}: {mesh.arithmetic} rank{'' if mesh.ranks == 1 else 's'}"
+        + (f" on {counted(nodes, 'node')} of {per_node}" if nodes else ""),
         "",
     ]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -12,6 +12,23 @@ from enum import Enum
 
 from shardwise.diagnostics.printing.printable import clean
 
+LONGEST_LABEL = 60
+"""Characters of a heading: a longer one would make everything else too small to read."""
+
+
+def label(text: str) -> str:
+    """``text`` harmless, and without its middle if it is too long: the end often says which index it is.
+
+    Example:
+        >>> label("x" * 100 + "=0")
+        'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxxxxxxx=0'
+    """
+    shown = clean(text)
+    if len(shown) <= LONGEST_LABEL:
+        return shown
+    kept = LONGEST_LABEL // 2
+    return f"{shown[: kept - 1]}…{shown[-kept:]}"
+
 
 class Look(Enum):
     """How a cell or a line of words is meant to be read."""
@@ -62,7 +79,7 @@ class Span:
     tone: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", clean(self.text))
+        object.__setattr__(self, "text", label(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +95,8 @@ class Heading:
     is_shown: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "title", clean(self.title))
-        object.__setattr__(self, "ticks", tuple(map(clean, self.ticks)))
+        object.__setattr__(self, "title", label(self.title))
+        object.__setattr__(self, "ticks", tuple(map(label, self.ticks)))
 
 
 @dataclass(frozen=True, slots=True)

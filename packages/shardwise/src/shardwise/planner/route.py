@@ -96,8 +96,8 @@ def problem_of(
         most=None if max_bytes is None else max_bytes // itemsize(dtype),
     )
     for what, state in (("before", start), ("after", goal)):
-        if problem.most is not None and problem.elements(state[1]) > problem.most:
-            raise _too_large(problem, src, dst, state, what)
+        if max_bytes is not None and problem.elements(state[1]) * problem.itemsize > max_bytes:
+            raise _too_large(problem, src, dst, state, what, max_bytes)
     return problem
 
 
@@ -117,7 +117,7 @@ def _same_axes(src: TensorType, dst: TensorType) -> tuple[TensorType, TensorType
         f"src_spec {format_type(src)} and dst_spec {format_type(dst)} do not speak of the same axes: "
         f"{', '.join(map(repr, only))} {'is' if len(only) == 1 else 'are'} in one of them only",
         code="SW132",
-        help=("say R or I for an axis over which the tensor is not sharded",),
+        help=("R or I for an axis over which the tensor is not sharded",),
     )
 
 
@@ -147,7 +147,10 @@ def _check_pair(axis: MeshAxis, src: TensorType, dst: TensorType) -> None:
             f"redistribute keeps the whole value, and V over {axis!r} does not say what the whole is: "
             f"{before!r} cannot become {after!r} there",
             code="SW202",
-            help=("name the dim: S(i)", "or redistribute(x, axis, src=..., dst=...), which stacks along a new dim"),
+            help=(
+                "S(i) in place of V, which says the dim",
+                "redistribute(x, axis, src=..., dst=...), which stacks along a new dim",
+            ),
         )
     if after.is_partial and before is not after and (before.is_partial or after.is_extremum):
         raise SpmdValueError(
@@ -275,16 +278,17 @@ def _no_way(src: TensorType, dst: TensorType, max_bytes: int | None) -> SpmdValu
     return SpmdValueError(
         f"no steps lead from {format_type(src)} to {format_type(dst)} with no local tensor above max_bytes={max_bytes}",
         code="SW208",
-        help=("leave max_bytes out to see the smallest that is enough: the largest tensor of the plan",),
+        help=("no max_bytes, to see the smallest that is enough: the largest tensor of the plan",),
     )
 
 
-def _too_large(problem: Problem, src: TensorType, dst: TensorType, state: State, what: str) -> SpmdValueError:
+def _too_large(
+    problem: Problem, src: TensorType, dst: TensorType, state: State, what: str, max_bytes: int
+) -> SpmdValueError:
     bytes_needed = problem.elements(state[1]) * problem.itemsize
     shape = format_typed_shape(problem.dtype, problem.local_shape(state), src if what == "before" else dst)
     return SpmdValueError(
-        f"max_bytes={(problem.most or 0) * problem.itemsize} cannot be kept: {what} the move a rank holds {shape}, "
-        f"{bytes_needed} bytes",
+        f"max_bytes={max_bytes} cannot be kept: {what} the move a rank holds {shape}, {bytes_needed} bytes",
         code="SW208",
         help=(f"max_bytes={bytes_needed}, or shard the tensor further",),
     )
