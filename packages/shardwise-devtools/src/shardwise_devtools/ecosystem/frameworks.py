@@ -149,6 +149,7 @@ FRAMEWORKS = (
             Case("DDPStrategy", "lightning_ddp.py", DP2, "--dp {dp}"),
             Case("Fabric, DDP", "lightning_ddp.py", DP2, "--dp {dp} --fabric"),
         ),
+        ("FSDP1, in Fabric: it asks for a GPU",),
     ),
     Framework(
         "deepspeed",
@@ -180,5 +181,6 @@ FRAMEWORKS = (
         ("peft==0.21.2", "transformers==5.23.0", "accelerate==1.15.0"),
         (Case("Llama, LoRA, DDP", "peft_lora.py", DP2),),
     ),
+    Framework("timm", (), cannot=("it imports torchvision, whose release for this torch has no operators on the CPU",)),
     Framework("nanotron", (), cannot=("there is no entry for it: its last release could not be imported",)),
 )  # fmt: skip

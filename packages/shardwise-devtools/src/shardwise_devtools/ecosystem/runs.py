@@ -122,7 +122,8 @@ def _stopped(told: Mapping[str, Any], types: Mapping[str, Any]) -> str:
 def _found(types: Mapping[str, Any], numbers: Mapping[str, Any]) -> Iterator[Found]:
     for finding in types.get("findings", ()):
         yield Found(finding["code"], place(finding["place"]), shortened(finding["message"]))
-    for one in numbers.get("disagreements", ()):
+    module = numbers.get("module")
+    for one in (*([module] if module else []), *numbers.get("disagreements", ())):
         yield Found("numbers", place(one["place"]), shortened(f"{one['kind']} {one['name']} {one['said']}"))
 
 
