@@ -51,6 +51,11 @@ CASES = {
         "    z = y.chunk(mesh['tp'].size(), 1)[mesh.get_local_rank('tp')]\n",
         'spmd.all_reduce(y, "tp", src=P, dst=R).chunk(',
     ),
+    "an invariant term meets a pending sum": (
+        "    y = spmd.assert_type(torch.randn(4), {'dp': R, 'tp': P})\n"
+        "    b = spmd.assert_type(torch.randn(4), {'dp': R, 'tp': I})\n    z = y + b\n",
+        'spmd.convert(b, "tp", src=I, dst=P, expert_mode=True)',
+    ),
     "a maximum is declared for all ranks": (
         "    @spmd.local_map(in_types=({'dp': S(0), 'tp': S(1)},), out_types={'dp': S(0), 'tp': R})\n"
         "    def largest(part):\n        own = part.amax(-1, keepdim=True)\n        return own\n\n"
@@ -211,12 +216,13 @@ CASES = {
 class Judge:
     """Checks in this process; the numbers are not asked for here."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, local: bool = True) -> None:
+        self.path, self.local = path, local
 
     def check(self, texts: Texts) -> RunResult:
         with overlay_of(texts) as variables, patch.dict(os.environ, variables):
-            return check_program(Program(path=str(self.path)), CheckOptions(world_size=4, plain_progress=False))
+            options = CheckOptions(world_size=4, local=self.local, plain_progress=False)
+            return check_program(Program(path=str(self.path)), options)
 
     def verify(self, texts: Texts) -> int:
         return ExitCode.CLEAN
@@ -235,6 +241,23 @@ def test_a_mistake_has_a_fix_after_which_the_types_are_clean(case: str, tmp_path
     told = "\n".join(edit.diff for edit in tried[-1].edits)
     assert tried[-1].checked == ExitCode.CLEAN, told
     assert any(line.startswith("+") and added in line for line in told.splitlines()), told
+
+
+@pytest.mark.parametrize("place", ["R", "I"])
+def test_a_bias_beside_a_contraction_over_shards_is_made_an_addend(place: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        START + "    h = spmd.assert_type(torch.randn(4, 2), {'dp': S(0), 'tp': S(1)})\n"
+        "    w = spmd.assert_type(torch.randn(4, 2), {'dp': R, 'tp': S(1)})\n"
+        f"    b = spmd.assert_type(torch.randn(4), {{'dp': R, 'tp': {place}}})\n"
+        "    y = spmd.all_reduce(nn.functional.linear(h, w, b), 'tp', src=P, dst=R)\n"
+    )
+    judge = Judge(path, local=False)
+    result = judge.check({})
+    (finding,) = result.errors
+    expert = ", expert_mode=True" if place == "I" else ""
+    assert [line.partition(" before ")[0] for line in finding.help] == [f'convert(b, "tp", src={place}, dst=P{expert})']
+    assert next(iter(search(result, judge, lambda _: None))).checked == ExitCode.CLEAN
 
 
 def test_a_block_of_equal_draws_is_not_advised_where_the_program_seeds_by_rank(tmp_path: Path) -> None:

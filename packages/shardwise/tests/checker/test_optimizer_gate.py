@@ -229,3 +229,14 @@ def test_a_setting_that_differs_between_ranks_makes_equal_parameters_differ(tp_m
             optimizer.step()
         optimizer.param_groups[0][setting] = 0.1
         optimizer.step()
+
+
+def test_what_a_step_makes_of_a_refused_setting_is_no_finding_of_its_own(tp_mesh: Any) -> None:
+    weight = nn.Parameter(torch.randn(4))
+    spmd.assert_type(weight, {"tp": R})
+    found = Collector()
+    with checking(local=False, collect=found):
+        optimizer = torch.optim.AdamW([weight], lr=(dist.get_rank() + 1) * 0.1, weight_decay=0.1)
+        weight.grad = spmd.assert_type(torch.randn(4), {"tp": R})
+        optimizer.step()
+    assert [finding.code for finding in found.result().findings] == ["SW120"]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.einsum_calculus import Placing, derive
 from shardwise.op_rules.propagation.local import Given, Refusal, Weak, local_rules
-from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
+from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded_rule
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, Placement, R, Shard, V, to_local_type
 
@@ -49,6 +49,28 @@ def local_repairs(rule: OpRule, givens: Sequence[Given], *, blocked: str | None 
     for steps in at:
         found += itertools.islice(search(((one,) for one in steps), admits), 1)
     return found or list(search((tuple(steps) for steps in at if len(steps) > 1), admits))
+
+
+def contraction_repairs(rule: OpRule, givens: Sequence[Given], cut: Collection[int]) -> list[Repair[Placement]]:
+    """Steps of one operand after which every term of a contraction over a sharded dim is pending.
+
+    ``cut``  the operands that have the dim, which the local rule takes for values that vary.
+    """
+
+    def admits(steps: Sequence[Step]) -> Placement | None:
+        moved = {one.position: to_local_type(one.dst) for one in steps}
+        after = [replace(given, placement=moved.get(at, given.placement)) for at, given in enumerate(givens)]
+        if any(given.placement is I for given in after):
+            return None
+        return P if not_pending(rule, after, cut) is None else None
+
+    at_whole = [(at, given) for at, given in enumerate(givens) if at not in cut]
+    return list(
+        search(
+            ((replace(one, position=at),) for at, given in at_whole for one in _OFFERED if one.src is given.placement),
+            admits,
+        )
+    )
 
 
 def _after_local(rule: OpRule, givens: Sequence[Given], steps: Sequence[Step], blocked: str | None) -> Placement | None:

@@ -24,7 +24,7 @@ class FileEdit:
         try:
             name = self.path.relative_to(Path.cwd())
         except ValueError:
-            name = self.path
+            name = self.path.relative_to(self.path.anchor)
         lines = (self.before.splitlines(keepends=True), self.after.splitlines(keepends=True))
         return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
 

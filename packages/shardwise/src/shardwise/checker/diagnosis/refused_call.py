@@ -19,11 +19,13 @@ from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
 from shardwise.op_rules.propagation.local import Refusal, Weak, local_rules
 from shardwise.op_rules.propagation.operand import Bound, sharded_dim
+from shardwise.op_rules.propagation.sharded import Sharded, sharded_rule
 from shardwise.op_rules.schema import OpRule
-from shardwise.planner.repairs import local_repairs
+from shardwise.op_rules.transitions import find_transition
+from shardwise.planner.repairs import contraction_repairs, local_repairs
 from shardwise.planner.search import Repair, Step
 from shardwise.types.placement import P, Placement, R, V
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Ground, TensorType
 
 from .scale_texts import scale_text
 
@@ -114,11 +116,11 @@ class RefusedCall:
         """
         edits: list[Edit] = []
         for position, step in steps:
-            location, options = self.located.names[position][1], self.averaging(position, step)
+            location, options = self.located.names[position][1], self.options(position, step)
             if location is None:
                 return ()
             if position == 0 and self._writes and not is_copied(self.located.location, location):
-                edits += moved_in_place(self.located, step.op, self.argument, f"{step.src!r}", f"{step.dst!r}")
+                edits += moved_in_place(self.located, step.op, self.argument, repr(step.src), repr(step.dst), options)
             else:
                 edits.append(Wrap(location, step.op, self.argument, repr(step.src), repr(step.dst), options))
         return (Fix(help, tuple(edits), choice=choice),) if len(edits) == len(steps) else ()
@@ -127,6 +129,11 @@ class RefusedCall:
     def _writes(self) -> bool:
         """Does the call write into its first operand?"""
         return self.op.endswith("_") or self.op in ("setitem", "index_put")
+
+    def options(self, position: int, step: Step) -> str:
+        """The further arguments that a step needs to be accepted and right."""
+        row = find_transition(step.op, step.src, step.dst)
+        return "expert_mode=True" if row is not None and row.expert else self.averaging(position, step)
 
     def averaging(self, position: int, step: Step) -> str:
         """The argument with which a step takes the average of what is n times too large as a sum; else empty."""
@@ -206,8 +213,35 @@ class RefusedCall:
         """What mends the call along the axis by the local rule alone, by steps of tensors: numbers take none."""
         if not self.at.givens or self.at.refusal.code in ("SW150", "SW151"):
             return []  # where scales differ, placements are right, and another one has the same scale
-        found = local_repairs(self.rule, self.at.givens, blocked=self.blocked)
+        if contracted := self._contracted:
+            cut = [at for at, spot in enumerate(self.spots) if spot in contracted]
+            found = contraction_repairs(self.rule, self.at.givens, cut)
+        else:
+            found = local_repairs(self.rule, self.at.givens, blocked=self.blocked)
         return [one for one in found if all(self._is_tensor(self.spots[step.position]) for step in one.steps)]
+
+    @property
+    def _contracted(self) -> list[int]:
+        """The operands that have a dim which the axis shards and the call contracts, so that its sum is pending."""
+        if self.call is None or self.rule.labels is None or self.at.axis is None:
+            return []
+        tensors = [at for at, operand in enumerate(self.operands) if operand.shape is not None]
+        sharded = [sharded_along(self.operands[at], self.at.axis) for at in tensors]
+        labelling = self.rule.labels(self.call) if any(one.dim is not None for one in sharded) else None
+        if labelling is None:
+            return []
+        placed = sharded_rule(labelling, sharded, partials=True)
+        if isinstance(placed, Refusal) or placed.placement is not P or placed.total:
+            return []
+        return [at for at, one in zip(tensors, sharded, strict=True) if one.dim is not None]
 
     def _is_tensor(self, position: int) -> bool:
         return isinstance(self.located.values[position], torch.Tensor)
+
+
+def sharded_along(operand: Bound, axis: object) -> Sharded:
+    """What an operand is along the axis, for the global rule."""
+    if isinstance(operand.type, Weak):
+        return Sharded(None)
+    uniform = operand.type.ground in (Ground.ZERO, Ground.UNIFORM)
+    return Sharded(operand.type.get(axis), sharded_dim(operand.type, axis), uniform, axis in operand.type.uneven)

@@ -130,7 +130,7 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         placed = [(refused.spots[step.position], step) for step in plan.steps]
         calls = [
             f"{step.op}({refused.name(position)}, {refused.argument}, src={step.src!r}, dst={step.dst!r}"
-            f"{', ' if (options := refused.averaging(position, step)) else ''}{options})"
+            f"{', ' if (options := refused.options(position, step)) else ''}{options})"
             for position, step in placed
         ]
         doubt = refused.doubt(placed)

@@ -15,18 +15,15 @@ from shardwise.interop.tensors.tagging import tag_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.program import mesh_at_hand
-from shardwise.op_rules.propagation.local import Weak
-from shardwise.op_rules.propagation.operand import Bound, sharded_dim
+from shardwise.op_rules.propagation.operand import sharded_dim
 from shardwise.op_rules.propagation.placer import whole_shape
-from shardwise.op_rules.propagation.sharded import Sharded
 from shardwise.planner.cost import Interconnect
 from shardwise.planner.links import DEFAULT
 from shardwise.planner.repairs import sharding_repairs
-from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
-from .refused_call import RefusedCall
+from .refused_call import RefusedCall, sharded_along
 
 _MOST_REPAIRS = 2
 _SHAPES_KEPT = ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod", "logcumsumexp", "flip", "roll")
@@ -183,7 +180,7 @@ def _with_moves(refused: RefusedCall, said: Diagnosis) -> Diagnosis:
     if axis is None or call is None:
         return said
     tensors = [at for at, operand in enumerate(refused.operands) if operand.shape is not None]
-    sharded = [_sharded(refused.operands[at], axis) for at in tensors]
+    sharded = [sharded_along(refused.operands[at], axis) for at in tensors]
     lines: list[str] = []
     fixes: list[Fix] = []
     for plan in sharding_repairs(refused.rule, call, sharded, axis.size(), link=_link(axis))[:_MOST_REPAIRS]:
@@ -206,12 +203,3 @@ def _link(axis: MeshAxis) -> Interconnect:
     if not isinstance(session, CheckSession) or entry is None:
         return DEFAULT
     return session.links.on(entry.all_names).at(axis)
-
-
-def _sharded(operand: Bound, axis: object) -> Sharded:
-    if isinstance(operand.type, Weak):
-        return Sharded(None)
-    uniform = operand.type.ground in (Ground.ZERO, Ground.UNIFORM)
-    shard = partition_spec_get_shard(operand.type.spec, axis)
-    uneven = axis in operand.type.uneven
-    return Sharded(operand.type.get(axis), None if shard is None else shard.dim, uniform, uneven)

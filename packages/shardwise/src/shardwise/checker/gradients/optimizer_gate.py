@@ -46,7 +46,7 @@ from ..diagnosis.step_findings import (
     setting_differs,
 )
 from ..operators.in_flight import check_tensor
-from ..state.numbers import TYPED_NUMBERS, type_here
+from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
 from .replicas import unsynchronised
 from .sharded_gradients import kept_back
@@ -147,6 +147,7 @@ def _check_settings(session: CheckSession, optimizer: torch.optim.Optimizer, nam
                 if equal:
                     said = setting_differs(f"{type(optimizer).__name__}.step", setting, _names(equal, names), axis)
                     report(session, LocatedCall("step", []), said, axis, operands=())
+                    group[setting] = plain(value)  # what the step makes of it is no finding of its own
 
 
 def _refuse_scale(

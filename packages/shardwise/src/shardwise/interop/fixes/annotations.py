@@ -31,7 +31,7 @@ def moved_before(located: LocatedCall, op: str, axis: MeshAxis, src: str, dst: s
     return () if span is None else (Fix(help, (Wrap(span, op, argument, src, dst),)),)
 
 
-def moved_in_place(located: LocatedCall, op: str, argument: str, src: str, dst: str) -> tuple[Edit, ...]:
+def moved_in_place(located: LocatedCall, op: str, argument: str, src: str, dst: str, options: str) -> tuple[Edit, ...]:
     """The operand that a call writes into taken through ``op`` before it, under its name; nothing of a parameter."""
     (name, _), value = located.names[0], located.values[0]
     with no_torch_function():
@@ -39,7 +39,7 @@ def moved_in_place(located: LocatedCall, op: str, argument: str, src: str, dst: 
     if located.location is None or not is_path(name) or is_parameter or name.endswith((".data", ".grad")):
         return ()
     copied = ".clone()" if op == "convert" else ""  # autograd takes no writes into a view that a function made
-    return (Insert(located.location, (f"{name} = {typed_call(op, name, argument, src, dst)}{copied}",)),)
+    return (Insert(located.location, (f"{name} = {typed_call(op, name, argument, src, dst, options)}{copied}",)),)
 
 
 def said_as_found(location: SourceLocation | None, axis: MeshAxis, found: str) -> tuple[Fix, ...]:

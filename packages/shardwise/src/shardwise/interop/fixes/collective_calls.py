@@ -104,6 +104,6 @@ def typed_sum(name: str, axis: MeshAxis, src: str, dst: str) -> str:
     return typed_call("all_reduce", name, axis_argument(axis), src, dst)
 
 
-def typed_call(op: str, name: str, axis: str, src: str, dst: str) -> str:
+def typed_call(op: str, name: str, axis: str, src: str, dst: str, options: str = "") -> str:
     """A call of one of our transitions, as edits write it; ``axis`` as the program may spell it."""
-    return f"spmd.{op}({name}, {axis}, src=spmd.{src}, dst=spmd.{dst})"
+    return f"spmd.{op}({name}, {axis}, src=spmd.{src}, dst=spmd.{dst}{', ' if options else ''}{options})"

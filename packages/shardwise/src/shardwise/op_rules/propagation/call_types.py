@@ -217,7 +217,10 @@ class _CallAlongAxes:
         if len(positions) < len(self.operands):
             return (UNKNOWN,)  # nobody knows how an operand is cut that says nothing about the axis
         placed = placer.place(axis, places)
-        return self._refused(axis, placed) if isinstance(placed, Refusal) else placed
+        if not isinstance(placed, Refusal):
+            return placed
+        # What a pending sum may not meet takes the same steps as locally; of the others the repairs are global.
+        return self._refused(axis, placed, *((givens, positions) if placed.code == "SW113" else ()))
 
     def _scale(
         self, axis: MeshAxis, givens: list[Given], positions: list[int], places: tuple[Placement | Weak, ...]
