@@ -10,6 +10,7 @@ import pytest
 
 from shardwise.cli.runs.fix_search import Texts, search
 from shardwise.cli.runs.run import CheckOptions, check_program
+from shardwise.diagnostics.fix import Insert
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import overlay_of
 from shardwise.host.program import Program
@@ -267,3 +268,18 @@ def test_a_block_of_equal_draws_is_not_advised_where_the_program_seeds_by_rank(t
     assert finding.code == "SW121"
     assert not finding.fixes
     assert not any("synchronised_rng" in line for line in finding.help)
+
+
+def test_gradients_that_are_each_ranks_own_mean_are_summed_and_divided(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        START + "    spmd.assert_type(x, {'dp': S(0), 'tp': I})\n    model(x).square().mean().backward()\n"
+        "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" + STEP
+    )
+    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW112")
+    group = 'group=mesh.get_group("dp")'
+    assert finding.help == (f"dist.all_reduce(p.grad, {group}) and p.grad /= dist.get_world_size({group}) before norm",)
+    (fix,) = finding.fixes
+    (edit,) = fix.edits
+    assert isinstance(edit, Insert)
+    assert edit.lines[-1].strip() == f"parameter.grad /= dist.get_world_size({group})"

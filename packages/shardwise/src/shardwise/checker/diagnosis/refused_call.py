@@ -14,6 +14,7 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, provena
 from shardwise.interop.fixes.annotations import moved_in_place
 from shardwise.interop.fixes.expressions import is_copied
 from shardwise.interop.fixes.scales import multiplied_by_size
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.propagation.call_types import AxisRefusal
 from shardwise.op_rules.propagation.dim_labels import Call
@@ -239,7 +240,7 @@ class RefusedCall:
         return isinstance(self.located.values[position], torch.Tensor)
 
 
-def sharded_along(operand: Bound, axis: object) -> Sharded:
+def sharded_along(operand: Bound, axis: MeshAxis) -> Sharded:
     """What an operand is along the axis, for the global rule."""
     if isinstance(operand.type, Weak):
         return Sharded(None)

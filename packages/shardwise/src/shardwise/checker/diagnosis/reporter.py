@@ -12,7 +12,7 @@ from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
 from shardwise.interop.fixes.buckets import buckets_met
-from shardwise.interop.fixes.expressions import call_at, callee, is_path
+from shardwise.interop.fixes.expressions import call_at, callee, group_argument, is_path, ranks_of
 from shardwise.interop.fixes.gradient_sums import averaged_before, pending_part, sum_of_operand
 from shardwise.interop.fixes.pending_sums import summed_where_made
 from shardwise.interop.running.session import Session
@@ -109,7 +109,7 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         return elsewhere
     pending = _pending_gradient(refused)
     if pending is not None:
-        gradient, parameter = pending
+        gradient, parameter, averages = pending
         fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
         parts = buckets_met(refused.located.location) if any(map(is_pieced, refused.located.values)) else ()
         if parts:  # the other elements are summed, and another sum of all would add them up again
@@ -121,8 +121,12 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         )
         if mean:
             return replace(said, facts=(*said.facts, fact), help=tuple(fix.help for fix in mean), fixes=mean)
-        way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}) before {refused.op}"
-        fixes = sum_of_operand(refused.located.location, gradient, parameter, refused.at.axis, way)
+        group = group_argument(refused.at.axis)
+        ranks = refused.size if group is None else ranks_of(group)
+        divided = f" and {gradient} /= {ranks}" if averages else ""
+        way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}){divided} before {refused.op}"
+        location = refused.located.location
+        fixes = sum_of_operand(location, gradient, parameter, refused.at.axis, way, divided=averages)
         return replace(said, facts=(*said.facts, fact), help=(way, *said.help), fixes=fixes)
     ways: list[str] = []
     steps: list[Fix] = []
@@ -155,10 +159,10 @@ def _summed_where_made(refused: RefusedCall) -> tuple[Fix, ...]:
     return ()
 
 
-def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] | None:
+def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None, bool] | None:
     """The first of the operands at issue that is a gradient whose sum over the axis is pending, by name.
 
-    And the parameter that it is the gradient of, while that is alive.
+    And the parameter that it is the gradient of, while that is alive, and whether its addends are the ranks' own means.
     """
     for position in (*refused.culprits, *refused.others):
         type = refused.operands[position].type
@@ -166,11 +170,12 @@ def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None] |
         origin = gradient_origin(tag_of(refused.located.values[position])) if pending else None
         if origin is not None:
             name, location = refused.located.names[position]
+            mean = isinstance(type, TensorType) and type.exponent(refused.at.axis) == 1
             if location is None:  # it is read inside of torch, from a list of parameters
-                return "p.grad", origin.parameter
+                return "p.grad", origin.parameter, mean
             text = pending_part(location, refused.at.axis) or name
             if is_path(text):
-                return text, origin.parameter
+                return text, origin.parameter, mean
     return None
 
 

@@ -142,27 +142,35 @@ def sum_before(
 
 
 def sum_of_operand(
-    location: SourceLocation | None, gradient: str, parameter: torch.Tensor | None, axis: MeshAxis, help: str
+    location: SourceLocation | None,
+    gradient: str,
+    parameter: torch.Tensor | None,
+    axis: MeshAxis,
+    help: str,
+    *,
+    divided: bool,
 ) -> tuple[Fix, ...]:
     """The sum of a gradient that an operator is about to use.
 
     In a comprehension it stands before it: for the one parameter, or for all that it goes through.
+    ``divided``  by the number of ranks, afterwards.
     """
     group = group_argument(axis)
     if location is None or group is None:
         return ()
     clipped = _clipped(location)
     if clipped is not None:
-        return (Fix(help, (Insert(location, _sum_of_each(clipped, group)),)),)
+        return (Fix(help, (Insert(location, _sum_of_each(clipped, group, divided=divided)),)),)
     if not is_path(gradient):
         return ()
+    lines = (f"dist.all_reduce({gradient}{group})", *([f"{gradient} /= {ranks_of(group)}"] if divided else []))
     through = _comprehension(location, gradient.partition(".")[0])
     if through is None:
-        return (Fix(help, (Insert(location, (f"dist.all_reduce({gradient}{group})",)),)),)
+        return (Fix(help, (Insert(location, lines),)),)
     whole, iterated = through
-    one = () if parameter is None else sum_before(whole, [parameter], axis, help)
-    lines = (f"for {gradient.partition('.')[0]} in {iterated}:", f"    dist.all_reduce({gradient}{group})")
-    return (*one, Fix(help, (Insert(whole, lines),)))
+    one = () if parameter is None or divided else sum_before(whole, [parameter], axis, help)
+    loop = (f"for {gradient.partition('.')[0]} in {iterated}:", *(f"    {line}" for line in lines))
+    return (*one, Fix(help, (Insert(whole, loop),)))
 
 
 def pending_part(location: SourceLocation, axis: object) -> str | None:
