@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
@@ -76,6 +77,32 @@ def test_a_program_that_ends_well_is_judged_by_its_types(project, source):
     code, report = outcome(project, source)
     assert code == 0
     assert "clean; " in report
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import builtins\nbuiltins.print = builtins.len = builtins.isinstance = None",
+        "import builtins\nbuiltins.__import__ = None",
+        "import builtins\nbuiltins.str = type('str', (str,), {})\nbuiltins.int = float",
+        "sys.modules.clear()",
+        "sys.meta_path.clear()\nsys.path_hooks.clear()\nsys.path[:] = [None, 5]",
+        "class Deaf:\n    def write(self, text): raise OSError('no')\n    flush = write\nsys.stdout = sys.stderr = Deaf()",
+        "sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = 5",
+        "sys.settrace(lambda *event: 1 / 0)",
+        "import shutil\nshutil.rmtree(os.getcwd())",
+        "import click\nraise click.UsageError('the program has its own')",
+        "class Odd(Exception):\n    def __getattribute__(self, name): raise ValueError(name)\nraise Odd",
+        "class Odd(Exception):\n    __traceback__ = property(lambda self: 1 / 0)\nraise Odd",
+        "torch.empty(10**15)",
+    ],
+)
+def test_what_a_program_does_to_its_interpreter_loses_no_finding(project, source):
+    hooks = sys.excepthook, sys.stdout, len(sys.meta_path), sys.gettrace()
+    code, report = outcome(project, f"{MISTAKE}\n{source}")
+    assert code == 1
+    assert "SW112" in report
+    assert hooks == (sys.excepthook, sys.stdout, len(sys.meta_path), sys.gettrace())
 
 
 def test_a_program_that_removes_the_folder_it_went_to_is_reported_as_seen_from_where_the_command_was_given(project):

@@ -105,6 +105,42 @@ def test_a_program_that_takes_its_process_with_it_leaves_what_was_found(project,
     assert report["stopped"]["text"] == f"nothing, but died of {name}"
 
 
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        ("ctypes.CDLL(None).exit(0)", "left its process with exit code 0, past Python"),
+        ("ctypes.CDLL(None)._exit(7)", "left its process with exit code 7, past Python"),
+        ("os.closerange(3, 64)\nos.abort()", "died of SIGABRT"),
+    ],
+)
+def test_a_program_that_leaves_its_process_past_python_is_no_clean_one(project, end, how):
+    project.write(TYPED + BROKEN_THEN_LONG + f"import ctypes, os\n{end}\n")
+    with start(project.folder, "check", "train.py", "--format", "json") as process:
+        out, err = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert process.returncode == 2, err
+    assert [finding["code"] for finding in report["findings"]] == ["SW112"]
+    assert report["stopped"]["text"] == f"nothing, but {how}"
+
+
+def test_cost_of_a_program_that_leaves_its_process_is_an_error_and_no_silence(project):
+    project.write(TYPED + "import ctypes\nctypes.CDLL(None).exit(0)\n")
+    with start(project.folder, "cost", "train.py", "--mesh", "dp=2,tp=4") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert "left its process with exit code 0, past Python" in err
+
+
+def test_threads_that_the_program_leaves_running_do_not_keep_the_command(project):
+    project.write(TYPED + BROKEN_THEN_LONG + "import threading, time\n"
+                  "threading.Thread(target=time.sleep, args=(600,), name='pump').start()\n")  # fmt: skip
+    with start(project.folder, "check", "train.py") as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "SW112" in out
+    assert "threads that the program has left running: pump" in err
+
+
 def processes_of(folder):
     """The processes of the machine whose working folder it is."""
     found = set()

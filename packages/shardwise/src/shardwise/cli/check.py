@@ -347,7 +347,7 @@ def _until(death: Death, program: Program, mesh: MeshShape | None, rank: int) ->
     for finding in death.findings:
         collector.add(finding)
     collector.count_checked(death.checked)
-    collector.stop(StopReason.SCRIPT_ERROR, f"nothing, but died of {death.name}")
+    collector.stop(StopReason.SCRIPT_ERROR, f"nothing, but {death.how}")
     return collector.result()
 
 

@@ -20,6 +20,7 @@ from shardwise.mesh.shape import MeshShape
 
 from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
+from .runs.guard import OWN_PROCESS, guarded
 
 if TYPE_CHECKING:
     from shardwise.diagnostics.source_location import SourceLocation
@@ -76,7 +77,9 @@ class CollectiveLine:
 @click.option("--mesh", type=MeshParam(), required=True, metavar="AXES", help="Axes and sizes, outermost first.")
 @link_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@click.pass_context
 def cost(
+    context: click.Context,
     words: tuple[str, ...],
     module: str | None,
     mesh: MeshShape,
@@ -99,12 +102,17 @@ def cost(
     from shardwise.uniformity.overlap import seconds_as_issued
 
     from .runs.run import CheckOptions
-    from .runs.schedule import check_recorded
 
     axes = mesh.as_axes()
     with set_current_mesh(axes):
         links = links_of(bandwidth, latency, axes, Path(words[0]).parent if words and not module else Path.cwd())
     program = Program(module=module, arguments=words) if module else Program(words[0], "", words[1:])
+    program.require()
+    death = guarded() if context.find_root().obj is OWN_PROCESS else None
+    if death is not None:
+        raise click.ClickException(f"the program stopped, so nothing is counted: it {death.how}")
+    from .runs.schedule import check_recorded
+
     with moves_seen() as seen:
         result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
     if result.stopped is not None:

@@ -22,7 +22,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.no_run import NoProgram
 
 from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
-from .runs.guard import OWN_PROCESS
+from .runs import guard
 from .runs.streams import is_no_room, open_closed_streams
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class FrontDoor(click.Group):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command and exit. No failure may look like a verdict: 1 is for findings only."""
-        started = OWN_PROCESS if not args and "args" not in options else None
+        started = guard.OWN_PROCESS if not args and "args" not in options else None
         if started is not None:
             open_closed_streams()
         out = sys.stdout
@@ -128,7 +128,10 @@ class FrontDoor(click.Group):
             else:
                 traceback.print_exc()
                 click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)
+                if guard.failed():
+                    sys.exit(ExitCode.BROKEN)
             code = ExitCode.BROKEN
+        guard.end(code if isinstance(code, int) else 0 if code is None else 1)
         sys.exit(code)
 
 

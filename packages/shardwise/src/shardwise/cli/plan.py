@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,10 @@ class BytesParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cl
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value))
         if found is None or found[2] not in _UNITS:
             self.fail(f"{value!r} is no number of bytes: write it like 67108864, 64MiB or 0.5GB", param, ctx)
-        return int(float(found[1]) * _UNITS[found[2]])
+        most = float(found[1]) * _UNITS[found[2]]
+        if most > sys.maxsize:
+            self.fail(f"{found[0][:20]}... is more bytes than an address has: leave the limit out", param, ctx)
+        return int(most)
 
 
 @click.command(epilog=EPILOG)

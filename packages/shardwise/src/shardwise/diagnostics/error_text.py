@@ -15,18 +15,24 @@ LONGEST = 2_000
 """How many characters of one line are told: a message may hold a whole tensor, or a file."""
 
 
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Its traceback, whatever the class of the program makes of attributes."""
+    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return found
+
+
 def in_one_line(error: BaseException) -> str:
     """``ValueError: no such batch``; survives an exception that cannot be printed."""
     try:
         first = (str(error).splitlines() or [""])[0]
-    except Exception:
+    except BaseException:
         first = "an exception that cannot be printed"
     return f"{type(error).__name__}: {_shortened(first)}" if first else type(error).__name__
 
 
 def location_of(error: BaseException) -> SourceLocation | None:
     """Where in the program's own code the error was raised, or passed by last."""
-    own = [step for step in steps(error.__traceback__) if not is_internal(step.tb_frame.f_code)]
+    own = [step for step in steps(traceback_of(error)) if not is_internal(step.tb_frame.f_code)]
     return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).location() if own else None
 
 
@@ -42,9 +48,15 @@ def syntax_location(error: SyntaxError) -> SourceLocation | None:
 def own_traceback(error: BaseException) -> tuple[str, int]:
     """The traceback with the frames of the program, its causes with theirs; and how many frames are left out.
 
-    Of a recursion without an end the innermost frames are told.
+    Of a recursion without an end the innermost frames are told, and of an exception that cannot be printed its class.
     """
-    told = traceback.TracebackException.from_exception(error, limit=-INNERMOST, compact=True)
+    try:
+        told = traceback.TracebackException.from_exception(error, limit=-INNERMOST, compact=True)
+    except Exception:
+        passed = list(steps(traceback_of(error)))
+        own = [step for step in passed if not is_internal(step.tb_frame.f_code)]
+        lines = [f'  File "{step.tb_frame.f_code.co_filename}", line {step.tb_lineno}\n' for step in own]
+        return f"{''.join(lines)}{in_one_line(error)}\n", len(passed) - len(own)
     internal = {step.tb_frame.f_code.co_filename for step in _all_steps(error) if is_internal(step.tb_frame.f_code)}
     hidden = 0
     link: traceback.TracebackException | None = told

@@ -21,6 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from .attribute_patch import patched
+from .interpreter_state import folder_kept, interpreter_kept
 from .no_run import NoProgram, StartsProcesses
 from .overlay import compiled, imports_overlaid, read_bytes
 
@@ -92,12 +93,13 @@ class Program:
             folder = os.getcwd()
         handlers: list[Callable[[], Any]] = []
         with (
+            interpreter_kept(),
             _entry(sys.modules, "__main__", main),
             patched(sys, "argv", [loaded.file, *self.arguments]),
             patched(sys, "path", [folder, *sys.path[1:]]),
             patched(atexit, "register", _register(handlers, own)),
             output_to_stderr(),
-            _folder_kept(),
+            folder_kept(),
             _no_processes(),
             imports_overlaid(),
         ):
@@ -150,16 +152,6 @@ def _load_module(name: str, arguments: Sequence[str]) -> Loaded:
     if code is None:
         raise NoProgram(f"there is no module {name} that can be run; the search starts in this folder")
     return Loaded(code, code.co_filename, spec)
-
-
-@contextlib.contextmanager
-def _folder_kept() -> Iterator[None]:
-    """Wherever the program goes: the report names files as seen from where the command was given."""
-    before = os.getcwd()
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, syntax_location
+from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, steps, syntax_location, traceback_of
 from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.printing.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
@@ -40,15 +40,22 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, location_of(error))
     except CutOff:
         pass  # what keeps this rank waiting is a finding about all of them
-    except (click.ClickException, NoProgram, OtherRanksNeeded):
+    except (NoProgram, OtherRanksNeeded):
         raise
     except BaseException as error:
+        if issubclass(type(error), click.ClickException) and not _is_of_program(error):
+            raise
         ours = is_ours(error)
         print(_traceback(error, whole or ours), file=sys.stderr, end="", flush=True)
         said = f"{in_one_line(error)} (a failure of shardwise itself)" if ours else in_one_line(error)
         collector.stop(StopReason.SCRIPT_ERROR, said, location_of(error))
     if interrupted.is_set():
         collector.stop(StopReason.INTERRUPTED)
+
+
+def _is_of_program(error: BaseException) -> bool:
+    """Did it come out of the program, which may be made with click as this command is?"""
+    return any(step.tb_frame.f_globals.get("__name__") == "__main__" for step in steps(traceback_of(error)))
 
 
 def _is_success(code: object) -> bool:

@@ -1,39 +1,44 @@
 """What if the program takes its process with it: abort, a segmentation fault? The command goes on in a fork of itself.
 
-The fork does everything and tells of each finding as it comes; this process only waits, passes signals on and hands on
-the exit code. If the fork dies of a signal, what it has told until then is the result. If this process dies, so does
-the fork.
+The fork does everything, tells of each finding as it comes, and last of all that it has said everything; this process
+only waits, passes signals on and hands on the exit code. If the fork ends in any other way, by a signal or because C
+code of the program calls ``exit``, what it has told until then is the result. If this process dies, so does the fork.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import pickle
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.printing.printable import clean
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 LAST_WORDS_S = 2.0
 COUNTED_EVERY_S = 0.25
+THREADS_END_WITHIN_S = 5.0
 LEAVE = os._exit
 """As it is before a program runs, for which leaving is an exception."""
+_SAID, _FAILED = 1, 255
 OWN_PROCESS = "own process"
 """What click's context holds where the command was started as a process, and not called by another program."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """The fork has died of signal ``name``, after it had told of ``findings`` and of so many operations."""
+    """The fork has ended before it had reported: ``how``, after it had told of ``findings`` and of so many operations."""
 
-    name: str
+    how: str
     findings: list[Finding] = field(default_factory=list)
     checked: int = 0
 
@@ -42,9 +47,13 @@ class _Fork:
     """The way from the fork to the process that waits."""
 
     pipe: BinaryIO | None = None
+    pipe_itself = 0
+    """Its inode: a program that closes every file and opens others may have given the number away."""
     number = 0
     """Its process id: ranks that it starts in processes of their own tell it, and not the process that waits."""
     speaking = threading.Lock()
+    outcome = mmap.mmap(-1, 1)
+    """A byte that both see, whichever files the program closes: 0, or ``_SAID`` and the exit code, or ``_FAILED``."""
     checked: Callable[[], int] | None = None
 
 
@@ -56,6 +65,7 @@ def guarded() -> Death | None:
     sys.stderr.flush()
     told, telling = os.pipe()
     lifeline, held = os.pipe()
+    _Fork.outcome = mmap.mmap(-1, 1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     fork = os.fork()
     if fork == 0:
@@ -63,6 +73,7 @@ def guarded() -> Death | None:
         os.close(told)
         os.close(held)
         _Fork.pipe, _Fork.number = os.fdopen(telling, "wb"), os.getpid()
+        _Fork.pipe_itself = os.fstat(telling).st_ino
         threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
         return None
     os.close(telling)
@@ -70,15 +81,23 @@ def guarded() -> Death | None:
     found: list[Finding | int] = []
     hearing = threading.Thread(target=_hear, args=(told, found), daemon=True)
     hearing.start()
-    status = _wait_for(fork)
-    if not os.WIFSIGNALED(status):
+    code = os.waitstatus_to_exitcode(_wait_for(fork))
+    said = _Fork.outcome[0]
+    if said not in (0, _FAILED):
         sys.stdout.flush()
-        os._exit(os.waitstatus_to_exitcode(status))
+        os._exit(said - _SAID)
     hearing.join(timeout=LAST_WORDS_S)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     findings = [one for one in found if isinstance(one, Finding)]
     counts = [one for one in found if isinstance(one, int)]
-    return Death(signal.Signals(os.WTERMSIG(status)).name, findings, max(counts, default=0))
+    return Death(_how(code, said == _FAILED), findings, max(counts, default=0))
+
+
+def _how(code: int, failed: bool) -> str:
+    """How the fork has ended without a report, as a continuation of "nothing, but"."""
+    if code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return "shardwise failed" if failed else f"left its process with exit code {code}, past Python"
 
 
 def _wait_for(fork: int) -> int:
@@ -93,12 +112,46 @@ def _wait_for(fork: int) -> int:
             os.kill(fork, heard.si_signo)
 
 
+def end(code: int) -> None:
+    """Everything has been said, and the command ends with ``code``, whatever the program has left in its way.
+
+    Threads of the program that go on are told, and not waited for, where Python would never end.
+    """
+    if not _is_fork():
+        return
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    _Fork.outcome[0] = _SAID + code
+    until = time.monotonic() + THREADS_END_WITHIN_S
+    left = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    for thread in left:
+        thread.join(max(0.0, until - time.monotonic()))
+    names = ", ".join(clean(str(one.name)) for one in left if one.is_alive())
+    if names:
+        with contextlib.suppress(Exception):
+            print(f"shardwise: not waited for threads that the program has left running: {names}", file=sys.stderr)
+            sys.stderr.flush()
+        LEAVE(code)
+
+
+def failed() -> bool:
+    """There is no report, so that the process that waits has to say what it was told. False if none waits."""
+    if _is_fork():
+        _Fork.outcome[0] = _FAILED
+    return _is_fork()
+
+
+def _is_fork() -> bool:
+    return _Fork.number == os.getpid()
+
+
 def tell(what: Finding | int) -> None:
     """Say so to the process that waits, if there is one."""
-    if _Fork.pipe is not None and _Fork.number == os.getpid():
-        with _Fork.speaking:
-            pickle.dump(what, _Fork.pipe)
-            _Fork.pipe.flush()
+    if _Fork.pipe is not None and _is_fork():
+        with _Fork.speaking, contextlib.suppress(OSError):
+            if os.fstat(_Fork.pipe.fileno()).st_ino == _Fork.pipe_itself:
+                pickle.dump(what, _Fork.pipe)
+                _Fork.pipe.flush()
 
 
 def counting(checked: Callable[[], int]) -> None:
@@ -114,9 +167,18 @@ def _hear(told: int, found: list[Finding | int]) -> None:
 
 def _end_with(lifeline: int) -> None:
     before = 0
-    while not select.select([lifeline], [], [], COUNTED_EVERY_S)[0]:
+    while not _is_closed(lifeline):
         count = 0 if _Fork.checked is None else _Fork.checked()
         if count != before:
             before = count
             tell(count)
     LEAVE(1)  # the other end has closed, which is when its process is gone
+
+
+def _is_closed(lifeline: int) -> bool:
+    """Has the other end been closed, after a while in which it was not? Where the program has closed this end, no."""
+    try:
+        return bool(select.select([lifeline], [], [], COUNTED_EVERY_S)[0])
+    except (OSError, ValueError):
+        time.sleep(COUNTED_EVERY_S)
+        return False
