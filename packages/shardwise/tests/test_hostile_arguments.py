@@ -19,14 +19,17 @@ import shardwise as spmd
 from shardwise import rules, train, types
 from shardwise.checker.scopes.activation import typecheck
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.interop.communication import backend
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.placement import P, R, S, V
 
+NO_TEXT = "no text for this"
+
 
 class Unprintable:
     def __repr__(self) -> str:
-        raise ValueError("no text for this")
+        raise ValueError(NO_TEXT)
 
 
 STRANGE: tuple[Any, ...] = (
@@ -118,8 +121,9 @@ def _complaint(function: Callable[..., Any], args: list[Any], named: dict[str, A
     except (KeyError, AttributeError, AssertionError, UnboundLocalError, MemoryError, OverflowError) as error:
         return f"{type(error).__name__}: {error} at {traceback.extract_tb(error.__traceback__)[-1]}"
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        inside = "/shardwise/" in last.filename and INSIDE.search(str(error))
+        passed = traceback.extract_tb(error.__traceback__)
+        last = next((frame for frame in reversed(passed) if "/src/shardwise/" in frame.filename), passed[-1])
+        inside = ("/shardwise/" in passed[-1].filename and INSIDE.search(str(error))) or NO_TEXT in str(error)
         return f"{type(error).__name__}: {error} at {last}" if inside else None
     return None
 
@@ -133,6 +137,19 @@ def test_a_strange_argument_gets_a_clear_error(name, local):
     with set_current_mesh(mesh), checked:
         said = [found for args, named in _calls(name, function) if (found := _complaint(function, args, named))]
     assert sorted(set(said)) == []
+
+
+@pytest.mark.parametrize("made", [spmd.S, spmd.types.Shard])
+def test_a_value_that_cannot_be_printed_is_named_by_its_class(made):
+    with pytest.raises((TypeError, ValueError), match="Unprintable whose repr raises ValueError"):
+        made(Unprintable())
+
+
+@pytest.mark.parametrize("stand_in", ["torch", 5, torch.nn.Linear(2, 2), NotImplemented])
+def test_what_cannot_move_bytes_is_refused_and_does_not_stay(stand_in):
+    with pytest.raises(TypeError, match="set_dist takes a module with the functions"):
+        spmd.set_dist(stand_in)
+    assert backend.current is torch.distributed
 
 
 def test_most_public_names_are_functions_that_are_tried():

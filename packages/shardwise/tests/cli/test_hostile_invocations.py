@@ -107,3 +107,46 @@ def test_closed_streams_change_no_verdict(project, closed):
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert ("SW112" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["draw", "f32[8@(tp,tp)]", "--mesh", "dp=2,tp=2"], "expected an axis that cuts nothing yet at position 10"),
+        (["plan", "f32[8@tp,8@tp]", "f32[8,8]", "--mesh", "tp=2"], "expected an axis that cuts nothing yet"),
+        (["draw", f"f32[{'1' * 5000}]", "--mesh", "tp=2"], "expected a size of at most 30 digits at position 4"),
+        (["draw", "f32[\u0668]", "--mesh", "tp=2"], "expected the size of a dim at position 4"),
+        (["draw", f"f32[{','.join('8' * 900)}]", "--mesh", "tp=2"], "a picture of 900 dims has at least"),
+        (["draw", "f32[8]", "--names", "a,b", "--mesh", "tp=2"], "2 names (a, b) for a tensor of 1 dims"),
+        (["plan", "f32[8]", "f32[8@tp]", "--mesh", "tp=2", "--max-bytes", "9" * 400], "leave the limit out"),
+        (["check", "-m", ""], "'' is no name of a module"),
+        (["cost", "-m", "..", "--mesh", "tp=2"], "'..' is no name of a module"),
+        (["check", "x" * 300 + ".py"], "xxx.py does not exist"),
+        (["check", "a/" * 3000 + "x.py"], "characters left out"),
+    ],
+)
+def test_arguments_of_any_length_and_alphabet_are_named_and_no_failure(project, words, what):
+    result = CliRunner().invoke(main, words)
+    assert what in said(result)
+    assert len(result.stderr) < 3000
+
+
+def test_an_escape_sequence_in_an_argument_does_not_reach_the_terminal(project):
+    result = CliRunner().invoke(main, ["check", "\x1b[31mred.py"], color=True)
+    assert "[31mred.py does not exist" in said(result)
+    assert "\x1b" not in result.stderr
+
+
+def test_a_module_that_cannot_be_run_is_told_apart_from_one_that_is_not_there(project):
+    project.write("", name="pkg/__init__.py")
+    assert "no module pkg that can be run; it is a package without __main__" in said(project.check("-m", "pkg"))
+    project.write("print(1)")
+    assert "leave -m out to run the file ./train.py" in said(project.check("-m", "./train.py"))
+
+
+def test_a_configuration_with_a_byte_order_mark_is_read_and_one_that_is_nested_too_deep_is_told(project):
+    name = project.write(MISTAKE, typed=True)
+    (project.folder / "pyproject.toml").write_bytes(b'\xef\xbb\xbf[tool.shardwise]\r\nignore = ["SW112"]\r\n')
+    assert "SW112 partial-sum" not in project.check(name).stdout
+    (project.folder / "pyproject.toml").write_text(f"[tool.shardwise]\nignore = {'[' * 5000}\n")
+    assert "is not TOML: values are nested too deep" in said(project.check(name))

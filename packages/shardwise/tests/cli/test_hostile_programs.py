@@ -87,7 +87,7 @@ def test_a_program_that_ends_well_is_judged_by_its_types(project, source):
         "import builtins\nbuiltins.str = type('str', (str,), {})\nbuiltins.int = float",
         "sys.modules.clear()",
         "sys.meta_path.clear()\nsys.path_hooks.clear()\nsys.path[:] = [None, 5]",
-        "class Deaf:\n    def write(self, text): raise OSError('no')\n    flush = write\nsys.stdout = sys.stderr = Deaf()",
+        "class Deaf:\n    def write(self, text): raise OSError\n    flush = write\nsys.stdout = sys.stderr = Deaf()",
         "sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = 5",
         "sys.settrace(lambda *event: 1 / 0)",
         "import shutil\nshutil.rmtree(os.getcwd())",

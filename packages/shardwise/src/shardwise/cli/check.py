@@ -25,6 +25,7 @@ from .options.configured import ConfiguredCommand, configured, policy_options, w
 from .options.declarations import declarations_of
 from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, world_size_of
+from .options.module_option import ModuleParam
 from .options.output_file import JSON, PAGE, require_writable, write_edits
 from .options.ranks_option import MOST, RankChoice, RanksParam
 from .options.shared_options import color_option, require_writer, type_options
@@ -53,7 +54,13 @@ Examples:
 
 @click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
-@click.option("-m", "module", metavar="MODULE", help="Check a module, as python -m runs it, instead of a script.")
+@click.option(
+    "-m",
+    "module",
+    type=ModuleParam(),
+    metavar="MODULE",
+    help="Check a module, as python -m runs it, instead of a script.",
+)
 @click.option(
     "--mesh",
     type=MeshParam(),

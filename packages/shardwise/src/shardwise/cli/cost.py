@@ -20,6 +20,7 @@ from shardwise.mesh.shape import MeshShape
 
 from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
+from .options.module_option import ModuleParam
 from .runs.guard import OWN_PROCESS, guarded
 
 if TYPE_CHECKING:
@@ -73,7 +74,13 @@ class CollectiveLine:
 
 @click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m runs it, instead of a script.")
+@click.option(
+    "-m",
+    "module",
+    type=ModuleParam(),
+    metavar="MODULE",
+    help="Run a module, as python -m runs it, instead of a script.",
+)
 @click.option("--mesh", type=MeshParam(), required=True, metavar="AXES", help="Axes and sizes, outermost first.")
 @link_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")

@@ -84,7 +84,8 @@ def draw(
 def check_suffix(output: Path | None) -> None:
     """A usage error if nobody knows what to write into such a file."""
     if output is not None and output.suffix.lower() not in WRITTEN:
-        raise click.UsageError(f"-o {output} ends in {output.suffix or 'no suffix'!r}; known are {', '.join(WRITTEN)}")
+        ends = f"ends in {output.suffix!r}" if output.suffix else "has no suffix"
+        raise click.UsageError(f"-o {output} {ends}; known are {', '.join(WRITTEN)}")
 
 
 def show(drawing: Drawing, width: int | None = None) -> None:

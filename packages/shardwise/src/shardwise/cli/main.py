@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardwise import __version__
+from shardwise.diagnostics.error_text import shortened
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.printing.printable import clean
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.no_run import NoProgram
 
@@ -108,13 +110,10 @@ class FrontDoor(click.Group):
         try:
             code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
         except click.ClickException as error:
-            error.show()
+            _complain(error)
             code = ExitCode.BROKEN
-        except NoProgram as error:
-            click.UsageError(str(error)).show()
-            code = ExitCode.BROKEN
-        except SpmdValueError as error:
-            click.UsageError(str(error)).show()
+        except (NoProgram, SpmdValueError) as error:
+            _complain(click.UsageError(str(error)))
             code = ExitCode.BROKEN
         except (click.Abort, KeyboardInterrupt):
             click.echo("shardwise: interrupted before anything was checked", err=True)
@@ -133,6 +132,14 @@ class FrontDoor(click.Group):
             code = ExitCode.BROKEN
         guard.end(code if isinstance(code, int) else 0 if code is None else 1)
         sys.exit(code)
+
+
+def _complain(error: click.ClickException) -> None:
+    """Show it: what was given may be of any length, and have escape sequences in it."""
+    text = "\n".join(shortened(clean(line)) for line in error.format_message().split("\n"))
+    context = getattr(error, "ctx", None)
+    shown = click.UsageError(text, context) if isinstance(error, click.UsageError) else click.ClickException(text)
+    shown.show()
 
 
 @click.group(

@@ -22,6 +22,7 @@ from .options.configured import ConfiguredCommand, configured, policy_options, w
 from .options.declarations import declarations_of
 from .options.link_options import configured_links
 from .options.mesh_option import MeshParam, require_processes
+from .options.module_option import ModuleParam
 from .options.output_file import ARCHIVE, PAGE, require_writable
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.progress import progress
@@ -43,7 +44,13 @@ Examples:
 
 @click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
-@click.option("-m", "module", metavar="MODULE", help="Verify a module, as python -m runs it, instead of a script.")
+@click.option(
+    "-m",
+    "module",
+    type=ModuleParam(),
+    metavar="MODULE",
+    help="Verify a module, as python -m runs it, instead of a script.",
+)
 @click.option(
     "--mesh",
     type=MeshParam(),

@@ -13,7 +13,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdValueError, shown
 from shardwise.interop.calls.dispatch import typed_call
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.types.aliases import BackwardOptions, DeviceMeshAxis
@@ -109,9 +109,9 @@ def shard(
     """
     if not isinstance(dst, Shard):
         raise SpmdValueError(
-            f"dst of shard must be S(i), got {dst!r}",
+            f"dst of shard must be S(i), got {shown(dst)}",
             code="SW202",
-            help=(f"convert(x, axis, src={src!r}, dst={dst!r})",),
+            help=(f"convert(x, axis, src={shown(src)}, dst={shown(dst)})",),
         )
     return convert(x, axis, src=src, dst=dst, **options)
 

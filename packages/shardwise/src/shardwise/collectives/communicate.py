@@ -231,8 +231,8 @@ def unshard(
     """
     if not isinstance(src, Shard):
         raise SpmdValueError(
-            f"src of unshard must be S(i), got {src!r}",
+            f"src of unshard must be S(i), got {shown(src)}",
             code="SW202",
-            help=(f"all_gather(x, axis, src={src!r}, dst={dst!r})",),
+            help=(f"all_gather(x, axis, src={shown(src)}, dst={shown(dst)})",),
         )
     return all_gather(x, axis, src=src, dst=dst, **options)

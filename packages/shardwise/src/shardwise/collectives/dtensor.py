@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor import Shard as DTensorShard
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.interop.calls.boundary import boundary
 from shardwise.types.placement import I, P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.tensor_sharding import TensorSharding, normalize_dim_sharding
@@ -35,7 +35,7 @@ def spmd_type_to_dtensor_placement(placement: PerMeshAxisSpmdType) -> Placement:
         return Replicate()
     if placement is P:
         return Partial("sum")
-    what = "V says nothing about how the pieces combine, so it has" if placement is V else f"{placement!r} has"
+    what = "V says nothing about how the pieces combine, so it has" if placement is V else f"{shown(placement)} has"
     raise SpmdValueError(f"{what} no DTensor placement", code="SW905", help=("name the sharded dim: S(i)",))
 
 
@@ -57,7 +57,7 @@ def dtensor_placement_to_spmd_type(
     if isinstance(placement, Replicate):
         return R if isinstance(grad_placement, Partial) else I
     raise SpmdValueError(
-        f"the DTensor placement {placement!r} has no type here: known are Shard(i), Replicate and Partial(sum)",
+        f"the DTensor placement {shown(placement)} has no type here: known are Shard(i), Replicate and Partial(sum)",
         code="SW905",
     )
 

@@ -232,7 +232,7 @@ def _positional(op: str, rest: tuple[object, ...], axis: object, src: object, ds
     given = {"axis": axis, "src": src, "dst": dst}
     for name, value in zip(given, rest, strict=False):
         if given[name] is not None:
-            raise SpmdArgumentError(f"{op} got {name} twice: {value!r} and {given[name]!r}", code="SW905")
+            raise SpmdArgumentError(f"{op} got {name} twice: {shown(value)} and {shown(given[name])}", code="SW905")
         given[name] = value
     return given["axis"], given["src"], given["dst"]
 
@@ -250,12 +250,12 @@ def _claims(op: str, axis: object, src: object, dst: object, out_partial_axes: o
     results = _as_tuple(dst if dst is not None else P)
     if len(sources) != len(axes) or len(results) not in (1, len(axes)):
         raise SpmdValueError(
-            f"{op} over the axes {axes!r} needs one src and one dst per axis, got src={src!r}, dst={dst!r}",
+            f"{op} over the axes {shown(axes)} needs one src and one dst per axis, got src={shown(src)}, dst={shown(dst)}",
             code="SW905",
         )
     if builtins.any(each is not P for each in results):
         raise SpmdValueError(
-            f"{op} contracts without communication, so dst must be P, got {dst!r}",
+            f"{op} contracts without communication, so dst must be P, got {shown(dst)}",
             code="SW202",
             help=(f"all_reduce({op}(..., dst=P), axis, src=P, dst=R) to finish the sum",),
         )

@@ -165,7 +165,7 @@ def _one_dim(name: str, given: int | None, placement: PerMeshAxisSpmdType | None
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            raise SpmdArgumentError(f"{name} must be an int, got {value!r}", code="SW905")
+            raise SpmdArgumentError(f"{name} must be an int, got {shown(value)}", code="SW905")
         if not -ndim <= value < ndim:
             raise SpmdValueError(f"{what} is out of range for a tensor of {ndim} dims", code="SW905")
     if given is None and wanted is None:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
-from shardwise.diagnostics.errors import SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdArgumentError, shown
 from shardwise.diagnostics.source import user_frame
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.running.session import current, paused
@@ -103,7 +103,9 @@ def no_typecheck(function: Callable[..., object] | None = None, /, **types: obje
     if function is None:
         return _unchecked()
     if not callable(function):
-        raise SpmdArgumentError(f"no_typecheck takes a function, got {function!r} of type {type(function).__name__}")
+        raise SpmdArgumentError(
+            f"no_typecheck takes a function, got {shown(function)} of type {type(function).__name__}"
+        )
     return _unchecked()(function)
 
 
@@ -150,7 +152,7 @@ def register_no_typecheck(function: Function) -> Function:
     code = code_of(function)
     if code is None:
         raise SpmdArgumentError(
-            f"register_no_typecheck takes a Python function, got {function!r} of type {type(function).__name__}"
+            f"register_no_typecheck takes a Python function, got {shown(function)} of type {type(function).__name__}"
         )
     silent_code.add(code)
     return function

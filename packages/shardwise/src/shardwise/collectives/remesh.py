@@ -10,7 +10,7 @@ from typing import TypeGuard, cast
 
 import torch
 
-from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError, shown
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.annotations.asserting import is_unspoken, ndim_of, settle
 from shardwise.interop.calls.boundary import boundary
@@ -113,8 +113,8 @@ def _origin(tag: Tag | None) -> Origin:
 
 
 def _context(tensor: torch.Tensor, type: object) -> str:
-    shown = format_type(TensorType.of(type)) if _is_plain(type) else repr(type)
-    return f"  In {OP}(\n    tensor: {typed_shape(tensor)},\n    type: {shown},\n  )"
+    said = format_type(TensorType.of(type)) if _is_plain(type) else shown(type)
+    return f"  In {OP}(\n    tensor: {typed_shape(tensor)},\n    type: {said},\n  )"
 
 
 def _is_plain(type: object) -> TypeGuard[Mapping[MeshAxis, PerMeshAxisLocalSpmdType]]:

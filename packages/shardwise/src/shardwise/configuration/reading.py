@@ -40,10 +40,14 @@ def find_settings(start: Path) -> Settings:
 
     Errors: SW905 for a file that cannot be read or understood.
     """
-    folder = start.resolve()
-    for place in (folder, *folder.parents):
+    try:
+        folder = start.resolve()
+        is_there = [(place / PROJECT_FILE).is_file() for place in (folder, *folder.parents)]
+    except (OSError, RuntimeError):  # a name that is too long, links that go round: nothing can be there
+        return Settings()
+    for place, found in zip((folder, *folder.parents), is_there, strict=True):
         file = place / PROJECT_FILE
-        if file.is_file():
+        if found:
             text = _text(file)
             if "shardwise" in text and "shardwise" in _tables(text, file).get("tool", {}):
                 return settings_of(text, file)
@@ -89,7 +93,7 @@ def settings_of(text: str, file: Path) -> Settings:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")
     except OSError as error:
         raise SpmdValueError(f"cannot read {file}: {(error.strerror or str(error)).lower()}", code="SW905") from None
     except UnicodeDecodeError as error:
@@ -99,8 +103,9 @@ def _text(file: Path) -> str:
 def _tables(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpmdValueError(f"{file} is not TOML: {error}", code="SW905") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        said = "values are nested too deep" if isinstance(error, RecursionError) else error
+        raise SpmdValueError(f"{file} is not TOML: {said}", code="SW905") from None
 
 
 def _line(text: str, words: Iterable[str]) -> int:

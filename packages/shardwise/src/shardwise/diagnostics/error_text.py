@@ -27,7 +27,7 @@ def in_one_line(error: BaseException) -> str:
         first = (str(error).splitlines() or [""])[0]
     except BaseException:
         first = "an exception that cannot be printed"
-    return f"{type(error).__name__}: {_shortened(first)}" if first else type(error).__name__
+    return f"{type(error).__name__}: {shortened(first)}" if first else type(error).__name__
 
 
 def location_of(error: BaseException) -> SourceLocation | None:
@@ -65,10 +65,11 @@ def own_traceback(error: BaseException) -> tuple[str, int]:
         hidden += len(link.stack) - len(kept)
         link.stack = traceback.StackSummary.from_list(kept)
         link = link.__cause__ or link.__context__
-    return "\n".join(map(_shortened, "".join(told.format()).split("\n"))), hidden
+    return "\n".join(map(shortened, "".join(told.format()).split("\n"))), hidden
 
 
-def _shortened(line: str) -> str:
+def shortened(line: str) -> str:
+    """The line, of a very long one its begin and its end."""
     left_out = len(line) - LONGEST
     if left_out <= 0:
         return line

@@ -73,6 +73,9 @@ def draw(
         │ 0 │ 0 │ 1 │ 1 │
         └───┴───┴───┴───┘
     """
+    for name, value in (("limit", limit), ("node_size", node_size)):
+        if not isinstance(value, int) and (value is not None or name == "limit"):
+            raise SpmdArgumentError(f"{name} is a whole number, got {shown(value)}", code="SW905")
     if limit < 3:
         raise SpmdValueError(f"limit is at least 3 (two ends and an ellipsis), got {limit}", code="SW905")
     if node_size is not None and node_size < 1:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from .model import Block, Tile
 from .nesting import Dim, Place, indices, matrix_of_matrices
@@ -10,18 +13,34 @@ from .nesting import Dim, Place, indices, matrix_of_matrices
 LIMIT = 8
 """So many indices of a dim are drawn, and fewer where there are many dims."""
 MOST_TILES = 512
+UNREADABLE_TILES = 10_000
 
 Index = tuple[int, ...]
 
 
 def dim_names(count: int, names: Sequence[str | None] | None) -> list[str]:
-    """``dim 0`` or ``dim 0 (batch)``."""
-    given = list(names or ())
+    """``dim 0`` or ``dim 0 (batch)``. Errors: ValueError (SW905) for more names than dims."""
+    given = [] if names is None else names
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise SpmdArgumentError(f"names is a list of names, one a dim, got {shown(names)}", code="SW905")
+    if len(given) > count:
+        named = ", ".join(map(shown, given))
+        raise SpmdValueError(f"{len(given)} names ({named}) for a tensor of {count} dims: one for each", code="SW905")
     return [f"dim {at} ({given[at]})" if at < len(given) and given[at] else f"dim {at}" for at in range(count)]
 
 
 def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
-    """The largest limit, from ``limit`` down to 3, with which no more than ``MOST_TILES`` are drawn."""
+    """The largest limit, from ``limit`` down to 3, with which no more than ``MOST_TILES`` are drawn.
+
+    Errors: ValueError (SW905) where 3 a dim are more than anybody could look at.
+    """
+    least = math.prod(max(min(size, 3), 1) for size in sizes)
+    if least > UNREADABLE_TILES:
+        raise SpmdValueError(
+            f"a picture of {len(sizes)} dims has at least {least} cells, more than the {UNREADABLE_TILES} that are "
+            "drawn: leave out dims that are not sharded",
+            code="SW905",
+        )
     for smaller in range(limit, 3, -1):
         count = 1
         for size in sizes:

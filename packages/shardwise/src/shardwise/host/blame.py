@@ -16,6 +16,7 @@ from .no_run import StartsProcesses
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
+
 def is_ours(error: BaseException) -> bool:
     """Was this raised by a mistake in shardwise, and not by the program or by torch?
 

@@ -131,7 +131,7 @@ def _near(path: str) -> str:
     try:
         there = [one for one in os.listdir(folder or ".") if os.path.isfile(os.path.join(folder, one))]
         there = [one for one in there if one.endswith(".py")]
-    except OSError:
+    except (OSError, ValueError):
         return ""
     close = difflib.get_close_matches(name if name.endswith(".py") else f"{name}.py", there, n=1, cutoff=0.75)
     return f"; did you mean {os.path.join(folder, close[0])}?" if close else ""
@@ -141,16 +141,19 @@ def _load_module(name: str, arguments: Sequence[str]) -> Loaded:
     # The packages that the module is in are imported here, and may read the command line.
     arguments_known = patched(sys, "argv", ["-m", *arguments])
     with patched(sys, "path", [os.getcwd(), *sys.path[1:]]), arguments_known, imports_overlaid():
+        package = False
         try:
             spec = importlib.util.find_spec(name)
-            if spec is not None and spec.submodule_search_locations is not None:
+            package = spec is not None and spec.submodule_search_locations is not None
+            if package:
                 spec = importlib.util.find_spec(f"{name}.__main__")
         except ModuleNotFoundError:
             spec = None
         get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
         code = get_code(spec.name) if spec is not None and get_code is not None else None
     if code is None:
-        raise NoProgram(f"there is no module {name} that can be run; the search starts in this folder")
+        why = "it is a package without __main__" if package else "the search starts in this folder"
+        raise NoProgram(f"there is no module {name} that can be run; {why}")
     return Loaded(code, code.co_filename, spec)
 
 

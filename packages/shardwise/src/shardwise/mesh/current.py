@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.types.aliases import DeviceMeshAxis, MeshArgument
 
 from .axis import MeshAxis
@@ -95,7 +95,9 @@ def set_current_mesh(axes: MeshArgument | None = None, *, local_axes: Sequence[D
 
 def _local_axes(entry: CurrentMesh, given: Sequence[DeviceMeshAxis]) -> frozenset[MeshAxis]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise SpmdArgumentError(f"local_axes is a tuple of axes, got {given!r}", help=(f"local_axes=({given!r},)",))
+        raise SpmdArgumentError(
+            f"local_axes is a tuple of axes, got {shown(given)}", help=(f"local_axes=({shown(given)},)",)
+        )
     given = tuple(given)
     unknown = [axis for axis in given if isinstance(axis, str) and axis not in entry.all_names]
     if unknown:

@@ -62,7 +62,7 @@ def format_axis(axis: object) -> str:
     try:
         return repr(MeshAxis.of(axis))
     except SpmdTypeError:
-        return repr(axis)
+        return shown(axis)
 
 
 def axis_argument(axis: MeshAxis) -> str:

@@ -299,7 +299,7 @@ def transition(
     if isinstance(src, str) or isinstance(dst, str):
         return Diagnosis(
             "SW202",
-            f"src and dst of {op} are placements and not strings, got src={src!r}, dst={dst!r}",
+            f"src and dst of {op} are placements and not strings, got src={shown(src)}, dst={shown(dst)}",
             help=("from shardwise import R, I, V, P, S",),
         )
     row = find_transition(op, src, dst)

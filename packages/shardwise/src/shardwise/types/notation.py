@@ -46,6 +46,8 @@ _ABBREVIATIONS = {
     "uint64": "u64",
     "bool": "b8",
 }
+_DIGITS = 30
+_BEGIN = 120
 _GROUNDS_OR_END = "constant, uniform, zero, empty, unknown or the end"
 _FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
 
@@ -170,6 +172,7 @@ class _Reader:
     def __init__(self, text: str, axes: Mapping[str, object]) -> None:
         self.text = text
         self.at = 0
+        self.cut: set[Any] = set()
         self.uneven: set[Any] = set()
         self.scale: dict[Any, int] = {}
         # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
@@ -183,7 +186,7 @@ class _Reader:
         while not self.skip("]"):
             if shape:
                 self.match(",", "',' or ']'")
-            shape.append(int(self.match(r"\d+", "the size of a dim")))
+            shape.append(self.size())
             entries.append(self.entry() if self.skip("@") else None)
         placements: dict[Any, Placement] = {axis: V for entry in entries for axis in entry_axes(entry)}
         if self.skip("{"):
@@ -198,6 +201,11 @@ class _Reader:
             dtype, tuple(shape), TensorType.of(placements, spec, ground, frozenset(self.uneven), self.scale)
         )
 
+    def size(self) -> int:
+        if re.compile(rf"[0-9]{{{_DIGITS + 1}}}").match(self.text, self.at):
+            raise self.error(f"a size of at most {_DIGITS} digits")
+        return int(self.match("[0-9]+", "the size of a dim"))
+
     def entry(self) -> object:
         if not self.skip("("):
             return self.cutting_axis()
@@ -209,7 +217,11 @@ class _Reader:
 
     def cutting_axis(self) -> object:
         uneven = self.skip("~")
-        axis = self.axis()
+        before, axis = self.at, self.axis()
+        if axis in self.cut:
+            self.at = before
+            raise self.error("an axis that cuts nothing yet")
+        self.cut.add(axis)
         if uneven:
             self.uneven.add(axis)
         return axis
@@ -228,7 +240,7 @@ class _Reader:
             if axis in cut and word != "V":
                 raise self.error("an axis that was not given yet")
             placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
-            factor = re.compile(r"([*/])n(?:\^(\d+))?").match(self.text, self.at)
+            factor = re.compile(r"([*/])n(?:\^([0-9]{1,9}))?").match(self.text, self.at)
             if factor is not None:
                 self.at = factor.end()
                 self.scale[axis] = int(factor.group(2) or 1) * (1 if factor.group(1) == "*" else -1)
@@ -262,5 +274,10 @@ class _Reader:
 
     def error(self, expected: str) -> SpmdValueError:
         rest = self.text[self.at :]
-        got = f"got {rest!r}" if rest else "the text ends"
-        return SpmdValueError(f"{self.text!r}: expected {expected} at position {self.at}, {got}", code="SW905")
+        got = f"got {_begin(rest)!r}" if rest else "the text ends"
+        text = self.text if self.at <= _BEGIN else f"...{self.text[self.at - _BEGIN // 2 : self.at + _BEGIN // 2]}..."
+        return SpmdValueError(f"{_begin(text)!r}: expected {expected} at position {self.at}, {got}", code="SW905")
+
+
+def _begin(text: str) -> str:
+    return text if len(text) <= 2 * _BEGIN else f"{text[:_BEGIN]}..."

@@ -257,7 +257,9 @@ class Shard(AxisPlacement):
 
     def __post_init__(self) -> None:
         if not isinstance(self.dim, int) or isinstance(self.dim, bool):
-            raise TypeError(f"S(dim) takes a tensor dim as an int, got {self.dim!r} of type {type(self.dim).__name__}")
+            raise TypeError(
+                f"S(dim) takes a tensor dim as an int, got {shown(self.dim)} of type {type(self.dim).__name__}"
+            )
 
     @property
     def dual(self) -> Shard:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex, overload
 
-from shardwise.diagnostics.errors import SpmdArgumentError
+from shardwise.diagnostics.errors import SpmdArgumentError, shown
 
 from .aliases import DimSharding
 
@@ -80,7 +80,7 @@ def normalize_dim_sharding(entry: DimSharding) -> Sequence[str]:
         return (entry,)
     if not isinstance(entry, Sequence):
         raise SpmdArgumentError(
-            f"a dim is sharded by None, a mesh dim name or a sequence of names, got {entry!r} of type "
+            f"a dim is sharded by None, a mesh dim name or a sequence of names, got {shown(entry)} of type "
             f"{type(entry).__name__}"
         )
     return entry

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.interop.running.session import current
 from shardwise.interop.running.typing_rule_run import current_run, see
 from shardwise.interop.tensors.tagging import type_of
@@ -51,7 +51,7 @@ def check_operand(x: object, op: str) -> None:
     """Note that the rule has seen ``x``. Errors: TypeError if it is neither a tensor nor a stand-in for one."""
     if not isinstance(x, (torch.Tensor, NdimWithSpmdType)):
         raise SpmdArgumentError(
-            f"rules.{op} takes tensors and NdimWithSpmdType, got {x!r} of type {type(x).__name__}", code="SW304"
+            f"rules.{op} takes tensors and NdimWithSpmdType, got {shown(x)} of type {type(x).__name__}", code="SW304"
         )
     see(x)
 

@@ -7,6 +7,7 @@ one of the file. Options that the command does not have belong to the script, an
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ class ConfiguredCommand(SectionedCommand):
             return read_settings(file) if file.is_file() else Settings()  # click says that there is none
         words = given["words"] if isinstance(given.get("words"), tuple) else ()  # what click has for none varies
         script = Path(str(words[0]).partition(":")[0]) if words and not given.get("module") else Path.cwd()
-        return find_settings(script if script.is_dir() else script.parent)
+        return find_settings(script if os.path.isdir(script) else script.parent)
 
 
 def _defaults(settings: Settings, given: dict[str, object]) -> dict[str, object]:

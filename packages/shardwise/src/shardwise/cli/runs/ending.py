@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 import click
 
-from shardwise.diagnostics.error_text import in_one_line, location_of, own_traceback, steps, syntax_location, traceback_of
+from shardwise.diagnostics.error_text import (
+    in_one_line,
+    location_of,
+    own_traceback,
+    steps,
+    syntax_location,
+    traceback_of,
+)
 from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.printing.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason

@@ -36,7 +36,7 @@ OWN_PROCESS = "own process"
 
 @dataclass(frozen=True)
 class Death:
-    """The fork has ended before it had reported: ``how``, after it had told of ``findings`` and of so many operations."""
+    """The fork has ended before it reported: ``how``, after it had told of ``findings`` and of so many operations."""
 
     how: str
     findings: list[Finding] = field(default_factory=list)

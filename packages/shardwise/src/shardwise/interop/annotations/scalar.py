@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.diagnostics.source import user_site
 from shardwise.mesh.normalize import normalize_local_type
 from shardwise.types.aliases import PerMeshAxisSpmdTypesArg
@@ -67,11 +67,12 @@ class Scalar:
     def __init__(self, value: Number, spmd_type: PerMeshAxisSpmdTypesArg) -> None:
         if not _is_number(value):
             raise SpmdArgumentError(
-                f"Scalar takes an int, float or complex, got {value!r} of type {type(value).__name__}"
+                f"Scalar takes an int, float or complex, got {shown(value)} of type {type(value).__name__}"
             )
         if not isinstance(spmd_type, Mapping):
             raise SpmdArgumentError(
-                f"Scalar takes a dict from axes to R, I, V or P, got {spmd_type!r} of type {type(spmd_type).__name__}",
+                f"Scalar takes a dict from axes to R, I, V or P, got {shown(spmd_type)} of type "
+                f"{type(spmd_type).__name__}",
                 code="SW132",
             )
         self._value = value

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 
 from ..running.session import paused, this_thread
 from ..tensors.tagging import set_tag, set_type, tag_of
@@ -166,13 +166,13 @@ def register_local_backward_hook(hook: Function) -> Function:
     except (AttributeError, TypeError):
         pass  # built in, without room for an attribute
     raise SpmdArgumentError(
-        f"register_local_backward_hook takes a function, got {hook!r} of type {type(hook).__name__}", code="SW303"
+        f"register_local_backward_hook takes a function, got {shown(hook)} of type {type(hook).__name__}", code="SW303"
     )
 
 
 def _function_class(cls: object, caller: str) -> type:
     if not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
-        raise SpmdArgumentError(f"{caller} takes a subclass of torch.autograd.Function, got {cls!r}", code="SW304")
+        raise SpmdArgumentError(f"{caller} takes a subclass of torch.autograd.Function, got {shown(cls)}", code="SW304")
     return cls
 
 

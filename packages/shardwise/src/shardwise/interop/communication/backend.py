@@ -6,6 +6,8 @@ from typing import Any
 
 import torch.distributed
 
+from shardwise.diagnostics.errors import SpmdArgumentError, shown
+
 current: Any = torch.distributed
 """The module, or an object that looks like it, that moves the bytes. Read it as ``backend.current``."""
 
@@ -34,7 +36,19 @@ def set_dist(module: object) -> None:
         >>> set_dist(None)
     """
     global current, all_gather, reduce_scatter
-    current = torch.distributed if module is None else module
+    stand_in = torch.distributed if module is None else module
+    lacks = [
+        name
+        for name in ("all_gather_into_tensor", "reduce_scatter_tensor")
+        if not callable(getattr(stand_in, name, None))
+    ]
+    if lacks:
+        raise SpmdArgumentError(
+            "set_dist takes a module with the functions of torch.distributed, or None; "
+            f"{shown(module)} of type {type(module).__name__} has no {', '.join(lacks)}",
+            code="SW905",
+        )
+    current = stand_in
     all_gather, reduce_scatter = _single_tensor_forms(current)
     learnt.clear()
 

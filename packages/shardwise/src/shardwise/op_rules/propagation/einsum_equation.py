@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 
 PLAIN = "_"
 """The label of a dim that must not be sharded."""
@@ -76,7 +76,7 @@ def _spelt_out(term: Labels, width: int) -> Labels:
 def read(text: str, *, explicit: bool = False) -> Equation:
     """The equation. Errors: TypeError (SW304) for anything that is not one with one result."""
     if not isinstance(text, str):
-        raise SpmdArgumentError(f"an einsum equation is a string, got {text!r}", code="SW304")
+        raise SpmdArgumentError(f"an einsum equation is a string, got {shown(text)}", code="SW304")
     left, arrow, right = text.partition("->")
     if "->" in right or (explicit and not arrow):
         raise SpmdArgumentError(f"the equation {text!r} needs exactly one '->', as in 'bk,ok->bo'", code="SW304")
