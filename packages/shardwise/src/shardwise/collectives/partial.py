@@ -250,7 +250,8 @@ def _claims(op: str, axis: object, src: object, dst: object, out_partial_axes: o
     results = _as_tuple(dst if dst is not None else P)
     if len(sources) != len(axes) or len(results) not in (1, len(axes)):
         raise SpmdValueError(
-            f"{op} over the axes {shown(axes)} needs one src and one dst per axis, got src={shown(src)}, dst={shown(dst)}",
+            f"{op} over the axes {shown(axes)} needs one src and one dst per axis, got src={shown(src)}, "
+            f"dst={shown(dst)}",
             code="SW905",
         )
     if builtins.any(each is not P for each in results):
