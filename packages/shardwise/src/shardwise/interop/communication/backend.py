@@ -37,19 +37,16 @@ def set_dist(module: object) -> None:
     """
     global current, all_gather, reduce_scatter
     stand_in = torch.distributed if module is None else module
-    lacks = [
-        name
-        for name in ("all_gather_into_tensor", "reduce_scatter_tensor")
-        if not callable(getattr(stand_in, name, None))
-    ]
-    if lacks:
+    try:
+        forms = _single_tensor_forms(stand_in)
+    except AttributeError as error:
         raise SpmdArgumentError(
             "set_dist takes a module with the functions of torch.distributed, or None; "
-            f"{shown(module)} of type {type(module).__name__} has no {', '.join(lacks)}",
+            f"{shown(module)} of type {type(module).__name__} lacks one: {error}",
             code="SW905",
-        )
+        ) from None
     current = stand_in
-    all_gather, reduce_scatter = _single_tensor_forms(current)
+    all_gather, reduce_scatter = forms
     learnt.clear()
 
 
