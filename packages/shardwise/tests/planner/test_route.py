@@ -167,3 +167,4 @@ def test_a_pending_average_is_a_sum_and_one_multiplication():
     dp = MeshAxis.of(4, 1)
     steps = plan((8,), "float32", TensorType.of({dp: P}, scale={dp: 1}), TensorType.of({dp: R})).steps
     assert [(step.op, step.factor) for step in steps] == [("scale", 0.25), ("all_reduce", 1.0)]
+    assert [step.src.exponent(dp) for step in steps] == [1, 0], "a step of scale changes the type, as any other"

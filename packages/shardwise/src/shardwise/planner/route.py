@@ -220,10 +220,10 @@ class _Steps:
             before, after = self.src.exponent(axis), self.dst.exponent(axis)
             if before is not None and after is not None:
                 factor *= float(axis.size()) ** (after - before)
-        if self.src.scale != self.dst.scale:
-            self.scale = dict(self.dst.scale)
         if factor != 1.0:
             yield self._made("scale", [], {}, self.state, factor=factor)
+        elif self.src.scale != self.dst.scale:
+            self.scale = dict(self.dst.scale)
 
     def _made(
         self,
@@ -239,6 +239,8 @@ class _Steps:
         src, before = self._type(), problem.local_shape(self.state)
         self.now |= changes
         self.state = after
+        if factor != 1.0:
+            self.scale = dict(self.dst.scale)
         received = 0 if move is None else move.elements * problem.itemsize
         return PlanStep(
             op=op,

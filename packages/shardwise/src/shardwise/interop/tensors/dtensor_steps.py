@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import P
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
@@ -65,6 +66,11 @@ def _placement(type: TensorType, axis: MeshAxis) -> Placement:
             if list(cutting) != sorted(cutting, key=lambda one: one.sort_key):
                 raise NotSaidInDTensor(f"placements cannot say that dim {dim} is cut by {cutting[0]!r} first")
             return Shard(dim)
+    exponent = type.exponent(axis)
+    if place is P and exponent == 1:
+        return Partial("avg")
+    if exponent:
+        raise NotSaidInDTensor(f"placements cannot say that a value is too large by a power of {axis!r}'s size")
     if place.is_equal:
         return Replicate()
     if place.is_partial:
