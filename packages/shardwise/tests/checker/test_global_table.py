@@ -121,7 +121,7 @@ VIEWS: list[Case] = [
     ("unsqueeze", lambda x: x.unsqueeze(0), [_ROWS], "f32[1, 4@tp, 6]"),
     ("squeeze", lambda x: x.squeeze(1), ["f32[4@tp, 1, 6]"], _ROWS),
     ("view, the sharded dim leads", lambda x: x.view(-1), [_ROWS], "f32[24@tp]"),
-    ("view, the sharded dim is inner", lambda x: x.view(-1), [_COLUMNS], "f32[24@tp]"),
+    ("view, the sharded dim is inner", lambda x: x.view(-1), [_COLUMNS], "f32[24] {tp: V}"),
     ("view with a torch.Size", lambda x: x.view(torch.Size([24])), ["f32[1, 24@tp]"], "f32[24@tp]"),
     ("view as other bits", lambda x: x.view(torch.int32), [_ROWS], "i32[4@tp, 6]"),
     ("view, other dims", lambda x: x.view(4, 2, 3), [_ROWS], "f32[4@tp, 2, 3]"),
@@ -258,7 +258,7 @@ SEVERAL_AXES: list[Case] = [
     ("both contracted", lambda x: x.sum(0), [_BOTH], "f32[6] {dp: P, tp: P}"),
     ("one contracted", lambda x: x.sum(0), ["f32[8@dp, 6@tp]"], "f32[6@tp] {dp: P}"),
     ("a sum and a pending one", torch.add, ["f32[8@dp, 6] {tp: P}", "f32[8@dp, 6] {tp: P}"], "f32[8@dp, 6] {tp: P}"),
-    ("flattened together", lambda x: x.flatten(0, 1), ["f32[8@dp, 6@tp]"], "f32[48@(dp,tp)]"),
+    ("flattened together", lambda x: x.flatten(0, 1), ["f32[8@dp, 6@tp]"], "f32[48@dp] {tp: V}"),
     ("flattened, leading", lambda x: x.flatten(), [_BOTH], "f32[48@(dp,tp)]"),
     ("dims that meet without an order", torch.flatten, ["f32[1@dp, 6@tp]"], "SW409"),
 ]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import shardwise as spmd
-from shardwise import I, P, R, S, rules
+from shardwise import I, P, R, S, V, rules
 from shardwise.checker import typecheck
 
 from .helpers import place, refused
@@ -124,13 +124,23 @@ def test_dims_over_two_axes_are_merged_and_split(mesh: Any) -> None:
     with typecheck(local=False):
         x = spmd.assert_type(torch.randn(4, 6, 3), {"dp": S(0), "tp": S(1)})
         rows = x.flatten(0, 1)
-        assert str(spmd.typeof(rows)) == "f32[24@(dp,tp), 3]"
+        assert str(spmd.typeof(rows)) == "f32[24@dp, 3] {tp: V}"
         assert str(spmd.typeof(rows.mean())) == "f32[] {dp: P(avg), tp: P(avg)}"
         assert str(spmd.typeof(rows.view(4, 6, 3))) == "f32[4@dp, 6@tp, 3]"
         twice = spmd.assert_type(torch.randn(4, 8, 3), spmd.PartitionSpec(None, ("dp", "tp"), None), {}).view(-1, 3)
         assert str(spmd.typeof(twice.view(4, 8, 3))) == "f32[4, 8@(dp,tp), 3]"
         with refused("SW223", "merged from dims of which tp cuts an inner one", "split the rows of rows into [4, 6]"):
             spmd.all_gather(rows, "tp", src=S(0), dst=R)
+
+
+def test_who_asks_is_told_of_no_dim(tp_mesh: Any) -> None:
+    """Joined in the order of the ranks the rows are another tensor than on one device."""
+    with typecheck(local=False):
+        rows = spmd.assert_type(torch.randn(3, 4, 2), {"tp": S(1)}).flatten(0, 1)
+        assert spmd.get_partition_spec(rows) is None
+        assert spmd.get_partition_spec(rows.relu()) is None
+        assert spmd.get_local_type(rows) == {spmd.normalize_axis("tp"): V}
+        assert str(spmd.typeof(rows.view(3, 4, 2))) == "f32[3, 4@tp, 2]"
 
 
 def test_local_types_ask_nothing(tp_mesh: Any) -> None:

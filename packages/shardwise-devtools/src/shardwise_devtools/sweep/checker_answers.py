@@ -14,7 +14,7 @@ from shardwise.checker.scopes.activation import typecheck
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.tensors.containers import tensors_in
-from shardwise.interop.tensors.tagging import set_type, type_of
+from shardwise.interop.tensors.tagging import set_type, told_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.op_rules.propagation import placer as globally_module
@@ -97,7 +97,7 @@ def _typed(axis: MeshAxis, placement: PerMeshAxisSpmdType, ndim: int) -> TensorT
 
 def _placement(axis: MeshAxis, result: torch.Tensor, local: bool) -> PerMeshAxisSpmdType | None:
     """The result's placement; None if it has none, or with global types is varying without a dim that is sharded."""
-    type = type_of(result)
+    type = told_type(result)
     shard = partition_spec_get_shard(type.spec, axis)
     place = type.get(axis) if shard is None else shard
     if place is P and type.exponent(axis) == 1:

@@ -15,7 +15,7 @@ from shardwise.interop.calls import tracing
 from shardwise.interop.calls.boundary import boundary
 from shardwise.interop.calls.located_call import LocatedCall
 from shardwise.interop.running import session
-from shardwise.interop.tensors.tagging import tag_of, type_of, typed_shape
+from shardwise.interop.tensors.tagging import tag_of, told_type, type_of, typed_shape
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.types.aliases import Axis, DeviceMeshAxis
 from shardwise.types.notation import TypedShape
@@ -93,7 +93,7 @@ def get_partition_spec(x: object) -> PartitionSpec | None:
         origins = tag.origin if isinstance(tag.origin, tuple) else (tag.origin,)
         if any(origin is not None and origin.sharding for origin in origins):
             return PartitionSpec(*(None,) * x.ndim)
-    return type.spec
+    return told_type(x).spec
 
 
 def typeof(x: object) -> TypedShape:

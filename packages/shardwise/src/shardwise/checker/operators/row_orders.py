@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.reordered import note_reordered
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
@@ -94,6 +95,7 @@ def set_order(session: CheckSession, x: torch.Tensor, order: Order) -> None:
             _orders[x] = order
         else:
             _orders.pop(x, None)
+    note_reordered(x, [one.axis for one in order if isinstance(one, RowMerge)])
 
 
 def exchanged(order: Order, step: RowExchange) -> Order:

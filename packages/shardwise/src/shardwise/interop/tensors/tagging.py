@@ -21,6 +21,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground,
 from ..torch_compat import base_of, no_torch_function, storage_of
 from .memory_pieces import MemoryPieces, Piece, joined_type, region_of
 from .plain_types import from_plain, to_plain
+from .reordered import reordered_along
 
 ATTRIBUTE = "_shardwise"
 _CELL = "_shardwise_cell"
@@ -358,11 +359,17 @@ def local_type(type: TensorType) -> TensorType:
     )
 
 
+def told_type(x: object) -> TensorType:
+    """The type of ``x`` for whoever asks: along axes of which its rows are in another order it varies."""
+    type, axes = type_of(x), reordered_along(x)
+    return type if type.spec is None or not axes else type.with_spec(type.spec.without(axes))
+
+
 def typed_shape(x: object, type: TensorType | None = None) -> TypedShape:
     """The full type of ``x`` as printed: dtype, local shape, and ``type`` or else the type that it carries."""
     with no_torch_function():
         return TypedShape(
-            str(getattr(x, "dtype", x.__class__.__name__)), sizes_of(x), type_of(x) if type is None else type
+            str(getattr(x, "dtype", x.__class__.__name__)), sizes_of(x), told_type(x) if type is None else type
         )
 
 
