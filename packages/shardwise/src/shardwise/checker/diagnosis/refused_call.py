@@ -228,7 +228,8 @@ class RefusedCall:
             return []
         tensors = [at for at, operand in enumerate(self.operands) if operand.shape is not None]
         sharded = [sharded_along(self.operands[at], self.at.axis) for at in tensors]
-        labelling = self.rule.labels(self.call) if any(one.dim is not None for one in sharded) else None
+        cut = bool(self.call.tensors) and any(one.dim is not None for one in sharded)
+        labelling = self.rule.labels(self.call) if cut else None
         if labelling is None:
             return []
         placed = sharded_rule(labelling, sharded, partials=True)
