@@ -33,8 +33,8 @@ LEVELS = (
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 CHECKER_ORDER = (
-    *("state", "call", "propagation", "diagnosis", "operators", "gradients", "collectives", "typing_rules"),
-    *("functions", "control_flow", "observation", "dispatch", "mode", "patching", "scopes"),
+    *("state", "call", "propagation", "diagnosis", "parts", "writes", "operators", "gradients", "collectives"),
+    *("typing_rules", "functions", "control_flow", "observation", "dispatch", "mode", "patching", "scopes"),
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 DIAGNOSTICS_ORDER = (
@@ -51,6 +51,8 @@ INTEROP_ORDER = (
 VERIFIER_ORDER = (
     "rulecheck",
     "records",
+    "distance",
+    "layouts",
     "comparison",
     "runs",
     "annotating",

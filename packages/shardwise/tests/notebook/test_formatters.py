@@ -17,7 +17,7 @@ from shardwise.notebook.coloured_text import COLOURS
 from shardwise.op_rules.transitions import TRANSITIONS
 from shardwise.planner.route import plan
 from shardwise.types.notation import parse
-from shardwise.verifier.comparison.numbers import Numbers
+from shardwise.verifier.distance.numbers import Numbers
 from shardwise.verifier.text import Verdict
 from shardwise.worlds.fake import fake_world
 

@@ -9,7 +9,7 @@ import torch
 
 from shardwise import SpmdTypeError
 from shardwise.checker import typecheck
-from shardwise.checker.operators.row_orders import order_of
+from shardwise.checker.parts.row_orders import order_of
 from shardwise.checker.patching.installation import installed
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import set_type, type_of

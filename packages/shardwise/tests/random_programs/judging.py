@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise.checker.operators.row_orders import order_of
+from shardwise.checker.parts.row_orders import order_of
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.oracle.reassemble import Grid, Unreadable, deal, fold

@@ -8,7 +8,7 @@ import torch
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import Grid
-from shardwise.verifier.comparison.alignment import Alignment, axis_parts
+from shardwise.verifier.layouts.alignment import Alignment, axis_parts
 from shardwise.verifier.records.naming import NAMELESS
 
 GRID = Grid.of({"pp": 2, "tp": 2})

@@ -13,7 +13,7 @@ from shardwise import verify
 from shardwise.interop.running.recording import Key, Record, Use
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison.backward_order import first_in_backward
-from shardwise.verifier.comparison.numbers import Against, ValueDisagreement
+from shardwise.verifier.distance.numbers import Against, ValueDisagreement
 
 
 class Copy(torch.autograd.Function):

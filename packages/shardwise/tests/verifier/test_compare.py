@@ -17,7 +17,7 @@ from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, TensorType
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.comparison.numbers import Against, Numbers
+from shardwise.verifier.distance.numbers import Against, Numbers
 from shardwise.verifier.records.record import RankRun
 
 GRID = Grid.of({"dp": 2, "tp": 2})

@@ -8,7 +8,7 @@ import torch
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.comparison.copied_parts import parts_of_copy
+from shardwise.verifier.layouts.copied_parts import parts_of_copy
 from shardwise.verifier.records.record import RankRun
 
 WHOLES = {"weight": torch.arange(1.0, 9.0).view(2, 4), "bias": torch.tensor([0.5, -1.0, 7.0])}

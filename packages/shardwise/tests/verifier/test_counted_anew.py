@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardwise.oracle.reassemble import Grid
-from shardwise.verifier.comparison.counted_anew import counted_anew
+from shardwise.verifier.layouts.counted_anew import counted_anew
 
 GRID = Grid.of({"dp": 2, "tp": 2})
 LENGTHS = [3, 2, 4, 3]

@@ -9,9 +9,9 @@ from shardwise.interop.running.recording import HeldElements, Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.comparison.alignment import AlignedParameter
-from shardwise.verifier.comparison.held_parts import put_together
-from shardwise.verifier.comparison.numbers import NotCompared, ValueDisagreement
+from shardwise.verifier.distance.numbers import NotCompared, ValueDisagreement
+from shardwise.verifier.layouts.alignment import AlignedParameter
+from shardwise.verifier.layouts.held_parts import put_together
 from shardwise.verifier.records.flat_parts import FlatParts, held_elements
 
 KEY = Key("gradient", "w", None)

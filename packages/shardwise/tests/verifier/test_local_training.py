@@ -11,7 +11,7 @@ from torch import nn
 
 from shardwise import verify
 from shardwise.diagnostics.result import ExitCode
-from shardwise.verifier.comparison.local_training import REMEDY
+from shardwise.verifier.layouts.local_training import REMEDY
 
 pytestmark = pytest.mark.processes
 

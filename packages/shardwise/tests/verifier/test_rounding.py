@@ -12,8 +12,8 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.comparison.places import nearest_place, taken
-from shardwise.verifier.comparison.spread import spread_of
+from shardwise.verifier.distance.spread import spread_of
+from shardwise.verifier.layouts.places import nearest_place, taken
 from shardwise.verifier.records.intervention import Intervention
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun

@@ -7,7 +7,7 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.comparison.shared_data import overlapping_pieces
+from shardwise.verifier.layouts.shared_data import overlapping_pieces
 
 ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 KEY = Key("input", "input 0 of Model", None)

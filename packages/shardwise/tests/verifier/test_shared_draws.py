@@ -6,8 +6,8 @@ import pytest
 
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Draw, Key
-from shardwise.verifier.comparison.shared_draws import shared_out
-from shardwise.verifier.comparison.value_comparison import Entries
+from shardwise.verifier.distance.value_comparison import Entries
+from shardwise.verifier.layouts.shared_draws import shared_out
 
 HERE = SourceLocation("train.py", 7, 7, 4, 9)
 

@@ -6,7 +6,7 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.comparison.tolerance import TRAINED, Tolerance
+from shardwise.verifier.distance.tolerance import TRAINED, Tolerance
 from shardwise.verifier.records.record import RankRun
 
 AFTER = Key("trained", "bias", None)

@@ -12,8 +12,8 @@ from shardwise.interop.running.recording import Draw, HeldElements, Key, Record,
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison import traces
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.comparison.places import Place, place_of, taken
 from shardwise.verifier.comparison.traces import Told, TracingRecorder, digest_of, rebuilt
+from shardwise.verifier.layouts.places import Place, place_of, taken
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
 from shardwise.verifier.records.references import References, load, save

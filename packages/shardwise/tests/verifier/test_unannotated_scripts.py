@@ -12,7 +12,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.comparison.micro_batches import MicroBatches
+from shardwise.verifier.layouts.micro_batches import MicroBatches
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject

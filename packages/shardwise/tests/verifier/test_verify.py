@@ -33,7 +33,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
-from shardwise.verifier.comparison.numbers import Against
+from shardwise.verifier.distance.numbers import Against
 from shardwise.verifier.text import Verdict
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]

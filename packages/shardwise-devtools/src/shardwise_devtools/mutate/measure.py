@@ -21,7 +21,7 @@ from shardwise.host.worker_pool import worker_pool
 from shardwise.interop.running.recording import Draw, Record
 from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.comparison.numbers import ValueDisagreement
+from shardwise.verifier.distance.numbers import ValueDisagreement
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
 from shardwise.verifier.runs.crash import crash_among, lost

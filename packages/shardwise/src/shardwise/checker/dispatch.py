@@ -34,14 +34,14 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ordinary import Handler, ordinary
-from .operators.own_parts import PARTING, copying, parting
 from .operators.parts_written import assign_data, assigning_parts, resizing, storage_given
 from .operators.random_ops import random_op
-from .operators.row_orders import keeping_order
 from .operators.running_statistics import with_statistics, writes_statistics
 from .operators.sizes import SIZES
 from .operators.value_reads import value_read
-from .operators.varying_lengths import decides_lengths, deciding
+from .parts.own_parts import PARTING, copying, parting
+from .parts.row_orders import keeping_order
+from .parts.varying_lengths import decides_lengths, deciding
 from .state.session import CheckSession
 from .state.tensor_classes import is_dtensor_call
 

@@ -14,8 +14,8 @@ from shardwise.diagnostics.formats import to_dict as run_to_dict
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.interop.running.recording import Key
 
-from .comparison.difference import Difference
-from .comparison.numbers import FirstInBackward, ValueDisagreement
+from .distance.difference import Difference
+from .distance.numbers import FirstInBackward, ValueDisagreement
 from .text import Verdict
 
 SCHEMA = "shardwise.verify/2"

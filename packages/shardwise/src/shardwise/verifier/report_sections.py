@@ -9,7 +9,7 @@ from shardwise.diagnostics.result import Noted
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.report.page import NumbersSection
 
-from .comparison.numbers import ValueDisagreement
+from .distance.numbers import ValueDisagreement
 from .text import Verdict, numbers_lines, summary_lines
 
 

@@ -19,9 +19,9 @@ from shardwise.worlds.failures import RankFailure, RankTimeout
 
 from .comparison.compare import compare
 from .comparison.notes import untrained_note, with_feed
-from .comparison.numbers import Numbers
-from .comparison.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
-from .comparison.steadiness import forget_unsteady
+from .distance.numbers import Numbers
+from .distance.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
+from .distance.steadiness import forget_unsteady
 from .records.failure import Failure
 from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions

@@ -23,8 +23,8 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.autograd.parameter_names import listed
 from shardwise.interop.running.recording import Key
 
-from .comparison.difference import Difference
-from .comparison.numbers import Against, FirstInBackward, NotCompared, Numbers, ValueDisagreement
+from .distance.difference import Difference
+from .distance.numbers import Against, FirstInBackward, NotCompared, Numbers, ValueDisagreement
 from .records.failure import Failure
 
 LONGEST_NAME = 40

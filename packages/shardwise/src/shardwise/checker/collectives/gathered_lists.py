@@ -20,7 +20,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 from ..operators.listed_pieces import ListedPiece, PieceList, dim_cut_over, memory_of, note_piece, piece_of
 from ..operators.ordinary import Handler
-from ..operators.own_parts import pieces_of_cut
+from ..parts.own_parts import pieces_of_cut
 from ..state.session import CheckSession
 from .raw_pieces import Exchange, sent_cut
 

@@ -37,9 +37,9 @@ from ..diagnosis.collective_findings import (
 )
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
-from ..operators.passed_pieces import note_passed
-from ..operators.row_orders import order_of, set_order
-from ..operators.varying_lengths import check_raw_shapes
+from ..parts.passed_pieces import note_passed
+from ..parts.row_orders import order_of, set_order
+from ..parts.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call

@@ -24,8 +24,8 @@ from shardwise.interop.tensors.tagging import (
 )
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from ..operators.gradient_writes import is_part
 from ..state.session import CheckSession
+from ..writes.gradient_writes import is_part
 from .raw_pieces import Exchange, own_chunk
 
 Received = Callable[[TensorType | None], TensorType | None]

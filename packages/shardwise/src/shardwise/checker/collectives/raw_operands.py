@@ -28,7 +28,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
 from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
-from ..operators.buffer_filling import completed, left_to_others
+from ..parts.buffer_filling import completed, left_to_others
 from ..state.session import CheckSession
 from .next_statement import divided_next
 from .raw_buffers import admitted

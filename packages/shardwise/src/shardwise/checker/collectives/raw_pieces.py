@@ -28,7 +28,7 @@ from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
-from ..operators.own_parts import WholeCut, pieces_of_cut
+from ..parts.own_parts import WholeCut, pieces_of_cut
 from ..state.numbers import TYPED_NUMBERS
 
 _SIZES = ("output_split_sizes", "input_split_sizes", "out_splits", "in_splits")

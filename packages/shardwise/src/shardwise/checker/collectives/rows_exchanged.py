@@ -1,4 +1,4 @@
-"""In which order do rows stand after a collective? See ``operators/row_orders.py``."""
+"""In which order do rows stand after a collective? See ``parts/row_orders.py``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shardwise.types.placement import Shard
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import TensorType
 
-from ..operators.micro_batches import exchanged as exchanged_batch
-from ..operators.row_orders import Order, RowExchange, Sizes, check_gathered, exchanged, order_of
+from ..parts.micro_batches import exchanged as exchanged_batch
+from ..parts.row_orders import Order, RowExchange, Sizes, check_gathered, exchanged, order_of
 from ..state.session import CheckSession
 from .raw_pieces import Exchange
 

@@ -45,8 +45,8 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..operators.ordinary import Handler
-from ..operators.row_orders import set_order
-from ..operators.varying_lengths import check_shapes, same_shape
+from ..parts.row_orders import set_order
+from ..parts.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call

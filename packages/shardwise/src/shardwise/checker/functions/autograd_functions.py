@@ -35,11 +35,11 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 from ..collectives.differentiable import check_function
 from ..diagnosis.reporter import refuse
 from ..operators.random_ops import drawn, draws_of
-from ..operators.row_orders import following
-from ..operators.write_destination import settle, write
+from ..parts.row_orders import following
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from ..typing_rules.protocol import TypingRuleCall
+from ..writes.write_destination import settle, write
 from . import dtensor_bridge
 from .builtin_functions import Treatment, pass_types_on, run_region, treatment_of
 from .captured_tensors import captured_tensors

@@ -26,7 +26,7 @@ from shardwise.interop.torch_compat import (
     tree_map,
 )
 
-from ..operators.row_orders import Order, order_of, set_order
+from ..parts.row_orders import Order, order_of, set_order
 from ..state.session import CheckSession
 
 

@@ -35,9 +35,9 @@ from shardwise.interop.tensors.tagging import (
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
-from ..operators.gradient_writes import into_gradient
-from ..operators.write_destination import write
 from ..state.session import CheckSession
+from ..writes.gradient_writes import into_gradient
+from ..writes.write_destination import write
 
 NOWHERE: Final[Mapping[Any, Exponent]] = MappingProxyType({})
 """The scale of a root of which nothing is known."""

@@ -12,9 +12,9 @@ from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.types.tensor_type import UNKNOWN_TYPE, constant_type
 
-from ..operators.gradient_writes import overwritten
-from ..operators.write_destination import write
 from ..state.session import CheckSession
+from ..writes.gradient_writes import overwritten
+from ..writes.write_destination import write
 from . import gradient_types as gradients
 
 _ZEROS = constant_type((), zero=True)

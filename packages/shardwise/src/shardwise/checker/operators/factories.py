@@ -26,6 +26,8 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED, Groun
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
+from ..parts.own_parts import part_axes
+from ..parts.varying_lengths import same_shape
 from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
@@ -34,8 +36,6 @@ from .given_sizes import FILLED, cut_like_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler, run, run_first
-from .own_parts import part_axes
-from .varying_lengths import same_shape
 
 _UNKNOWN: Any = object()
 _OF_VALUES = (

@@ -27,11 +27,11 @@ from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
-from .gradient_writes import is_part
+from ..writes.gradient_writes import is_part
+from ..writes.write_destination import settle, write
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
 from .ordinary import Handler, ordinary
-from .write_destination import settle, write
 
 _PREFIX = "_foreach_"
 _REPEATABLE = frozenset({"add", "sub", "mul", "div", "copy", "neg", "norm"})

@@ -20,10 +20,10 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..call.arguments import Op
+from ..parts.own_parts import own_parts, shifted_positions
 from ..propagation.foreign_mesh import judged_elsewhere
 from ..state.session import CheckSession
 from .given_sizes import COPIES, cut_copies, cuts_of, sizes_of_call
-from .own_parts import own_parts, shifted_positions
 
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 """What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""

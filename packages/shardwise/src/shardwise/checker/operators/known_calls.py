@@ -24,13 +24,13 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar
 from ..call.cache_key import flat_arguments, gradient_bits, has_gradient_bits, key_of
+from ..parts import buffer_filling as filling
 from ..propagation.results import origin_of_result, tag_results
 from ..state.session import CheckSession
 from ..state.tensor_classes import TENSORS
-from . import buffer_filling as filling
-from .gradient_writes import OVERWRITING
-from .local_norm import SCALING
-from .write_destination import merge, without_what_is_not_known
+from ..writes.gradient_writes import OVERWRITING
+from ..writes.local_norm import SCALING
+from ..writes.write_destination import merge, without_what_is_not_known
 
 Tags = Sequence[Tag | None]
 Key = tuple[Any, ...]

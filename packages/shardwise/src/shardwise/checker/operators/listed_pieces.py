@@ -26,11 +26,11 @@ from shardwise.types.spec import entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import TensorType
 
 from ..call.arguments import Op
+from ..parts.micro_batches import following_batches
+from ..parts.row_orders import following
 from ..state.session import CheckSession
 from .judging import UnreadableArguments, judge
 from .merged_rows import is_ordered
-from .micro_batches import following_batches
-from .row_orders import following
 
 Memory = tuple[int, tuple[int, ...], TensorType]
 """Where a tensor's numbers are, its shape and its type."""

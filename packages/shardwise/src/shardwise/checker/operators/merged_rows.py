@@ -29,9 +29,9 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
 from ..call.arguments import Op
+from ..parts.row_orders import Order, RowMerge, order_of, set_order
 from ..state.session import CheckSession
 from .judging import judge
-from .row_orders import Order, RowMerge, order_of, set_order
 
 RESHAPING = frozenset(["view", "reshape", "view_as", "reshape_as", "view_copy", "flatten", "ravel", "unflatten"])
 """The operators that regroup dims, by the names of their rules."""

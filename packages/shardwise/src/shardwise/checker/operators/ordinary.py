@@ -24,21 +24,21 @@ from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import COUNT, extend, extend_named, full_key, gradient_bits, number_key
+from ..parts import buffer_filling as filling
+from ..parts.micro_batches import CUTTING, cut_of
+from ..parts.passed_pieces import refuse_unless_passed
+from ..parts.varying_lengths import carry
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
-from . import buffer_filling as filling
+from ..writes.write_destination import settle, write
 from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
 from .listed_pieces import handing_on
 from .merged_rows import RESHAPING, is_ordered, reshaping_of
-from .micro_batches import CUTTING, cut_of
 from .parted_memory import parted, run_parted
-from .passed_pieces import refuse_unless_passed
-from .varying_lengths import carry
-from .write_destination import settle, write
 
 Handler = Callable[[CheckSession, Any, Sequence[Any], Mapping[str, Any]], Any]
 

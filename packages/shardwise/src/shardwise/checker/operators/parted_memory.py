@@ -37,7 +37,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 from ..call.arguments import Op
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
-from .gradient_writes import OVERWRITING, content_after
+from ..writes.gradient_writes import OVERWRITING, content_after
 from .judging import judge
 
 

@@ -18,9 +18,9 @@ from shardwise.types.tensor_type import TensorType
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
+from ..writes.write_destination import settle, write
 from .known_calls import leaves
 from .ordinary import Handler, ordinary
-from .write_destination import settle, write
 
 _BY_DEFAULT = {"training": False, "use_input_stats": True}
 """The parameter that says whether the batch's own statistics are used, and what it is if not given."""

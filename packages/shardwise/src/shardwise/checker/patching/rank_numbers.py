@@ -20,7 +20,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
-from ..operators.own_parts import RankPieces
+from ..parts.own_parts import RankPieces
 from ..state.numbers import ByRank, typed
 from .group_sizes import questions
 from .patches import Patches, Plugin, checking_session

@@ -14,7 +14,7 @@ from shardwise.interop.running.session import Partials
 
 from ..mode import CheckMode, NotingMode
 from ..operators.in_flight import tell_never_waited
-from ..operators.micro_batches import settle_cuts
+from ..parts.micro_batches import settle_cuts
 from ..patching import installation as patches
 from ..state.session import CheckSession
 from .first_step import first_step_checked, is_asked_for

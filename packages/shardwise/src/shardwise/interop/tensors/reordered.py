@@ -1,6 +1,6 @@
 """Tensors of which every rank has rows in another order than on one device: along an axis they are pieces of no dim.
 
-The checker works with them as with shards, since it knows their order (``checker/operators/row_orders.py``). Whoever
+The checker works with them as with shards, since it knows their order (``checker/parts/row_orders.py``). Whoever
 asks for their type is told that they vary, because joined in the order of the ranks they are another tensor.
 """
 

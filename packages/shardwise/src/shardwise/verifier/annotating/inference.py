@@ -20,9 +20,9 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way, observed_layouts
 from shardwise.oracle.reassemble import Grid
 
-from ..comparison.alignment import Alignment, is_equal_along, varying
-from ..comparison.difference import scale_of, tolerance_of
-from ..comparison.micro_batches import MicroBatches
+from ..distance.difference import scale_of, tolerance_of
+from ..layouts.alignment import Alignment, is_equal_along, varying
+from ..layouts.micro_batches import MicroBatches
 from ..records.failure import Failure
 from ..records.record import RankRun
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from shardwise.interop.running.recording import Draw, Key, Record, Use
 
+from ..distance.numbers import Against, FirstInBackward, ValueDisagreement
 from .clipped_gradients import clipped_among
-from .numbers import Against, FirstInBackward, ValueDisagreement
 
 Judged = Sequence[tuple[Key, object]]
 

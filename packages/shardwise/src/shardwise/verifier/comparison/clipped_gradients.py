@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .numbers import Numbers, ValueDisagreement
+from ..distance.numbers import Numbers, ValueDisagreement
 
 _SAME = 1e-3
 """How far factors may be apart, relative to each other, to be one."""

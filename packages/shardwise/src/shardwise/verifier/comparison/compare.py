@@ -19,22 +19,22 @@ from shardwise.oracle.observed_layout import ObservedLayout, layout_said, observ
 from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..distance.difference import difference, is_same
+from ..distance.hints import hint_for
+from ..distance.numbers import Against, NotCompared, Numbers, ValueDisagreement
+from ..distance.spread import Spread
+from ..distance.tolerance import GRADIENTS, Tolerance
+from ..layouts.copied_parts import with_copies_named
+from ..layouts.declared import KnownLayouts, loose_axes
+from ..layouts.local_training import REMEDY
+from ..layouts.observed import ObservedComparison
+from ..layouts.observed_parameters import OF_PARAMETERS
+from ..layouts.shared_draws import shared_out
 from ..records.record import RankRun
 from .backward_order import first_in_backward
 from .clipped_gradients import with_clipped_last
-from .copied_parts import with_copies_named
-from .difference import difference, is_same
-from .hints import hint_for
-from .layouts import KnownLayouts, loose_axes
-from .local_training import REMEDY
 from .notes import with_convention
-from .numbers import Against, NotCompared, Numbers, ValueDisagreement
-from .observed import ObservedComparison
-from .observed_parameters import OF_PARAMETERS
 from .partings import Partings
-from .shared_draws import shared_out
-from .spread import Spread
-from .tolerance import GRADIENTS, Tolerance
 
 GROWS = "its size does not shrink as the mesh grows"
 

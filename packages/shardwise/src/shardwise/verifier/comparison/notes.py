@@ -16,11 +16,11 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import Record
 from shardwise.mesh.axis import MeshAxis
 
+from ..distance.hints import size_named
+from ..distance.numbers import Against, Numbers, ValueDisagreement
+from ..distance.tolerance import GRADIENTS
 from ..records.batches import is_shared
 from ..records.record import RankRun, initial_parameters
-from .hints import size_named
-from .numbers import Against, Numbers, ValueDisagreement
-from .tolerance import GRADIENTS
 
 _SHOWN = 3
 _SAME_UPDATE = 0.05

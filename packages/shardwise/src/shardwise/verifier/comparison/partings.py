@@ -8,8 +8,8 @@ import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record
 
-from .difference import is_same
-from .numbers import Parting
+from ..distance.difference import is_same
+from ..distance.numbers import Parting
 
 
 class Partings:

@@ -22,11 +22,11 @@ from shardwise.interop.running.recording import Draw, Key, Record, Recorder, has
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import TensorType
 
+from ..distance.difference import scale_of, tolerance_of
+from ..distance.tolerance import TRAINED
+from ..layouts.observed_parameters import OF_PARAMETERS
+from ..layouts.places import Place, place_of, taken
 from ..records.record import RankRun
-from .difference import scale_of, tolerance_of
-from .observed_parameters import OF_PARAMETERS
-from .places import Place, place_of, taken
-from .tolerance import TRAINED
 
 SMALL_BYTES = 4096
 """Tensors up to this size are told with their digest, unless they are pieces of the reference bit by bit."""

@@ -10,7 +10,7 @@ import torch
 
 from shardwise.interop.running.recording import Key
 
-from ..comparison.places import Place, nearest_place, taken
+from ..layouts.places import Place, nearest_place, taken
 from ..records.intervention import Intervention
 
 NEAR = 0.25

@@ -14,7 +14,7 @@ from types import FrameType
 
 import torch
 
-from ..comparison.alignment import is_constant
+from ..layouts.alignment import is_constant
 from ..records.variables import program_frames, tensors_held
 
 ONE_UPDATE = 0.5

@@ -20,7 +20,7 @@ from shardwise.worlds.failures import RankFailure, RankTimeout
 from shardwise.worlds.processes import run_processes
 from shardwise.worlds.real_rank import real_world
 
-from ..comparison.spread import outputs_of
+from ..distance.spread import outputs_of
 from ..records.batches import merged
 from ..records.failure import Failure
 from ..records.intervention import Intervention

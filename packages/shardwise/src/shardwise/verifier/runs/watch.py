@@ -32,7 +32,7 @@ from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.oracle.simulated_ranks.replay import collective_named
 from shardwise.types.tensor_type import UNTYPED, Ground
 
-from ..comparison.difference import scale_of
+from ..distance.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names

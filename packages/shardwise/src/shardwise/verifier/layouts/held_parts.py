@@ -16,9 +16,9 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import offset
 
+from ..distance.difference import difference
+from ..distance.numbers import Against, NotCompared, ValueDisagreement
 from .alignment import AlignedParameter
-from .difference import difference
-from .numbers import Against, NotCompared, ValueDisagreement
 
 
 def put_together(

@@ -22,8 +22,8 @@ from shardwise.oracle.observed_layout import ObservedLayout, Way, exchanged_layo
 from shardwise.oracle.reassemble import Grid
 from shardwise.oracle.reassemble import offset as axis_offset
 
+from ..distance.difference import scale_of, tolerance_of
 from ..records.naming import NAMELESS
-from .difference import scale_of, tolerance_of
 
 PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
 """No parameter is the sum of what the ranks hold."""

@@ -20,18 +20,18 @@ from shardwise.oracle.observed_layout import fits, observed_layouts
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import TensorType
 
+from ..distance.difference import difference, scale_of
+from ..distance.hints import hint_for_module, size_nearest
+from ..distance.numbers import Against, NotCompared, ValueDisagreement
+from ..distance.tolerance import Tolerance
+from ..distance.value_comparison import Entries, ValueComparison, Verdict
 from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
-from .difference import difference, scale_of
-from .hints import hint_for_module, size_nearest
 from .local_training import trained_apart
 from .micro_batches import MicroBatches
-from .numbers import Against, NotCompared, ValueDisagreement
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .shared_data import overlapping_pieces, repeated_piece
-from .tolerance import Tolerance
-from .value_comparison import Entries, ValueComparison, Verdict
 
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read")
 """Kinds of records whose layout is observed where nobody has said it."""

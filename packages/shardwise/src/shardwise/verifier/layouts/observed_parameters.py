@@ -14,12 +14,12 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
 from shardwise.oracle.reassemble import Grid, Unreadable, offset
 
+from ..distance.difference import difference
+from ..distance.numbers import Against, NotCompared, ValueDisagreement
+from ..distance.value_comparison import Entries, ValueComparison, Verdict
 from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
-from .difference import difference
 from .held_parts import put_together, with_those_alike
-from .numbers import Against, NotCompared, ValueDisagreement
-from .value_comparison import Entries, ValueComparison, Verdict
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""

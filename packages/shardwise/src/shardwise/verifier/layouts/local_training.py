@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from shardwise.interop.running.recording import Record
 from shardwise.oracle.observed_layout import Way
 
+from ..distance.value_comparison import Entries
 from .alignment import Alignment
-from .value_comparison import Entries
 
 REMEDY = "give verify a program of one device that does the work of all ranks in turn (--against)"
 

@@ -9,7 +9,7 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 
-from .numbers import Against, ValueDisagreement
+from ..distance.numbers import Against, ValueDisagreement
 
 
 def repeated_piece(

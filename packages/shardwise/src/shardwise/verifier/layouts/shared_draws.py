@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from shardwise.interop.running.recording import Draw, Key
 
-from .value_comparison import Entries
+from ..distance.value_comparison import Entries
 
 Made = Counter[tuple[bytes, tuple[int, ...]]]
 """How often there were draws from a generator in a state, of a shape."""

@@ -1,0 +1,1 @@
+"""What a call writes into: its destination, a gradient, and the norm by which gradients are scaled."""

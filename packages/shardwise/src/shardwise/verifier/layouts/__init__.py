@@ -1,0 +1,8 @@
+"""Which layout makes what a rank holds a part of the one-rank run's value? Declared ones, or those that are true.
+
+of declared types          declared, held_parts
+of no declared type        observed, observed_parameters, alignment, copied_parts
+where a rank's part lies   places
+data and draws             micro_batches, counted_anew, shared_data, shared_draws
+what trains apart          local_training
+"""
