@@ -225,7 +225,7 @@ def test_wrong_usage_exits_2_and_says_what_is_wrong(project, arguments, words):
 
 
 def test_a_failure_of_our_own_is_no_verdict(project, monkeypatch):
-    monkeypatch.setattr("shardwise.cli.check._report", lambda *args: 1 / 0)
+    monkeypatch.setattr("shardwise.cli.runs.asked_check.rendered", lambda *args: 1 / 0)
     result = project.check_source(CLEAN)
     assert result.exit_code == 2
     assert "a failure of shardwise itself" in result.stderr

@@ -9,7 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -193,7 +193,7 @@ def _written(one: InferredType) -> str:
     return ", or ".join(_type(axes) for axes in (one.axes, *one.otherwise))
 
 
-def _type(axes: Any) -> str:
+def _type(axes: Mapping[str, object]) -> str:
     return "{" + ", ".join(f"{axis}: {place}" for axis, place in axes.items()) + "}"
 
 

@@ -70,7 +70,7 @@ class CodesParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cl
 
     name = "codes"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Selection:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Selection:
         try:
             return selection([value])
         except ValueError as error:

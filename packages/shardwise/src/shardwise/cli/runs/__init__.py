@@ -1,8 +1,9 @@
 """How a command runs a program and ends: one rank or several, recorded, watched, fixed, with progress.
 
+what is asked              asked_check, asked_verify
 one rank, several          run, ranks, launched
 how it ends                ending, guard, streams
 while it runs              progress, watching
-what is shown of it        shown_run, schedule
+what is shown of it        screen, report_forms, shown_run, schedule
 edits                      fix_search, fixing, sarif_fixes, infer_edits
 """

@@ -25,7 +25,9 @@ from shardwise.host.overlay import overlay_of, texts_shown
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
-from .fix_search import Texts, Trial, candidates
+from ..options.output_file import write_edits
+from .fix_search import Texts, Trial, candidates, search
+from .progress import progress
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,29 @@ def rerun_of(
     ranks = ["--mesh", str(mesh)] if mesh is not None else ["--world-size", str(world_size)]
     verify = ["--mesh", str(mesh if mesh is not None else f"ranks={world_size}"), *typing, *words]
     return Rerun([*ranks, *typing, *options, *words], verify if world_size > 1 else None)
+
+
+def mend(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
+    """Try the fixes of ``result``, say what came of it, and write what is proven if that is asked for."""
+    doing, tried = [""], []
+    with progress(lambda: doing[0]):
+        for trial in search(result, rerun, lambda text: doing.__setitem__(0, text)):
+            tried.append(trial)
+    proven = bool(tried) and tried[-1].is_proven
+    if proven and write:
+        write_edits(tried[-1].edits)
+    if result.errors:
+        click.echo()
+        for line in told(result, tried, write, os.getcwd()):
+            click.echo(line)
+    offered = choices(tried) if write and not proven and sys.stdin.isatty() else []
+    chosen = ask(offered) if offered else None
+    if chosen is not None:
+        write_edits(chosen.edits)
+        for edit in chosen.edits:
+            click.echo(edit.diff.rstrip("\n"))
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.CLEAN if proven and write else result.exit_code
 
 
 def choices(tried: Sequence[Trial]) -> list[Trial]:

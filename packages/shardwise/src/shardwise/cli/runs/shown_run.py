@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +13,8 @@ import click
 from shardwise.configuration.settings import Settings
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import RunRecord
+
+from .screen import Color, screen
 
 if TYPE_CHECKING:
     from shardwise.report.page import NumbersSection
@@ -50,17 +49,14 @@ def require_template() -> None:
         raise click.UsageError("--html needs the package jinja2: pip install 'shardwise[report]'")
 
 
-def show_annotated(result: RunResult, form: str, color: str, whole: bool) -> None:
+def show_annotated(result: RunResult, form: str, color: Color, whole: bool) -> None:
     """Print the program with its types; forms for programs have them under ``record``."""
     if form != "text":
         return
-    from shardwise.diagnostics.finding import WIDTH
     from shardwise.report.annotated_source import annotated
 
-    terminal = sys.stdout.isatty()
-    coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
-    width = shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH
-    text = annotated(result, color=coloured, width=width, whole=whole)
+    shown = screen(color)
+    text = annotated(result, color=shown.color, width=shown.width, whole=whole)
     click.echo(f"{text}\n" if text else "", color=True)
 
 

@@ -10,12 +10,11 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardwise.host.attribute_patch import patched
 from shardwise.host.devices import accelerator_redirected
@@ -44,7 +43,7 @@ def launched_world(
     own = False
     follower = MeshFollower()
 
-    def told(mesh: Any) -> None:
+    def told(mesh: DeviceMesh) -> None:
         if own:
             return
         ranks = mesh.mesh
@@ -83,7 +82,7 @@ def launched_world(
 
 @contextlib.contextmanager
 def _own_devices(
-    me: LaunchedRank, on_mesh: Callable[[object], None], on_joining: Callable[[], object] | None
+    me: LaunchedRank, on_mesh: Callable[[DeviceMesh], None], on_joining: Callable[[], object] | None
 ) -> Iterator[tuple[bool, Membership]]:
     """The devices that are there inside the block: whether they are redirected to the CPU, and whether the script has
     joined the job.
@@ -138,7 +137,7 @@ def _on_cpu(plain: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _telling(original: Callable[..., None], on_mesh: Callable[[object], None]) -> Callable[..., None]:
+def _telling(original: Callable[..., None], on_mesh: Callable[[DeviceMesh], None]) -> Callable[..., None]:
     """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one."""
 
     @functools.wraps(original)
