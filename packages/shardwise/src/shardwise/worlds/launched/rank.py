@@ -141,7 +141,7 @@ def _telling(original: Callable[..., None], on_mesh: Callable[[DeviceMesh], None
     """``DeviceMesh.__init__`` that says when the script has made a mesh, and no part of one."""
 
     @functools.wraps(original)
-    def init(self: object, *args: object, **options: object) -> None:
+    def init(self: DeviceMesh, *args: object, **options: object) -> None:
         original(self, *args, **options)
         if not is_part_of_mesh(options):
             on_mesh(self)
