@@ -116,22 +116,7 @@ def factory(op: Op) -> Handler:
         if isinstance(made, torch.Tensor):
             if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
                 return made  # nobody knows whether other ranks have the same rows
-            kind = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
-            type = _like(template, kind) if template.axes else _constant(kind)
-            if told is not UNTYPED and op.rule.op == "arange" and not told.varying_axes:
-                type = type.of_unknown_scale()  # positions up to a size are no sizes
-            elif told is not UNTYPED:
-                type = _of_numbers(type, told)
-                axes = part_axes(*args[:3]) if op.rule.op == "arange" and len(args) >= 2 else ()
-                if axes and not session.local:
-                    type = type.with_spec(PartitionSpec(make_entry(axes)))
-                elif not session.local and not session.strict:
-                    local = session.scope(current_entry()).local_axes
-                    type = type.with_placements({axis: UNKNOWN for axis in type.varying_axes if axis not in local})
-            elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in(_values_of(op, args, kwargs)))):
-                type = type.of_unknown_scale()
-            if op.name in FILLED and not session.local:
-                type = cut_like_sizes(type, sizes_of_call(op.name, args, kwargs))
+            type = _type_made(session, op, args, kwargs, ground, template, told)
             if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
                 type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
             tag = None if type is UNTYPED else Tag(type)
@@ -146,6 +131,42 @@ def factory(op: Op) -> Handler:
         return made
 
     return handle
+
+
+def _type_made(
+    session: CheckSession,
+    op: Op,
+    args: Arguments,
+    kwargs: Keywords,
+    ground: Ground,
+    template: TensorType,
+    told: TensorType,
+) -> TensorType:
+    """What a factory makes where no operand but its template has a type.
+
+    ``told``  the type of the numbers that it is given together; ``UNTYPED`` if none has one.
+
+        zeros_like(x), x a shard     a constant zero, cut as x is
+        arange(start, end)           of positions of the rank's own part: cut over the axis that the part is of
+        full((n,), 1 / world)        of unknown scale
+    """
+    ground = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
+    type = _like(template, ground) if template.axes else _constant(ground)
+    if told is not UNTYPED and op.rule.op == "arange" and not told.varying_axes:
+        type = type.of_unknown_scale()  # positions up to a size are no sizes
+    elif told is not UNTYPED:
+        type = _of_numbers(type, told)
+        axes = part_axes(*args[:3]) if op.rule.op == "arange" and len(args) >= 2 else ()
+        if axes and not session.local:
+            type = type.with_spec(PartitionSpec(make_entry(axes)))
+        elif not session.local and not session.strict:
+            local = session.scope(current_entry()).local_axes
+            type = type.with_placements({axis: UNKNOWN for axis in type.varying_axes if axis not in local})
+    elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in(_values_of(op, args, kwargs)))):
+        type = type.of_unknown_scale()
+    if op.name in FILLED and not session.local:
+        type = cut_like_sizes(type, sizes_of_call(op.name, args, kwargs))
+    return type
 
 
 def _values_of(op: Op, args: Arguments, kwargs: Keywords) -> Iterator[object]:
