@@ -63,6 +63,31 @@ def test_a_division_that_nobody_does_is_a_mistake(tmp_path):
     assert "2 times as much, the size of dp" in str(verdict)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        pytest.param("0.1 * world", "lr 0.2, and on one rank with lr 0.1", id="follows the number of ranks"),
+        pytest.param("torch.tensor(0.1 * world)", "lr 0.2, and on one rank with lr 0.1", id="a tensor"),
+        pytest.param("0.1 * (1 + rank)", "lr 0.2 on rank 1, and on one rank with lr 0.1", id="differs by rank"),
+    ],
+)
+def test_a_step_with_another_setting_than_on_one_rank_is_named(tmp_path, rate, said):
+    text = TRAIN.replace("{divisor}", "world").replace("lr=0.1", f"lr={rate}")
+    verdict = verdict_on(tmp_path, text)
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    note = next(note for note in verdict.numbers.notes if note.startswith("step "))
+    assert note.startswith("step 1 (")
+    assert f"script.py:23:5) is taken with {said}:" in note
+
+
+@pytest.mark.processes
+def test_equal_settings_are_no_word(tmp_path):
+    verdict = verdict_on(tmp_path, TRAIN.replace("{divisor}", "1"))
+    assert verdict.exit_code is ExitCode.FINDINGS
+    assert not any(note.startswith("step ") for note in verdict.numbers.notes)
+
+
 SUMMED_IN_THE_STEP = """
     class SummingSGD(torch.optim.SGD):
         def step(self):

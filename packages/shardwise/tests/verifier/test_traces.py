@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.interop.running.recording import Draw, HeldElements, Key, Record, Recorder
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import Draw, HeldElements, Key, Record, Recorder, StepSettings
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison import traces
 from shardwise.verifier.comparison.compare import compare
@@ -168,11 +169,13 @@ def test_references_are_read_as_they_were_written(tmp_path):
     held = HeldElements((2, 3), ((1, 2), (4, 6)))
     alone.entries.append(Record(Key("gradient", "w", None), UNTYPED, "", torch.ones(3), held=held))
     alone.dtypes, alone.steps = {torch.float64, torch.bfloat16}, [1, 4]
+    alone.settings = [StepSettings(0, 1, SourceLocation("train.py", 9), ({"lr": 0.1}, {"lr": 0.2, "eps": 1e-8}))]
     file = str(tmp_path / "references")
     save(References("train.py", {"every": True}, alone), file)
     read = load(file)
     assert (read.program, read.options, read.run.dtypes) == ("train.py", {"every": True}, alone.dtypes)
     assert read.run.steps == alone.steps
+    assert read.run.settings == alone.settings
     for one, other in zip(read.run.entries, alone.entries, strict=True):
         assert one.key == other.key
         if isinstance(one, Draw):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -130,6 +130,20 @@ class Draw:
     seeded: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """What a step of an optimizer is taken with.
+
+    ``optimizer``  which one, in the order of their first steps; ``step`` its how manieth, from 0.
+    ``values``     numbers by name, of each of its groups: learning rate, momentum, weight decay.
+    """
+
+    optimizer: int
+    step: int
+    location: SourceLocation | None
+    values: tuple[Mapping[str, float], ...]
+
+
 class Recorder:
     """Takes copies of the tensors that it is told of.
 
@@ -141,6 +155,7 @@ class Recorder:
     ``narrow_sums`` sums over ranks in a narrow dtype that would be refused elsewhere, in words.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``talking_steps``  an optimizer's step has issued collectives.
+    ``settings``  what each optimizer step was taken with.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -154,6 +169,7 @@ class Recorder:
         self.narrow_sums: dict[str, None] = {}
         self.scale_free = False
         self.talking_steps = False
+        self.settings: list[StepSettings] = []
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 

@@ -8,7 +8,7 @@ import torch
 
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Draw, Record
+from shardwise.interop.running.recording import Draw, Record, StepSettings
 from shardwise.types.aliases import Axis
 
 from .annotation_sites import AnnotationSites
@@ -44,6 +44,7 @@ class RankRun:
     ``narrow_sums`` where it sums over ranks in a narrow dtype, in words.
     ``batches``     what its DataLoaders have given, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
+    ``settings``  what each optimizer step was taken with.
     ``talking_steps``  an optimizer's step has issued collectives: gradients that enter it may be terms of its sums.
     """
 
@@ -58,6 +59,7 @@ class RankRun:
     untrained: list[str] = field(default_factory=list)
     scale_free: bool = False
     talking_steps: bool = False
+    settings: list[StepSettings] = field(default_factory=list)
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
 

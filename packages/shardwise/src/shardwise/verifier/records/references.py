@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Draw, HeldElements, Key, Record
+from shardwise.interop.running.recording import Draw, HeldElements, Key, Record, StepSettings
 from shardwise.types.tensor_type import UNTYPED
 
 from .options import VerifyOptions
@@ -71,6 +71,10 @@ def save(references: References, path: str) -> None:
         "steps": list(references.run.steps),
         "untrained": list(references.run.untrained),
         "scale_free": references.run.scale_free,
+        "settings": [
+            [one.optimizer, one.step, _where(one.location), [dict(group) for group in one.values]]
+            for one in references.run.settings
+        ],
         "entries": entries,
         "values": values,
     }
@@ -103,6 +107,10 @@ def load(path: str) -> References:
     dtypes = {getattr(torch, name.removeprefix("torch.")) for name in whole["dtypes"]}
     run = RankRun(entries=entries, dtypes=dtypes, steps=whole["steps"])
     run.untrained, run.scale_free = whole["untrained"], whole["scale_free"]
+    run.settings = [
+        StepSettings(optimizer, step, _location(where), tuple(values))
+        for optimizer, step, where, values in whole.get("settings", ())
+    ]
     return References(whole["program"], whole["options"], run)
 
 
@@ -114,19 +122,25 @@ def _no_references(path: str, why: str) -> SpmdValueError:
     )
 
 
+def _where(location: SourceLocation | None) -> list[Any] | None:
+    return None if location is None else [getattr(location, one.name) for one in fields(location)]
+
+
 def _plain(entry: Record | Draw) -> dict[str, Any]:
     key = entry.key
-    where = None if key.location is None else [getattr(key.location, one.name) for one in fields(key.location)]
-    plain: dict[str, Any] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": where}
+    plain: dict[str, Any] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": _where(key.location)}
     if isinstance(entry, Draw):
         return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
     held = None if entry.held is None else [list(entry.held.shape), [list(one) for one in entry.held.ranges]]
     return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size, "held": held}
 
 
+def _location(where: list[Any] | None) -> SourceLocation | None:
+    return None if where is None else SourceLocation(*where)
+
+
 def _entry(plain: Mapping[str, Any], value: torch.Tensor | None) -> Record | Draw:
-    where = plain["location"]
-    key = Key(plain["kind"], plain["name"], None if where is None else SourceLocation(*where), plain["nth"])
+    key = Key(plain["kind"], plain["name"], _location(plain["location"]), plain["nth"])
     if "state" in plain:
         return Draw(key, bytes.fromhex(plain["state"]), tuple(plain["shape"]), plain["seeded"])
     shape, ranges = plain["held"] or ((), ())

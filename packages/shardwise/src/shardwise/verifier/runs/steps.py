@@ -12,7 +12,7 @@ import torch
 
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Record, Recorder, Use, has_values
+from shardwise.interop.running.recording import Record, Recorder, StepSettings, Use, has_values
 from shardwise.interop.running.wrappers import plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
@@ -225,6 +225,9 @@ class OptimizerSteps:
             self.recorder.steps.append(len(self.recorder.entries))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         location = user_location()
+        which = [*self.counts].index(id(optimizer))
+        taken = StepSettings(which, self.counts[id(optimizer)] - 1, location, _settings(optimizer))
+        self.recorder.settings.append(taken)
         named = self._without_parts(list(zip(self.names.of(parameters), parameters, strict=True)), location)
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
@@ -321,6 +324,20 @@ class OptimizerSteps:
             else:
                 owing = declared.backward_type() if declared.axes else None
                 self.recorder.add("left", name, local, declared if declared.axes else type, location, owing=owing)
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> tuple[dict[str, float], ...]:
+    """The numbers of each of its groups. A rate that is a tensor is one where it can be read without waiting."""
+    found = []
+    with no_torch_function():
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            told = {name: value for name, value in group.items() if isinstance(value, (int, float))}
+            numbers = {name: float(value) for name, value in told.items() if not isinstance(value, bool)}
+            if isinstance(rate, torch.Tensor) and rate.device.type == "cpu" and has_values(rate):
+                numbers["lr"] = float(rate)
+            found.append(numbers)
+    return tuple(found)
 
 
 def _claimed(x: torch.Tensor) -> TensorType:
