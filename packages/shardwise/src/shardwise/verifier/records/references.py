@@ -122,13 +122,13 @@ def _no_references(path: str, why: str) -> SpmdValueError:
     )
 
 
-def _where(location: SourceLocation | None) -> list[Any] | None:
+def _where(location: SourceLocation | None) -> list[object] | None:
     return None if location is None else [getattr(location, one.name) for one in fields(location)]
 
 
-def _plain(entry: Record | Draw) -> dict[str, Any]:
+def _plain(entry: Record | Draw) -> dict[str, object]:
     key = entry.key
-    plain: dict[str, Any] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": _where(key.location)}
+    plain: dict[str, object] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": _where(key.location)}
     if isinstance(entry, Draw):
         return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
     held = None if entry.held is None else [list(entry.held.shape), [list(one) for one in entry.held.ranges]]
