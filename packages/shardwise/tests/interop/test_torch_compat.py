@@ -164,6 +164,18 @@ def test_backward_and_its_nodes():
     assert not torch_compat.in_backward()
 
 
+def test_what_a_node_keeps_for_backward():
+    x = torch.ones(3, 2, requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, -100]))
+    half = loss / 2
+    assert torch_compat.saved_by(loss.grad_fn, "total_weight") == torch.tensor(2.0)
+    assert torch_compat.saved_by(half.grad_fn, "other") == torch.tensor(2)
+    assert torch_compat.saved_by(x.mean().grad_fn, "self_sym_numel") == 6
+    assert torch_compat.saved_by(half.grad_fn, "nothing") is None
+    half.backward()
+    assert torch_compat.saved_by(loss.grad_fn, "self") is None
+
+
 @pytest.mark.parametrize(
     "name",
     ["BACKWARD_HOOK_FUNCTION", "POST_BACKWARD_FUNCTION", "FUNCTIONAL_COLLECTIVES", "DDP_SINK", "MASK_INDEXING"],

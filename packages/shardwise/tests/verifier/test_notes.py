@@ -88,6 +88,53 @@ def test_equal_settings_are_no_word(tmp_path):
     assert not any(note.startswith("step ") for note in verdict.numbers.notes)
 
 
+MASKED_MEAN = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(4, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        x, targets = torch.randn(12, 4), torch.randint(5, (12,))
+        targets[:{ignored}] = -100
+        x, targets = x.chunk(world)[rank], targets.chunk(world)[rank]
+        {loss}
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+OWN_MEAN = "loss = cross_entropy(model(x), targets)"
+ALL_RANKS = """count = (targets != -100).sum().float()
+        dist.all_reduce(count)
+        loss = cross_entropy(model(x), targets, reduction="sum") * world / count"""
+
+
+@pytest.mark.processes
+def test_a_mean_over_a_ranks_own_targets_is_named(tmp_path):
+    verdict = verdict_on(tmp_path, MASKED_MEAN.replace("{ignored}", "4").replace("{loss}", OWN_MEAN))
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+    (note,) = verdict.numbers.notes
+    assert note.startswith(
+        "every rank divides its loss by a number of its own (2, 6): weighted by these, the losses are"
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("ignored", "loss"),
+    [pytest.param("4", ALL_RANKS, id="what the note says to do"), pytest.param("0", OWN_MEAN, id="equal counts")],
+)
+def test_a_mean_over_all_targets_is_right(tmp_path, ignored, loss):
+    verdict = verdict_on(tmp_path, MASKED_MEAN.replace("{ignored}", ignored).replace("{loss}", loss))
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert not verdict.numbers.notes
+
+
 SUMMED_IN_THE_STEP = """
     class SummingSGD(torch.optim.SGD):
         def step(self):

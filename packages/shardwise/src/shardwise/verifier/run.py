@@ -19,6 +19,7 @@ from shardwise.worlds.failures import RankFailure, RankTimeout
 
 from .comparison.compare import compare
 from .comparison.notes import untrained_note, with_feed
+from .comparison.own_counts import own_counts_note
 from .comparison.step_settings import settings_note
 from .distance.numbers import Numbers
 from .distance.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
@@ -137,7 +138,8 @@ def verify_subject(
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
     numbers = replace(numbers, notes=(*numbers.notes, *ranks[0].narrow_sums, *untrained_note(ranks, alone)))
     if numbers.disagreements:
-        numbers = replace(numbers, notes=(*numbers.notes, *settings_note(ranks, alone)))
+        more = (*settings_note(ranks, alone), *own_counts_note(numbers, ranks, alone))
+        numbers = replace(numbers, notes=(*numbers.notes, *more))
     if options.feed:
         numbers = with_feed(numbers, ranks)
     if against is not None and own is not None:

@@ -156,6 +156,7 @@ class Recorder:
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``talking_steps``  an optimizer's step has issued collectives.
     ``settings``  what each optimizer step was taken with.
+    ``divisors``  what each loss was divided by on this rank, where its graph tells.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -170,6 +171,7 @@ class Recorder:
         self.scale_free = False
         self.talking_steps = False
         self.settings: list[StepSettings] = []
+        self.divisors: dict[Key, float] = {}
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 

@@ -37,3 +37,16 @@ def forward_class(node: object) -> type | None:
     """The ``autograd.Function`` that made this node of the graph; None for nodes of PyTorch's own operators."""
     found: type | None = getattr(node, "_forward_cls", None)
     return found
+
+
+def saved_by(node: object, name: str) -> object:
+    """What the node of an operator keeps for backward: ``other`` of a division, ``total_weight`` of a loss; else None.
+
+    PyTorch's notes on autograd give the prefix; which names an operator has is nowhere said. A graph that is used up
+    keeps nothing.
+    """
+    try:
+        saved: object = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:
+        return None
+    return saved

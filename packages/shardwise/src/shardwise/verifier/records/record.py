@@ -8,7 +8,7 @@ import torch
 
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Draw, Record, StepSettings
+from shardwise.interop.running.recording import Draw, Key, Record, StepSettings
 from shardwise.types.aliases import Axis
 
 from .annotation_sites import AnnotationSites
@@ -45,6 +45,7 @@ class RankRun:
     ``batches``     what its DataLoaders have given, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``settings``  what each optimizer step was taken with.
+    ``divisors``  what each loss was divided by on this rank, where its graph tells.
     ``talking_steps``  an optimizer's step has issued collectives: gradients that enter it may be terms of its sums.
     """
 
@@ -60,6 +61,7 @@ class RankRun:
     scale_free: bool = False
     talking_steps: bool = False
     settings: list[StepSettings] = field(default_factory=list)
+    divisors: dict[Key, float] = field(default_factory=dict)
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
 

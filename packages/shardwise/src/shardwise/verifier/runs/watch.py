@@ -21,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from shardwise.checker.gradients.autograd_graph import leaves_of
 from shardwise.diagnostics.source import user_location
 from shardwise.host.module_calls import telling_calls
+from shardwise.interop.autograd.loss_divisor import divisor_of
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.last_references import outliving_collectives
 from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
@@ -260,6 +261,10 @@ class _Watch(TorchFunctionMode):
                     typed = bool(local_form(root)[1].axes)
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
                     self.recorder.hear("loss", "", root)
+                    with no_torch_function():
+                        divisor = divisor_of(root) if of_its_own else None
+                    if divisor is not None:
+                        self.recorder.divisors[self.recorder.entries[-1].key] = divisor
 
 
 def _listed(given: object) -> Sequence[object]:
