@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+import shardwise as spmd
+from shardwise import MeshAxis, S, set_current_mesh
+from shardwise.checker import typecheck
 from shardwise.verifier.records.variables import tensors_held
 from shardwise.verifier.runs.plain_parameters import PlainParameters
 
@@ -52,3 +55,15 @@ def test_what_a_stage_receives_is_no_parameter():
     received = torch.tensor([-5.0, 3.0])
     list(found.named([received]))
     assert found.others == {"received"}
+
+
+def test_numbers_that_are_looked_at_to_tell_an_update_are_not_calls_of_the_program():
+    found = PlainParameters()
+    # A shard has no first element, and a norm of shards is one addend.
+    with set_current_mesh({"tp": MeshAxis.of(2, 1)}), typecheck(local=False):
+        weight = spmd.assert_type(torch.arange(1.0, 5.0), {"tp": S(0)})
+        list(found.named([weight]))
+        weight = weight * 0.9
+        ((name, _, _),) = found.named([weight])
+        weight = weight * 0.9
+        assert [known for known, _, _ in found.at_the_end()] == [name] == ["weight"]
