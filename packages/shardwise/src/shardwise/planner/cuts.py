@@ -23,7 +23,8 @@ class Rearrangement(NamedTuple):
     """What an exchange over ``axes`` leads to: they are taken off, and cut the same or other dims.
 
     ``bare``     the cuts of which some rank has nothing of its new block.
-    ``sharing``  the others, each with the remnants, one on every dim, of what every rank has of its new block.
+    ``sharing``  the others, each with the remnants of what every rank has of its new block, one on every dim on which
+                 axes are taken off.
     """
 
     axes: tuple[int, ...]
@@ -118,7 +119,8 @@ class Cuts:
                     bare.append(self.number(after))
                 else:
                     both = enumerate(zip(entries, after, strict=True))
-                    remnants = tuple([self._remnant(dim, new, old[len(new) :]) for dim, (old, new) in both])
+                    rests = [(dim, new, old[len(new) :]) for dim, (old, new) in both]
+                    remnants = tuple([self._remnant(*rest) for rest in rests if rest[2]])
                     sharing.append((self.number(after), remnants))
             yield Rearrangement(axes, tuple(bare), tuple(sharing))
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from .cost import ring
@@ -105,9 +106,10 @@ class Problem:
     one_for_two: bool = field(init=False, compare=False)
     _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _kept: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _remain: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, compare=False)
     _rates: dict[tuple[int, ...], Rates] = field(default_factory=dict, init=False, compare=False)
     _same: dict[Rates, Rates] = field(default_factory=dict, init=False, compare=False)
+    _prices: dict[tuple[int, ...], Callable[[int], int]] = field(default_factory=dict, init=False, compare=False)
     _ranks: dict[tuple[int, ...], int] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -157,21 +159,25 @@ class Problem:
             count = self._held[number] = self.elements(self.cuts.entries[number])
         return count
 
-    def kept(self, remnants: tuple[int, ...]) -> int:
-        """The least that a rank has of a first block, with a remnant of it on every dim."""
-        count = 1
-        for number in remnants:
-            known = self._kept.get(number)
+    def lacked(self, number: int, remnants: tuple[int, ...]) -> int:
+        """The most that a rank lacks of a first block, of which it has no less than these remnants, one on a dim."""
+        held = kept = self.held(number)
+        for remnant in remnants:
+            known = self._remain.get(remnant)
             if known is None:
-                known = self._kept[number] = self._least(*self.cuts.remnants[number])
-            count *= known
-        return count
+                known = self._remain[remnant] = self._least(*self.cuts.remnants[remnant])
+            kept = kept * known[0] // known[1]
+        return held - kept
 
-    def _least(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> int:
-        pieces = {self.length(dim, block)}
-        for axis in rest:
-            pieces = {piece for length in pieces for piece in _pieces(length, self.sizes[axis])}
-        return min(pieces)
+    def _least(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, int]:
+        """The smallest piece of a first block that ``rest`` cuts, and how long the block is."""
+        length, ranks = self.length(dim, block), self.ranks(rest)
+        if length % ranks == 0:
+            return length // ranks, length or 1
+        pieces = {length}
+        for axis in rest[:-1]:
+            pieces = {piece for one in pieces for piece in _pieces(one, self.sizes[axis])}
+        return min([_last_piece(one, self.sizes[rest[-1]]) for one in pieces]), length
 
     def ranks(self, axes: tuple[int, ...]) -> int:
         """How many ranks a collective over ``axes`` joins."""
@@ -197,19 +203,23 @@ class Problem:
             rates = self._rates[axes] = self._same.setdefault(found, found)
         return rates
 
-    def spent(self, axes: tuple[int, ...], messages: int, elements: int) -> int:
-        """What a collective costs: the slowest of its axes carries it."""
-        time = max([messages * latency + elements * weight for latency, weight in self.rate(axes)])
-        return time << 2 * DIGITS | ONE
+    def price(self, axes: tuple[int, ...]) -> Callable[[int], int]:
+        """What a collective costs that goes once round the ring, by the elements that a rank receives: the slowest axis
+        carries it."""
+        price = self._prices.get(axes)
+        if price is None:
+            messages = self.ranks(axes) - 1
+            rates = [(messages * latency << 2 * DIGITS | ONE, each << 2 * DIGITS) for latency, each in self.rate(axes)]
+            price = self._prices[axes] = partial(_at_rate, *rates[0]) if len(rates) == 1 else partial(_slowest, rates)
+        return price
 
-    def priced(self, axes: tuple[int, ...], messages: int, ends: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-        """The same of several, which lead to cuts with that number and bring so many elements."""
-        rates = self.rate(axes)
-        if len(rates) > 1:
-            return [(after, self.spent(axes, messages, elements), elements) for after, elements in ends]
-        ((latency, weight),) = rates
-        start, weight = messages * latency << 2 * DIGITS | ONE, weight << 2 * DIGITS
-        return [(after, start + elements * weight, elements) for after, elements in ends]
+
+def _at_rate(start: int, each: int, elements: int) -> int:
+    return start + elements * each
+
+
+def _slowest(rates: Iterable[tuple[int, int]], elements: int) -> int:
+    return max([start + elements * each for start, each in rates])
 
 
 def moves(problem: Problem, state: State) -> Iterator[Move]:
@@ -275,8 +285,7 @@ def _gathers(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
     for axes, after in problem.cuts.gathers(number):
         if problem.can_join(axes):
             messages, elements = ring("all_gather", held, problem.ranks(axes))
-            ends = ((after, problem.spent(axes, messages, elements), elements),)
-            yield Fan("all_gather", axes, pending, messages, ends)
+            yield Fan("all_gather", axes, pending, messages, ((after, problem.price(axes)(elements), elements),))
 
 
 def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
@@ -287,55 +296,67 @@ def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
     for chosen in _subsets([axis for axis in range(len(problem.sizes)) if summed >> axis & 1]):
         if len({problem.kinds[axis] for axis in chosen}) > 1 or not problem.can_join(chosen):
             continue
-        count, left = problem.ranks(chosen), pending & ~bits_of(chosen)
-        messages, elements = ring("all_reduce", problem.held(number), count)
-        ends = ((number, problem.spent(chosen, messages, elements), elements),)
-        yield Fan("all_reduce", chosen, left, messages, ends)
+        count, left, price = problem.ranks(chosen), pending & ~bits_of(chosen), problem.price(chosen)
+        messages, elements = ring("all_reduce", problem.held(number), count)  # twice round the ring, as one collective
+        yield Fan("all_reduce", chosen, left, messages, ((number, 2 * price(elements // 2) - ONE, elements),))
         for order in [chosen] if problem.wide else itertools.permutations(chosen):
             for after in cuts.inside(number, order):
                 messages, elements = ring("all_gather", problem.held(after), count)  # as many, the other way round
-                ends = ((after, problem.spent(order, messages, elements), elements),)
-                yield Fan("reduce_scatter", order, left, messages, ends)
+                yield Fan("reduce_scatter", order, left, messages, ((after, price(elements), elements),))
 
 
 def _exchanges(problem: Problem, pending: int, number: int, approach: Approach | None) -> Iterator[Fan]:
-    """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
-    cuts, held, kept = problem.cuts, problem.held, problem.kept
+    """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
+
+    After an exchange, another at its pace is left out where one over the axes of both does as much in no more time,
+    though it bring a whole block: where the second brings one, or what it leaves to a rank is no more than the first
+    has brought. That is at most a block by the number of ranks, and so always where shards are even.
+    """
+    cuts, held, lacked = problem.cuts, problem.held, problem.lacked
     found = cuts.straight(number, problem.goal[1]) if problem.wide else cuts.exchanges(number)
-    useless, covered = None, None
+    useless, covered, before, brought = None, None, None, 0
     if approach is not None and found and problem.one_for_two:
-        useless = _rate_of_no_use(problem, approach, number)
+        if approach.step is not None and approach.step.op == "all_to_all":
+            before, brought = problem.rate(approach.step.axes), approach.elements
+            if problem.even or brought == held(number):
+                useless = before
         if approach.alike:  # The other state leads there over all axes, with the last exchange.
             covered = problem.rate(found[-1].axes)
     for axes, bare, sharing in found:
         rates = problem.rate(axes)
         if rates is useless or not problem.can_join(axes):
             continue
-        ends = [(after, held(after) - kept(remnants)) for after, remnants in sharing]
-        if rates is not covered:
-            ends += [(after, held(after)) for after in bare]
+        price, ranks, ends = problem.price(axes), problem.ranks(axes), list[tuple[int, int, int]]()
+        if rates is covered or rates is before:
+            bare = ()
+        if problem.even:  # As many ranks cut it as before, so blocks are as large.
+            whole = held(number)
+            if bare:
+                spent = price(whole)
+                ends = [(after, spent, whole) for after in bare]
+            if sharing:
+                part = whole - whole // ranks
+                spent = price(part)
+                ends += [(after, spent, part) for after, _ in sharing]
+        else:
+            if rates is before:
+                sharing = tuple([one for one in sharing if held(one[0]) > brought * ranks])
+            received = [(after, lacked(after, remnants)) for after, remnants in sharing]
+            received += [(after, held(after)) for after in bare]
+            ends = [(after, price(elements), elements) for after, elements in received]
         if ends:
-            messages = problem.ranks(axes) - 1
-            yield Fan("all_to_all", axes, pending, messages, problem.priced(axes, messages, ends))
-
-
-def _rate_of_no_use(problem: Problem, approach: Approach, number: int) -> Rates | None:
-    """At which an exchange does no more than one had done in place of the one by which the cut was reached, over the
-    axes of both, in no more time.
-
-    Both go at one pace, so that does. It brings no more than both where shards are even: what a rank needs and does not
-    have, it gets in the first or in the second. And no more where the first brought a whole block.
-    """
-    step = approach.step
-    if step is None or step.op != "all_to_all":
-        return None
-    return problem.rate(step.axes) if problem.even or approach.elements == problem.held(number) else None
+            yield Fan("all_to_all", axes, pending, ranks - 1, ends)
 
 
 def _pieces(length: int, ranks: int) -> set[int]:
     """The lengths into which ``torch.chunk`` cuts."""
     piece = -(-length // ranks)
     return {max(0, min(piece, length - at * piece)) for at in (0, length // max(1, piece), ranks - 1) if at < ranks}
+
+
+def _last_piece(length: int, ranks: int) -> int:
+    """The shortest of them."""
+    return max(0, length - (ranks - 1) * -(-length // ranks))
 
 
 def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:

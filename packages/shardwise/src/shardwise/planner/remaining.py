@@ -113,10 +113,13 @@ class Remaining:
         for dim, entry in enumerate(self.problem.cuts.entries[number]):
             part = known((dim, entry)) or self._part(dim, entry)
             bits |= part.cut
-            if part.astray:
-                astray += part.astray
-                away += part.away
-                places += 1
+            if not part.astray:
+                for at, one in enumerate(part.levels):
+                    held[at] *= one[1]
+                continue
+            astray += part.astray
+            away += part.away
+            places += 1
             for at, (_, has, lacks, off) in enumerate(part.levels):
                 held[at] *= has
                 if lacks > bare[at]:
