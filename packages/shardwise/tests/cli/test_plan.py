@@ -55,7 +55,11 @@ def test_types_that_say_the_same_need_nothing():
         ([f"f32[{10**20}]", f"f32[{10**20}]", "--mesh", "dp=2"], "more than PyTorch can count"),
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=fast"], "expected a number of GB/s, or nvlink"),
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=0"], "the bandwidth of dp is a number"),
-        (["f32[8] {dp: V}", "f32[8]", "--mesh", "dp=2"], "; try S(i) in place of V, which says the dim; try redis"),
+        (["f32[8] {dp: V}", "f32[8]", "--mesh", "dp=2"], "; try S(i) in place of V, which says the dim, or redis"),
+        (
+            ["q7[8@dp]", "q7[8]", "--mesh", "dp=2"],
+            "expected a dtype like f32, bf16 or i64 at position 0",
+        ),
         (["f32[8] {dp: R}", "f32[8] {dp: P(max)}", "--mesh", "dp=2"], "no step makes another pending reduction"),
     ],
 )

@@ -1,6 +1,7 @@
 """A typed shape is written down in one way, and what was written reads back as the same value."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,7 +91,10 @@ def test_blanks_and_full_dtype_names_do_not_matter(text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "expected a dtype at position 0, the text ends"),
+        ("", "expected a dtype like f32, bf16 or i64 at position 0, the text ends"),
+        ("f33[8]", "expected a dtype like f32, bf16 or i64 at position 0, got 'f33"),
+        ("float[8]", "expected a dtype like f32, bf16 or i64 at position 0"),
+        ("boolean[8]", "expected a dtype like f32, bf16 or i64 at position 0"),
         ("f32", r"expected '\[' at position 3, the text ends"),
         ("f32[8", r"expected ',' or '\]' at position 5"),
         ("f32[x]", "expected the size of a dim at position 4, got 'x]'"),
@@ -126,6 +130,12 @@ def test_a_spec_of_the_wrong_length_still_prints():
 @pytest.mark.parametrize("dtype", ["float32", "torch.float32", "f32"])
 def test_a_dtype_may_be_given_under_any_of_its_names(dtype):
     assert TypedShape(dtype, (), of()).dtype == "float32"
+
+
+def test_every_dtype_of_pytorch_is_read_under_both_names():
+    dtypes = {one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+    for name in (str(dtype).removeprefix("torch.") for dtype in dtypes):
+        assert {parse(f"{written}[8]", {}).dtype for written in (name, abbreviate(name))} == {name}
 
 
 def test_abbreviations_are_those_of_pytorch():

@@ -15,7 +15,7 @@ from shardwise.mesh.shape import MOST_RANKS
 
 from .options.configured import ConfiguredCommand, configured, policy_options
 from .options.mesh_option import MeshParam
-from .options.module_option import ModuleParam
+from .options.module_option import module_option
 from .options.ranks_option import RanksParam
 from .options.shared_options import color_option, type_options
 from .runs.asked_check import DEFAULT_WORLD_SIZE, AskedCheck
@@ -35,13 +35,7 @@ Examples:
 
 @click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
-@click.option(
-    "-m",
-    "module",
-    type=ModuleParam(),
-    metavar="MODULE",
-    help="Check a module, as python -m runs it, instead of a script.",
-)
+@module_option("Check")
 @click.option(
     "--mesh",
     type=MeshParam(),

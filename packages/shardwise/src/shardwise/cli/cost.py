@@ -20,7 +20,7 @@ from shardwise.mesh.shape import MeshShape
 
 from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
-from .options.module_option import ModuleParam
+from .options.module_option import module_option
 from .runs.guard import OWN_PROCESS, guarded
 
 if TYPE_CHECKING:
@@ -74,13 +74,7 @@ class CollectiveLine:
 
 @click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
-@click.option(
-    "-m",
-    "module",
-    type=ModuleParam(),
-    metavar="MODULE",
-    help="Run a module, as python -m runs it, instead of a script.",
-)
+@module_option("Run")
 @click.option("--mesh", type=MeshParam(), required=True, metavar="AXES", help="Axes and sizes, outermost first.")
 @link_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")

@@ -16,6 +16,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
 from .options.mesh_option import MeshParam
+from .options.usage import wrong_usage
 
 if TYPE_CHECKING:
     from shardwise.drawing.drawing import Drawing
@@ -73,7 +74,7 @@ def draw(
     try:
         drawing = _drawing(subject, mesh, called, local, highlight, nodes, limit)
     except SpmdValueError as error:
-        raise click.UsageError("; ".join([error.message, *(f"try {line}" for line in error.help)])) from None
+        raise wrong_usage(error) from None
     if output is None:
         show(drawing, width)
     else:

@@ -11,6 +11,8 @@ import click
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 
+from .options.usage import wrong_usage
+
 if TYPE_CHECKING:
     from shardwise.op_rules.propagation.einsum_calculus import Einsum, EinsumVerdict, Line, Placing
 
@@ -42,7 +44,7 @@ def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
         product = Einsum(equation)
         axes, placings = _read(product, operands)
     except SpmdValueError as error:
-        raise click.UsageError("; ".join([error.message, *(f"try {line}" for line in error.help)])) from None
+        raise wrong_usage(error) from None
     verdicts = [product.judge(axis, placings[axis]) for axis in axes]
     click.echo("\n\n".join(_text(one, _ways(product, placings[one.axis]) if one.refused else ()) for one in verdicts))
     return ExitCode.FINDINGS if any(verdict.refused for verdict in verdicts) else ExitCode.CLEAN

@@ -19,7 +19,7 @@ from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
 from .options.mesh_option import MeshParam, require_processes
-from .options.module_option import ModuleParam
+from .options.module_option import module_option
 from .options.output_file import write_edits
 from .options.shared_options import require_writer, timeout_option
 from .runs.infer_edits import edits_of
@@ -43,13 +43,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
-@click.option(
-    "-m",
-    "module",
-    type=ModuleParam(),
-    metavar="MODULE",
-    help="Run a module, as python -m runs it, instead of a script.",
-)
+@module_option("Run")
 @click.option(
     "--mesh",
     type=MeshParam(),

@@ -20,6 +20,8 @@ from shardwise.mesh.shape import MeshShape
 from .draw import check_suffix, write
 from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
+from .options.usage import wrong_usage
+from .runs.progress import progress
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
@@ -97,13 +99,15 @@ def plan(
                 raise click.UsageError(
                     f"a move keeps the dtype and the global shape, and {before!r} and {after!r} have others"
                 )
-            found = planned(
-                src.shape, src.dtype, src.type, dst.type, links=links, together=together, max_bytes=max_bytes
-            )
+            with progress(lambda: "looking for the cheapest steps", plain=False):
+                found = planned(
+                    src.shape, src.dtype, src.type, dst.type, links=links, together=together, max_bytes=max_bytes
+                )
         except SpmdTypeError as error:
-            raise click.UsageError("; ".join([str(error.args[0]), *(f"try {one}" for one in error.help)])) from None
-        rejected = alternatives(found, links=links, together=together, max_bytes=max_bytes)
-        theirs = _of_dtensor(found, tuple(axes.values()))
+            raise wrong_usage(error) from None
+        with progress(lambda: "asking DTensor for its plan", plain=False):  # this loads torch
+            rejected = alternatives(found, links=links, together=together, max_bytes=max_bytes)
+            theirs = _of_dtensor(found, tuple(axes.values()))
         click.echo(_json(found, rejected, theirs) if form == "json" else _text(found, rejected, theirs))
         if output is not None:
             from shardwise.drawing.subjects import draw

@@ -14,7 +14,7 @@ from shardwise.diagnostics.result import ExitCode
 
 from .options.configured import ConfiguredCommand, configured, policy_options
 from .options.mesh_option import MeshParam
-from .options.module_option import ModuleParam
+from .options.module_option import module_option
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.asked_verify import AskedVerify
 from .runs.shown_run import html_option
@@ -30,13 +30,7 @@ Examples:
 
 @click.command(cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT|FILE:FUNCTION [-- ARGS]")
-@click.option(
-    "-m",
-    "module",
-    type=ModuleParam(),
-    metavar="MODULE",
-    help="Verify a module, as python -m runs it, instead of a script.",
-)
+@module_option("Verify")
 @click.option(
     "--mesh",
     type=MeshParam(),

@@ -49,7 +49,10 @@ def _alternatives(numbers: Sequence[int]) -> str:
 def notes_of(placed: SpreadTensor) -> tuple[str, ...]:
     """What the signs in the picture mean."""
     notes = [] if placed.axes or not placed.typed.shape else ["no mesh: tiles show the index"]
-    notes += [_note(placed, axis) + _examples(placed, axis) for axis in placed.axes if axis not in placed.sharded]
+    told = [
+        axis for axis in placed.axes if axis not in placed.sharded and axis.size() > 1
+    ]  # one rank differs from none
+    notes += [_note(placed, axis) + _examples(placed, axis) for axis in told]
     for dim, (axes, pieces) in enumerate(zip(placed.entries, placed.pieces, strict=True)):
         lengths = {one.stop - one.start for one in pieces}
         if axes and len(lengths) > 1:
@@ -75,7 +78,7 @@ def _note(placed: SpreadTensor, axis: NamedAxis) -> str:
 
 def _examples(placed: SpreadTensor, axis: NamedAxis) -> str:
     """The first fibers of an axis, with the sign that stands between their ranks in the picture."""
-    if axis.size() == 1 or axis in placed.apart:
+    if axis in placed.apart:
         return ""
     shown = list(itertools.islice(placed.fibers(axis), MOST_FIBERS + 1))
     is_partial = axis in placed.partial

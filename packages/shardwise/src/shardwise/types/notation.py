@@ -49,6 +49,13 @@ _ABBREVIATIONS = {
 _DIGITS = 30
 _BEGIN = 120
 _GROUNDS_OR_END = "constant, uniform, zero, empty, unknown or the end"
+_DTYPE = "|".join(
+    (
+        r"(?:b?float|complex|q?u?int|bits)[0-9]\w*",  # as PyTorch names them, now and later
+        r"bool\b",
+        *(rf"{short}\b" for short in _ABBREVIATIONS.values()),
+    )
+)
 _FULL_NAMES = {short: name for name, short in _ABBREVIATIONS.items()}
 
 
@@ -179,7 +186,7 @@ class _Reader:
         self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
 
     def typed_shape(self) -> TypedShape:
-        dtype = self.match(r"[a-z]\w*", "a dtype")
+        dtype = self.match(_DTYPE, "a dtype like f32, bf16 or i64")
         self.match(r"\[", "'['")
         shape: list[int] = []
         entries: list[Any] = []

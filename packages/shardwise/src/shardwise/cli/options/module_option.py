@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class ModuleParam(click.ParamType):  # type: ignore[type-arg]  # no generic in click 8.1
@@ -20,3 +24,14 @@ class ModuleParam(click.ParamType):  # type: ignore[type-arg]  # no generic in c
 
 def _as_file(name: str) -> str:
     return f"; leave -m out to run the file {name}" if os.path.isfile(name) else ""
+
+
+def module_option(verb: str) -> Callable[[Command], Command]:
+    """``-m``, where a command does to a module, as ``verb`` says, what it does to a script."""
+    return click.option(
+        "-m",
+        "module",
+        type=ModuleParam(),
+        metavar="MODULE",
+        help=f"{verb} a module, as python -m runs it, instead of a script.",
+    )
