@@ -122,7 +122,7 @@ def test_the_traceback_shows_the_programs_own_frames(project):
     assert len(frames) == 2
     assert "train.py" in frames[0]
     assert "helpers.py" in frames[1]
-    assert "frames of torch and shardwise are left out; --all shows them" in result.stderr
+    assert "frames of torch and shardwise are left out; shardwise check --all shows them" in result.stderr
     assert "--> helpers.py:3:" in result.stdout
     assert "linear.py" in project.check("train.py", "--all").stderr
 

@@ -88,7 +88,9 @@ def test_a_second_mesh_over_the_same_ranks_has_the_groups_of_its_own_sizes():
         (["dp=6", "--nodes", "4"], "do not fill nodes of 4"),
         (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp'"),
         (["dp=4,tp=2", "--flatten", "dp"], "write it like dp_cp=dp,cp"),
-        (["dp=4,tp=2", "--flatten", "x=dp,dp"], "not orthogonal"),
+        (["dp=4,tp=2", "--flatten", "x=dp,dp"], "dp is named twice, name each axis once"),
+        (["dp=4,tp=2", "--flatten", "x=dp,"], "write it like dp_cp=dp,cp"),
+        (["dp=4,tp=2", "--flatten", "x=dp,tp", "--flatten", "x=tp,dp"], "x is flattened already, choose another name"),
         (["dp=4,tp=2", "--busiest", "cp"], "is not an axis of dp=4,tp=2"),
     ],
 )

@@ -16,6 +16,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
 from .options.mesh_option import MeshParam
+from .options.output_file import PAGE, require_writable
 from .options.usage import wrong_usage
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ Examples:
 WRITTEN = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 NARROWEST = 20
 TEXT_COLUMNS = 100
-_LAYOUT = re.compile(r"\s*[(\d][\d\s,()]*:[\d\s,()]+")
+_LAYOUT = re.compile(r"\s*[(\d-]")
 
 
 @click.command(epilog=EPILOG)
@@ -83,10 +84,11 @@ def draw(
 
 
 def check_suffix(output: Path | None) -> None:
-    """A usage error if nobody knows what to write into such a file."""
+    """A usage error if nobody knows what to write into such a file, or it cannot be written."""
     if output is not None and output.suffix.lower() not in WRITTEN:
         ends = f"ends in {output.suffix!r}" if output.suffix else "has no suffix"
         raise click.UsageError(f"-o {output} {ends}; known are {', '.join(WRITTEN)}")
+    require_writable("-o", output, b"" if output is None or WRITTEN[output.suffix.lower()] == "text" else PAGE)
 
 
 def show(drawing: Drawing, width: int | None = None) -> None:
@@ -134,8 +136,13 @@ def _drawing(
     for option, value in (("--highlight", highlight), ("--nodes", nodes)):
         if value is not None:
             raise click.UsageError(f"{option} is for meshes, and {subject!r} is none: leave SUBJECT out")
-    if _LAYOUT.fullmatch(subject):
+    if _LAYOUT.match(subject):
         return drawn(_layout(subject), limit=limit)
+    if "[" not in subject and "->" not in subject:
+        raise click.UsageError(
+            f"{subject!r} is nothing that is drawn: write a type like 'f32[8, 16@tp]', a layout like '(2,4):(8,1)', a "
+            "transition like 'all_gather S(0) -> R', or types or transitions; leave it out for the mesh"
+        )
     return drawn(subject, mesh=sizes, names=names, local=local, limit=limit)
 
 

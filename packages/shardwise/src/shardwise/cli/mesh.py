@@ -83,7 +83,9 @@ def mesh(
     axes = mesh.as_axes()
     wanted = _busiest(busiest, mesh)
     with set_current_mesh(axes):
-        shown = {**axes, **dict(_flattened(one, axes) for one in flattened)}
+        shown = dict(axes)
+        for one in flattened:
+            _flatten(one, axes, shown)
         if folded is not None:
             shown |= _folded(folded, mesh, shown)
         found = {
@@ -98,20 +100,25 @@ def mesh(
     return ExitCode.CLEAN
 
 
-def _flattened(text: str, axes: dict[str, MeshAxis]) -> tuple[str, MeshAxis]:
+def _flatten(text: str, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -> None:
+    """Add the axis that ``text`` makes of several to those that are shown."""
     from shardwise.mesh.axis import flatten_axes
 
     name, equals, parts = (piece.strip() for piece in text.partition("="))
     names = [one.strip() for one in parts.split(",")]
     unknown = [one for one in names if one not in axes]
-    if not equals or not name.isidentifier():
+    twice = [one for at, one in enumerate(names) if one in names[:at]]
+    if not equals or not name.isidentifier() or "" in names:
         raise click.UsageError(f"--flatten {text}: write it like dp_cp=dp,cp")
     if unknown:
         raise click.UsageError(f"--flatten {text}: the mesh has no axis {unknown[0]!r}, its axes are {', '.join(axes)}")
-    if name in axes:
-        raise click.UsageError(f"--flatten {text}: {name} is an axis of the mesh already")
+    if twice:
+        raise click.UsageError(f"--flatten {text}: {twice[0]} is named twice, name each axis once")
+    if name in shown:
+        whose = "an axis of the mesh" if name in axes else "flattened"
+        raise click.UsageError(f"--flatten {text}: {name} is {whose} already, choose another name")
     try:
-        return name, flatten_axes(tuple(axes[one] for one in names))
+        shown[name] = flatten_axes(tuple(axes[one] for one in names))
     except SpmdTypeError as error:
         raise click.UsageError(f"--flatten {text}: {error.args[0]}") from None
 

@@ -57,7 +57,7 @@ class Program:
         if self.module:
             return
         if not self.path:
-            raise NoProgram("the name of the script is empty: name a file, as in shardwise check train.py")
+            raise NoProgram("the name of the script is empty: name a file, as train.py")
         if not os.path.isfile(self.path):
             raise NoProgram(_why_no_file(self.path))
         if self.path.endswith(".ipynb"):

@@ -74,4 +74,6 @@ def _traceback(error: BaseException, whole: bool) -> str:
     if whole:
         return "".join(traceback.TracebackException.from_exception(error, compact=True).format())
     text, hidden = own_traceback(error)
-    return text + (f"({hidden} frames of torch and shardwise are left out; --all shows them)\n" if hidden else "")
+    return text + (
+        f"({hidden} frames of torch and shardwise are left out; shardwise check --all shows them)\n" if hidden else ""
+    )
