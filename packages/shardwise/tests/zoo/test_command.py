@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
-from shardwise.cli.zoo import zoo
+from shardwise.cli.zoo import WIDTH, zoo
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.zoo.catalogue import entry, names
 
@@ -24,8 +24,10 @@ def shown(*words: str) -> str:
 
 def test_the_list_has_every_program_with_its_title() -> None:
     lines = shown().splitlines()
-    assert [line.split()[0] for line in lines] == names()
-    assert all(len(line.split()) > 4 for line in lines)
+    begun = [line for line in lines if not line.startswith(" ")]
+    assert [line.split()[0] for line in begun] == names()
+    assert all(len(line.split()) > 4 for line in begun)
+    assert max(map(len, lines)) <= WIDTH
 
 
 def test_a_page_has_words_numbers_and_code() -> None:

@@ -64,8 +64,13 @@ def zoo(name: str | None, mesh: MeshShape | None, draw: bool, output: Path | Non
     if name is None:
         if mesh is not None or draw or output is not None or runs:
             raise click.UsageError("--mesh, --draw, -o and --run are of one program: shardwise zoo NAME")
-        width = max(map(len, names()))
-        click.echo("\n".join(f"{one:<{width}}  {entry(one).title}" for one in names()))
+        column = max(map(len, names())) + 2
+        for one in names():
+            click.echo(
+                textwrap.fill(
+                    entry(one).title, WIDTH, initial_indent=f"{one:<{column}}", subsequent_indent=" " * column
+                )
+            )
         return ExitCode.CLEAN
     if runs and (draw or output is not None):
         raise click.UsageError("--run compares numbers and draws nothing: leave --draw and -o out")
