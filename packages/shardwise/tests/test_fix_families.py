@@ -10,6 +10,7 @@ import pytest
 
 from shardwise.cli.runs.fix_search import Texts, search
 from shardwise.cli.runs.run import CheckOptions, check_program
+from shardwise.configuration.policy import Policy
 from shardwise.diagnostics.fix import Insert
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import overlay_of
@@ -283,3 +284,46 @@ def test_gradients_that_are_each_ranks_own_mean_are_summed_and_divided(tmp_path:
     (edit,) = fix.edits
     assert isinstance(edit, Insert)
     assert edit.lines[-1].strip() == f"parameter.grad /= dist.get_world_size({group})"
+
+
+CLIPPED = "    {}\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" + STEP
+
+
+def test_a_sum_that_a_norm_and_a_step_miss_is_made_once_and_before_both(tmp_path: Path) -> None:
+    """One after the other would sum twice; leaving out one of the two is clean and wrong."""
+    path = tmp_path / "program.py"
+    path.write_text(START + CLIPPED.format("backward()"))
+    (finding,) = Policy().applied(Judge(path).check({})).errors
+    assert [place.code for place in finding.places] == ["SW112", "SW608"]
+    assert {edit.location.line for fix in finding.fixes for edit in fix.edits} == {len(START.splitlines()) + 2}
+
+
+def test_gradients_of_unknown_scale_leave_the_choice_of_the_sum_and_the_mean(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(START + CLIPPED.format("backward()"))
+    for code in ("SW112", "SW608"):
+        finding = next(one for one in Judge(path).check({}).errors if one.code == code)
+        total, mean = finding.fixes
+        assert total.choice
+        assert mean.choice
+        assert mean.help.endswith("if the loss is the mean of each rank's own samples")
+
+
+@pytest.mark.parametrize(
+    ("loss", "helps"),
+    [
+        ("mean()", ["op=dist.ReduceOp.AVG in line {sum}", "(loss / {ranks}).backward() in line {}"]),
+        ("sum() / mesh['dp'].size()", ["(model(x).square().sum()) in place of {loss} in line {loss_line}"]),
+    ],
+    ids=["too large", "too small"],
+)
+def test_each_help_about_the_scale_of_gradients_is_one_edit(loss: str, helps: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    made = f"model(x).square().{loss}"
+    path.write_text(START + f"    loss = {made}\n    loss.backward()\n{SUM}{STEP}")
+    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW616")
+    first = len(START.splitlines()) + 1
+    ranks = 'dist.get_world_size(group=mesh.get_group("dp"))'
+    wanted = [help.format(first + 1, ranks=ranks, sum=first + 3, loss=made, loss_line=first) for help in helps]
+    assert list(finding.help) == wanted
+    assert [len(fix.edits) for fix in finding.fixes] == [1] * len(wanted)

@@ -225,7 +225,7 @@ def test_a_setting_that_differs_between_ranks_makes_equal_parameters_differ(tp_m
     with typecheck():
         optimizer = torch.optim.SGD([weight], **settings | {setting: (dist.get_rank() + 1) * 0.1})
         weight.square().sum().backward()
-        with refused("SW120", "weight", f"its {setting} differs there"):
+        with refused("SW617", "weight", f"another {setting} on each rank"):
             optimizer.step()
         optimizer.param_groups[0][setting] = 0.1
         optimizer.step()
@@ -239,4 +239,4 @@ def test_what_a_step_makes_of_a_refused_setting_is_no_finding_of_its_own(tp_mesh
         optimizer = torch.optim.AdamW([weight], lr=(dist.get_rank() + 1) * 0.1, weight_decay=0.1)
         weight.grad = spmd.assert_type(torch.randn(4), {"tp": R})
         optimizer.step()
-    assert [finding.code for finding in found.result().findings] == ["SW120"]
+    assert [finding.code for finding in found.result().findings] == ["SW617"]

@@ -7,8 +7,8 @@ import linecache
 import pytest
 
 from shardwise.diagnostics.causes import by_cause
-from shardwise.diagnostics.finding import Finding, render
-from shardwise.diagnostics.fix import Fix, Wrap
+from shardwise.diagnostics.finding import Finding, Unsummed, render
+from shardwise.diagnostics.fix import Fix, Insert, Wrap
 from shardwise.diagnostics.printing.limits import EVERYTHING
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
@@ -97,3 +97,33 @@ def test_places_beyond_the_limit_are_counted():
     (found,) = by_cause(uses)
     assert "= note: and 4 more places; --all shows them" in render(found)
     assert "more places; --all" not in render(found, limits=EVERYTHING)
+
+
+def unsummed(line, gradient, code, *, backward=1, axis="dp", fixed=True):
+    help = f"dist.all_reduce({gradient or 'p.grad'}, group=dp) before it"
+    use = SourceLocation("step.py", line, line, 4, 17, "step")
+    fix = Fix(help, (Insert(use, (f"dist.all_reduce({gradient or 'p.grad'})",)),))
+    since = Unsummed(SourceLocation("step.py", backward), gradient)
+    return Finding(
+        code, f"takes {gradient}", use, "op", axis, help=(help,), fixes=(fix,) if fixed else (), unsummed=since
+    )
+
+
+def test_a_norm_and_a_step_that_take_gradients_unsummed_miss_one_sum():
+    (found,) = by_cause([unsummed(2, "p.grad", "SW112"), unsummed(3, "", "SW608")])
+    assert found.message == "takes p.grad; the same sum is missing at 1 more place"
+    assert [place.code for place in found.places] == ["SW112", "SW608"]
+    assert found.help == ("dist.all_reduce(p.grad, group=dp) before it",)
+    assert [edit.location.line for fix in found.fixes for edit in fix.edits] == [2]
+
+
+def test_each_gradient_is_summed_once_where_it_is_first_taken():
+    taken = [unsummed(2, "w", "SW112"), unsummed(3, "b", "SW111"), unsummed(4, "w", "SW112")]
+    (found,) = by_cause(taken)
+    assert found.help == ("dist.all_reduce(w, group=dp) before it, and alike b",)
+    assert [edit.location.line for fix in found.fixes for edit in fix.edits] == [2, 3]
+
+
+@pytest.mark.parametrize("other", [{"backward": 2}, {"axis": "tp"}])
+def test_gradients_of_another_pass_or_axis_stay_apart(other):
+    assert len(by_cause([unsummed(2, "p.grad", "SW112"), unsummed(3, "", "SW608", **other)])) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.finding import Finding, Unsummed
 from shardwise.diagnostics.fix import Fix, Within, Wrap
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
 from shardwise.diagnostics.result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
@@ -33,6 +33,7 @@ FULL = RunResult(
                 Fix("with stream", (Within(PLACE, "stream"),), choice=True),
             ),
             count=3,
+            unsummed=Unsummed(PLACE, "weight.grad"),
         ),
         Finding("SW116", "größe"),
         Finding("SW113", "noted", configured=Severity.NOTE),
@@ -57,6 +58,7 @@ def test_there_and_back_again_loses_nothing(result):
     back = from_json(to_json(result))
     assert back == result
     assert [finding.count for finding in back.findings] == [finding.count for finding in result.findings]
+    assert [finding.unsummed for finding in back.findings] == [finding.unsummed for finding in result.findings]
 
 
 def test_every_field_of_a_result_is_written():

@@ -386,6 +386,31 @@ def test_every_result_can_be_compared():
     assert many.numbers.equal > few.numbers.equal + 5
 
 
+@pytest.mark.parametrize("every", [False, True], ids=["losses", "every result"])
+@pytest.mark.parametrize("sums", [False, True], ids=["averages", "only sums"])
+def test_a_pending_average_is_compared_as_the_average(every, sums):
+    def mean_loss(mesh: Any) -> None:
+        model = nn.Linear(4, 1).double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert_type(parameter.copy_(numbered(*parameter.shape)), {"dp": R})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = assert_type(piece(numbered(8, 4), mesh, "dp"), {"dp": S(0)})
+        loss = checkpoint_value("loss", (model(x) ** 2).mean())
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=mesh.get_group("dp"))
+            parameter.grad /= 1 if sums else mesh.size()
+        optimizer.step()
+
+    verdict = verify(mean_loss, DP, local=False, every=every)
+    if not sums:
+        assert_clean(verdict)
+        return
+    assert [one.code for one in verdict.types.errors] == ["SW616"]
+    assert [one.key.name for one in verdict.numbers.disagreements[:2]] == ["weight", "bias"], str(verdict)
+
+
 def test_the_default_dtype_can_be_double():
     def dtype() -> torch.Tensor:
         return assert_type(torch.ones(2), {"dp": R})

@@ -17,6 +17,7 @@ import torch
 
 from shardwise.cli.runs.fix_search import Texts, Trial, candidates, search
 from shardwise.cli.runs.run import check_program
+from shardwise.configuration.policy import Policy
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import overlay_of, texts_shown
@@ -121,7 +122,7 @@ def summary(done: Sequence[Tried]) -> str:
 
 def _check(subject: Subject) -> str:
     program, options = subject.checked()
-    return to_json(check_program(program, options))
+    return to_json(Policy().applied(check_program(program, options), judges_comments=False))
 
 
 def _verify(subject: Subject) -> int | None:

@@ -2,7 +2,8 @@
 
 Three lines that take a pending sum as if it were complete miss one all_reduce. One repair mends them: it stands where
 the value is made if that line says so and they are in the same function, else around each use. What several functions
-call by one name, and what got its type at one place, is one value.
+call by one name, and what got its type at one place, is one value. Whatever takes gradients of one backward pass that
+nobody has summed, as a norm and then a step, misses one sum too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from .excerpt import source_line
 from .finding import Finding
 from .fix import Edit, Fix, Wrap
-from .source_location import Hop, Operand
+from .source_location import Hop, Operand, SourceLocation
 
 _BEFORE = " before "
 _OFFENCES = {"SW115": "SW112"}
@@ -45,16 +46,21 @@ def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         common = max(keys, key=lambda key: counts[key], default=None)
         alone = common is None or counts[common] == 1
         groups.setdefault(number if alone else common, []).append(finding)
-    return tuple(
-        group[0] if len(group) == 1 or not isinstance(key, tuple) else _together(group, key[-1])
-        for key, group in groups.items()
-    )
+    return tuple(_grouped(group, key) for key, group in groups.items())
+
+
+def _grouped(group: Sequence[Finding], key: object) -> Finding:
+    if len(group) == 1 or not isinstance(key, tuple):
+        return group[0]
+    return _gradients_together(group) if isinstance(key[-1], SourceLocation) else _together(group, key[-1])
 
 
 def _causes(finding: Finding) -> list[tuple[object, ...]]:
     """What the finding may have in common with others that have the same cause, one for each of its repairs."""
     if finding.location is None or finding.alike:
         return []
+    if finding.unsummed is not None:
+        return [(finding.axis, finding.severity, finding.ranks, finding.unsummed.arrived)]
     where = (_OFFENCES.get(finding.code, finding.code), finding.axis, finding.severity)
     if not finding.help:
         return [(*where, finding.ranks, *_function(finding), finding.message)]
@@ -95,6 +101,35 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
         message=f"{first.message}; the same at {more}",
         help=tuple(help),
         fixes=tuple(Fix(line, edits, chosen) for line, edits in help.items() if edits),
+        alike=tuple(others),
+        facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
+        modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),
+    )
+
+
+def _gradients_together(group: Sequence[Finding]) -> Finding:
+    """One finding for all that takes unsummed gradients: each of them is summed once, where it is first taken."""
+    first, *others = group
+    taken: dict[str, Finding] = {}
+    for finding in group:
+        if finding.unsummed is not None and finding.fixes:
+            taken.setdefault(finding.unsummed.gradient, finding)
+    if len(taken) > 1:
+        taken.pop("", None)  # the rest of what the step takes is told when these are summed
+    named = list(taken.values())
+    also = f", and alike {', '.join(list(taken)[1:])}" if len(named) > 1 else ""
+    ways = [list(one) for one in zip(*(finding.fixes for finding in named), strict=False)]
+    fixes = tuple(
+        Fix(f"{way[0].help}{also}", tuple(edit for fix in way for edit in fix.edits), any(fix.choice for fix in way))
+        for way in ways
+    )
+    help = tuple(dict.fromkeys((*(fix.help for fix in fixes), *(first.help if not also else ()))))
+    places = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
+    return replace(
+        first,
+        message=f"{first.message}; the same sum is missing at {places}",
+        help=help or first.help,
+        fixes=fixes,
         alike=tuple(others),
         facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
         modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),

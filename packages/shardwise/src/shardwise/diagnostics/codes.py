@@ -188,6 +188,11 @@ _TABLE = (
     Code("SW615", "unseen-gradient", "a gradient enters the optimizer and nobody has seen how it came about"),
     Code("SW616", "gradient-off-scale", "a gradient enters the optimizer too large or too small by an axis's size"),
     Code(
+        "SW617",
+        "setting-varies",
+        "a setting of an optimizer, as its learning rate, differs between ranks on which its parameters are equal",
+    ),
+    Code(
         "SW620", "repeated-random", "ranks draw the same random numbers for pieces that should differ", Severity.WARNING
     ),
     Code("SW630", "tangent-not-alike", "a tangent given to forward-mode autograd does not have its tensor's type"),

@@ -28,6 +28,18 @@ _MODULES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Unsummed:
+    """The sum over an axis that a gradient misses, whatever takes it so.
+
+    ``arrived``   the call of backward by which it arrived.
+    ``gradient``  its name; empty for all that such a step takes.
+    """
+
+    arrived: SourceLocation
+    gradient: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What is said about one mistake, wherever in a program it is made: the words of ``code``, said once.
 
@@ -35,6 +47,7 @@ class Diagnosis:
     ``facts``    numbers and arithmetic behind the verdict, one line each.
     ``help``     repairs that can be pasted.
     ``fixes``    those of them that are known as edits of the source.
+    ``unsummed`` the missing sum of a gradient that it is about, if it is about one.
     """
 
     code: str
@@ -42,12 +55,14 @@ class Diagnosis:
     facts: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    unsummed: Unsummed | None = None
 
     def at(
         self, location: SourceLocation | None, op: str = "", axis: str = "", operands: Iterable[Operand] = ()
     ) -> Finding:
         """The finding that it is about a call at ``location``."""
-        return Finding(self.code, self.message, location, op, axis, tuple(operands), self.facts, self.help, self.fixes)
+        said = (self.facts, self.help, self.fixes)
+        return Finding(self.code, self.message, location, op, axis, tuple(operands), *said, unsummed=self.unsummed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class Finding:
     ``ranks``    the ranks that say so, where several were checked and not all of them do.
     ``modules``  paths of the modules in whose calls it was made, as ``layers.3.mlp``.
     ``alike``    the other places with the same cause; help and fixes are for all of them.
+    ``unsummed`` the missing sum of a gradient that it is about; others that miss it have the same cause.
     ``configured``  the severity that the project gives the code, if it is another than the code's own.
     """
 
@@ -82,6 +98,7 @@ class Finding:
     ranks: tuple[int, ...] = field(default=(), compare=False)
     modules: tuple[str, ...] = field(default=(), compare=False)
     alike: tuple[Finding, ...] = field(default=(), compare=False)
+    unsummed: Unsummed | None = field(default=None, compare=False)
     configured: Severity | None = field(default=None, compare=False)
 
     @property
@@ -212,7 +229,8 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
         marks.append(Mark(hop.location, f"{safe_str(hop.text)}; {said}"))
     for other in finding.alike[: limits.places]:
         if other.location is not None:
-            marks.append(Mark(other.location, _caret_label(other), primary=True))
+            code = "" if other.code == finding.code else f"{other.code} {other.name}"
+            marks.append(Mark(other.location, _caret_label(other) or code, primary=True))
     more = rest(len(finding.alike), limits.places, "place", "places")
     shown = [
         *([more] if more else []),

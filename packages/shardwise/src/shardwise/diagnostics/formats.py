@@ -15,7 +15,7 @@ from typing import Any
 from .codes import Severity
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
-from .finding import Finding
+from .finding import Finding, Unsummed
 from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from .printing.printable import safe_str
 from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
@@ -122,7 +122,14 @@ def _finding(finding: Finding) -> dict[str, object]:
         "ranks": list(finding.ranks),
         "modules": list(map(safe_str, finding.modules)),
         "alike": [_finding(one) for one in finding.alike],
+        "unsummed": _unsummed(finding.unsummed),
     }
+
+
+def _unsummed(missing: Unsummed | None) -> dict[str, object] | None:
+    if missing is None:
+        return None
+    return {"arrived": location_dict(missing.arrived), "gradient": safe_str(missing.gradient)}
 
 
 _EDITS: dict[str, type[Edit]] = {
@@ -273,8 +280,14 @@ def _read_finding(data: Mapping[str, Any]) -> Finding:
         ranks=tuple(data.get("ranks", ())),
         modules=tuple(data.get("modules", ())),
         alike=tuple(_read_finding(one) for one in data.get("alike", ())),
+        unsummed=_read_unsummed(data.get("unsummed")),
         configured=None if data.get("configured") is None else Severity(data["configured"]),
     )
+
+
+def _read_unsummed(data: object) -> Unsummed | None:
+    arrived = _read_location(data["arrived"]) if isinstance(data, dict) else None
+    return Unsummed(arrived, data["gradient"]) if isinstance(data, dict) and arrived is not None else None
 
 
 def _read_fix(data: Mapping[str, Any]) -> Fix:

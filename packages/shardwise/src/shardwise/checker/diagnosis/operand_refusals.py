@@ -274,8 +274,10 @@ def _rescale(refused: RefusedCall, positions: Sequence[int]) -> tuple[tuple[str,
         type = refused.operands[position].type
         exponent = type.exponent(axis) if isinstance(type, TensorType) else 0
         if axis is not None and exponent:
-            ways.append(f"{refused.name(position)}: {scale_repair(axis, exponent)}")
-            fixes += rescaled(refused.located, position, axis, exponent, ways[-1])
+            way = f"{refused.name(position)}: {scale_repair(axis, exponent)}"
+            made = rescaled(refused.located, position, axis, exponent, way)
+            ways += [fix.help for fix in made] or [way]
+            fixes += made
     return tuple(ways), tuple(fixes)
 
 

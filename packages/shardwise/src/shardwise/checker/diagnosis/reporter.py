@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.finding import Diagnosis, Unsummed
 from shardwise.diagnostics.fix import Fix
-from shardwise.interop.autograd.gradient_origin import gradient_origin
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, group_text, report
+from shardwise.interop.autograd.gradient_origin import arrival, gradient_origin
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, report
 from shardwise.interop.fixes.buckets import buckets_met
-from shardwise.interop.fixes.expressions import call_at, callee, group_argument, is_path, ranks_of
-from shardwise.interop.fixes.gradient_sums import averaged_before, pending_part, sum_of_operand
+from shardwise.interop.fixes.expressions import call_at, callee, is_path
+from shardwise.interop.fixes.gradient_sums import averaged_before, pending_part, sum_of_operand, sums_by_hand
 from shardwise.interop.fixes.pending_sums import summed_where_made
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import codes_of, is_running
-from shardwise.interop.tensors.tagging import is_pieced, tag_of
+from shardwise.interop.tensors.tagging import is_pieced, sizes_of, tag_of, type_of
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Exponent, TensorType
 
 from . import operand_refusals as operand
 from . import sharding_refusals as sharding
@@ -109,7 +109,7 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
         return elsewhere
     pending = _pending_gradient(refused)
     if pending is not None:
-        gradient, parameter, averages = pending
+        gradient, parameter, scale = pending
         fact = f"{gradient} is a gradient, or made of one, and nobody has summed it over {refused.axis}"
         parts = buckets_met(refused.located.location) if any(map(is_pieced, refused.located.values)) else ()
         if parts:  # the other elements are summed, and another sum of all would add them up again
@@ -119,15 +119,13 @@ def diagnosis(refused: RefusedCall) -> Diagnosis:
             if parameter is not None
             else ()
         )
+        said = replace(said, facts=(*said.facts, fact), unsummed=_unsummed(refused, gradient, parameter))
         if mean:
-            return replace(said, facts=(*said.facts, fact), help=tuple(fix.help for fix in mean), fixes=mean)
-        group = group_argument(refused.at.axis)
-        ranks = refused.size if group is None else ranks_of(group)
-        divided = f" and {gradient} /= {ranks}" if averages else ""
-        way = f"dist.all_reduce({gradient}, group={group_text(refused.at.axis)}){divided} before {refused.op}"
+            return replace(said, help=tuple(fix.help for fix in mean), fixes=mean)
+        ways_of_sum = sums_by_hand(gradient, refused.at.axis, scale, f"before {refused.op}")
         location = refused.located.location
-        fixes = sum_of_operand(location, gradient, parameter, refused.at.axis, way, divided=averages)
-        return replace(said, facts=(*said.facts, fact), help=(way, *said.help), fixes=fixes)
+        made_so = sum_of_operand(location, gradient, parameter, refused.at.axis, ways_of_sum)
+        return replace(said, help=(*(way.help for way in ways_of_sum), *said.help), fixes=made_so)
     ways: list[str] = []
     steps: list[Fix] = []
     for plan in refused.repairs:
@@ -159,10 +157,20 @@ def _summed_where_made(refused: RefusedCall) -> tuple[Fix, ...]:
     return ()
 
 
-def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None, bool] | None:
+def _unsummed(refused: RefusedCall, gradient: str, parameter: torch.Tensor | None) -> Unsummed | None:
+    """The sum of a gradient of what is equal along the axis; what is made of a split one, as its norm, is another."""
+    axis, values = refused.at.axis, refused.located.values
+    if axis is None or parameter is None or not type_of(parameter).is_equal(axis):
+        return None
+    whole = [one for one in values if isinstance(one, torch.Tensor) and sizes_of(one) == sizes_of(parameter)]
+    arrived = next((place for one in whole if (place := arrival(one)) is not None), None)
+    return None if arrived is None else Unsummed(arrived, gradient)
+
+
+def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None, Exponent] | None:
     """The first of the operands at issue that is a gradient whose sum over the axis is pending, by name.
 
-    And the parameter that it is the gradient of, while that is alive, and whether its addends are the ranks' own means.
+    And the parameter that it is the gradient of, while that is alive, and its scale along the axis.
     """
     for position in (*refused.culprits, *refused.others):
         type = refused.operands[position].type
@@ -170,12 +178,12 @@ def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None, b
         origin = gradient_origin(tag_of(refused.located.values[position])) if pending else None
         if origin is not None:
             name, location = refused.located.names[position]
-            mean = isinstance(type, TensorType) and type.exponent(refused.at.axis) == 1
+            scale = type.exponent(refused.at.axis) if isinstance(type, TensorType) else None
             if location is None:  # it is read inside of torch, from a list of parameters
-                return "p.grad", origin.parameter, mean
+                return "p.grad", origin.parameter, scale
             text = pending_part(location, refused.at.axis) or name
             if is_path(text):
-                return text, origin.parameter, mean
+                return text, origin.parameter, scale
     return None
 
 

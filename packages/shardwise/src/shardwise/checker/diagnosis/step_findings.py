@@ -1,4 +1,4 @@
-"""What is said of the gradients and settings that a step takes, per code: SW120, SW608, SW609, SW614 to SW616. They go
+"""What is said of the gradients and settings that a step takes, per code: SW608, SW609, SW614 to SW617. They go
 by the names of parameters.
 """
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.parameter_names import listed
-from shardwise.interop.calls.located_call import axis_text, group_text
+from shardwise.interop.calls.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 
 
 def gradient_not_summed(
-    op: str, names: Sequence[str], axis: MeshAxis, *, pending: bool, facts: Sequence[str] = ()
+    op: str, names: Sequence[str], axis: MeshAxis, ways: Sequence[str], *, pending: bool, facts: Sequence[str] = ()
 ) -> Diagnosis:
     """SW608. ``pending``: the gradients are addends; otherwise they vary, though the parameters do not.
 
-    ``facts``  of which elements that is so, where it is not of all.
+    ``ways``   the sums that mend it; ``facts``: of which elements that is so, where it is not of all.
     """
     where, size, one = axis_text(axis), axis.size(), len(names) == 1
     what = f"the gradient of {names[0]}, which" if one else f"the gradients of {listed(names)}, which"
@@ -30,10 +30,7 @@ def gradient_not_summed(
         "SW608",
         f"{op} takes {what} {state} {where}",
         (fact, *facts),
-        (
-            f"for p in parameters: dist.all_reduce(p.grad, group={group_text(axis)}) before it",
-            "or DistributedDataParallel or fully_shard over that axis, which sum while backward runs",
-        ),
+        tuple(ways),
     )
 
 
@@ -50,12 +47,14 @@ def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis) -> Diagnos
 
 
 def setting_differs(op: str, setting: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
-    """SW120 of a learning rate or another setting that ranks have differently."""
+    """SW617 of a learning rate or another setting that ranks have differently."""
+    where = axis_text(axis)
     return Diagnosis(
-        "SW120",
-        f"{op} would make {listed(names)} differ over {axis_text(axis)}: its {setting} differs there",
+        "SW617",
+        f"{op} takes a step with another {setting} on each rank of {where}, and {listed(names)} "
+        f"{'is' if len(names) == 1 else 'are'} equal there",
         (f"each of the {axis.size()} ranks takes another step, and what should be equal drifts apart",),
-        (f"one {setting} for all ranks of {axis_text(axis)}",),
+        (f"compute {setting} from what all ranks of {where} have alike, and not from a number of the rank",),
     )
 
 

@@ -119,7 +119,9 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         return
     for axis, place in zip(type.axes, type.placements, strict=True):
         place.is_pending_sum("backward")  # raises for other kinds
-        if session.observe and (axis in session.averaged or (place is V and _may_be_added_up(loss, axis))):
+        permitted = session.observe or not session.strict
+        own = permitted and place is V and _may_be_added_up(loss, axis)
+        if own or (session.observe and axis in session.averaged):
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         sums = sums_behind(loss, axis) if place is R else None
         if sums is not None:

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from shardwise.diagnostics.finding import Unsummed
 from shardwise.interop.autograd.gradient_content import contents_of
+from shardwise.interop.autograd.gradient_origin import arrival
 from shardwise.interop.autograd.gradients import (
     gradient_of,
     is_unseen,
@@ -31,7 +33,7 @@ from shardwise.interop.autograd.parameter_names import gradient_name, name_of, n
 from shardwise.interop.calls.located_call import LocatedCall, gradients_as_operands, report
 from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.gradient_scales import scaled
-from shardwise.interop.fixes.gradient_sums import sum_before_step, synchronised
+from shardwise.interop.fixes.gradient_sums import sum_before_step, sums_by_hand, synchronised
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -82,7 +84,7 @@ def stand(find: FindSession) -> Callable[[], None]:
 def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     """Report the gradients that are not summed, or off the scale, all along one axis as one finding.
 
-    Errors: SW120, SW608, SW614, SW615, SW616.
+    Errors: SW608, SW614, SW615, SW616, SW617.
     """
     scaled: dict[tuple[Any, int], list[torch.Tensor]] = {}
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
@@ -160,7 +162,9 @@ def _refuse_scale(
 ) -> None:
     names = _names(parameters, known)
     said = gradient_off_scale(step, names, axis, exponent)
-    said = replace(said, fixes=scaled([_gradient(one) for one in parameters], axis, exponent, said.help[0]))
+    fixes = scaled([_gradient(one) for one in parameters], axis, exponent)
+    if fixes:
+        said = replace(said, help=tuple(fix.help for fix in fixes), fixes=fixes)
     report(session, LocatedCall("step", []), said, axis, operands=gradients_as_operands(parameters, names, axis))
 
 
@@ -184,17 +188,22 @@ def _refuse(
         if parts:
             facts.append(f"of the gradient of {name} that is so of {elements_text(_gradient(parameter), parts)}")
     more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
-    said = gradient_not_summed(step, names, axis, pending=pending, facts=[*facts[:_FACTS], *more])
+    scales = {type_of(_gradient(parameter)).exponent(axis) for parameter in parameters}
+    scale = scales.pop() if len(scales) == 1 else None
+    ways = sums_by_hand("p.grad", axis, scale, "before it", "for p in parameters: ")
+    by_wrapper = "or DistributedDataParallel or fully_shard over that axis, which average while backward runs"
+    told = [way.help for way in ways] + ([] if scale == 0 else [by_wrapper])
+    said = gradient_not_summed(step, names, axis, told, pending=pending, facts=[*facts[:_FACTS], *more])
     taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
     if pending and len(facts) == owed:
         every = taken == set(map(id, parameters))
-        help = said.help[0]
-        fixes = sum_before_step(located.location, optimizer, parameters, axis, help, every=every, owed=owed)
+        fixes = sum_before_step(located.location, optimizer, parameters, axis, ways, every=every, owed=owed)
+        if (arrived := arrival(_gradient(parameters[0]))) is not None:
+            said = replace(said, unsummed=Unsummed(arrived))
     else:  # where parts of a gradient are summed, another sum of all adds them up again
         fixes = buckets_met(located.location)
-    told = tuple(fix.help for fix in fixes if fix.help not in said.help)
-    # Where a wrapper averages, a sum alone is too large.
-    said = replace(said, help=(*told, *(said.help[2:] if told else said.help)), fixes=fixes)
+    others = tuple(fix.help for fix in fixes if fix.help not in said.help)
+    said = replace(said, help=others or said.help, fixes=fixes)  # where a wrapper averages, a sum alone is too large
     operands = gradients_as_operands(parameters, names, axis)
     report(session, located, said, axis, operands=operands)
 

@@ -11,6 +11,7 @@ import weakref
 import torch
 
 from shardwise.diagnostics.source import Site
+from shardwise.diagnostics.source_location import SourceLocation
 
 from ..tensors.dtensors import local_part
 from ..tensors.tagging import Origin, Provenance, Tag, tag_of
@@ -18,13 +19,23 @@ from ..torch_compat import no_torch_function, same_memory
 
 
 class GradientOrigin(Origin):
-    """The history of a gradient starts here; ``parameter`` is what it is the gradient of, while that is alive."""
+    """The history of a gradient starts here; ``parameter`` is what it is the gradient of, while that is alive.
 
-    __slots__ = ("_parameter",)
+    ``arrived``  the call of backward by which it arrived, also if it was written since; None where nobody has seen it.
+    """
 
-    def __init__(self, site: Site | None, parameter: torch.Tensor, parent: Origin | None = None) -> None:
+    __slots__ = ("_parameter", "arrived")
+
+    def __init__(
+        self,
+        site: Site | None,
+        parameter: torch.Tensor,
+        parent: Origin | None = None,
+        arrived: Site | None = None,
+    ) -> None:
         super().__init__(site, "the gradient that arrived by this call", parent)
         self._parameter = weakref.ref(parameter)
+        self.arrived = arrived or site
         self.gradient = self
 
     @property
@@ -56,13 +67,19 @@ def inherit(tensor: object, origin: Provenance) -> Provenance:
     if own is None or beginning(origin) is own:
         return origin
     parameter = own.parameter
-    return Origin(None, "", own) if parameter is None else gradient_now(parameter, origin)
+    return Origin(None, "", own) if parameter is None else gradient_now(parameter, origin, own.arrived)
 
 
-def gradient_now(parameter: torch.Tensor, origin: Provenance) -> GradientOrigin:
+def gradient_now(parameter: torch.Tensor, origin: Provenance, arrived: Site | None = None) -> GradientOrigin:
     """The origin of what became the gradient of ``parameter``, and came about as ``origin`` says."""
     first = next((one for one in origin if one is not None), None) if isinstance(origin, tuple) else origin
-    return GradientOrigin(None, parameter, first)
+    return GradientOrigin(None, parameter, first, arrived)
+
+
+def arrival(gradient: object) -> SourceLocation | None:
+    """The call of backward by which a gradient, or what a value is made of, arrived."""
+    origin = gradient_origin(tag_of(gradient))
+    return None if origin is None or origin.arrived is None else origin.arrived.location()
 
 
 def origin_after(tensor: object, site: Site | None, text: str) -> Origin:

@@ -13,28 +13,26 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
 
-from ..autograd.gradient_origin import gradient_origin
+from ..autograd.gradient_origin import arrival
 from ..calls.located_call import provenance
-from ..tensors.tagging import tag_of
 from .expressions import call_at, callee, group_argument, is_size, keyword_of, location_in, ranks_of, text_of
 
 _MOST_OFFERED = 4
 _DIVIDES = ("div_", "div", "true_divide")
 
 
-def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: int, help: str) -> tuple[Fix, ...]:
-    """What brings gradients of this exponent to the scale of one device; ``help`` is about divisions."""
+def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: int) -> tuple[Fix, ...]:
+    """What brings gradients of this exponent to the scale of one device, one division or average after the other."""
     known = [one for one in gradients if one is not None]
     if not known or abs(exponent) != 1:
         return ()
     sums = [hop.location for hop in provenance(known[0], axis) if _is_sum(hop.location)]
-    started = gradient_origin(tag_of(known[0]))
-    backward = None if started is None or started.site is None else started.site.location()
+    backward = arrival(known[0])
     if exponent > 0:
         ways = [*_averaged(sums[:1]), *_divided(backward, axis)]
     else:
         ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward, axis)]
-    return tuple(Fix(help, (edit,)) for edit in ways[:_MOST_OFFERED])
+    return tuple(Fix(help, (edit,)) for help, edit in ways[:_MOST_OFFERED])
 
 
 def _is_sum(location: SourceLocation) -> bool:
@@ -42,32 +40,36 @@ def _is_sum(location: SourceLocation) -> bool:
     return call is not None and callee(location, call) == "all_reduce"
 
 
-def _averaged(sums: Sequence[SourceLocation]) -> Iterator[Edit]:
+def _averaged(sums: Sequence[SourceLocation]) -> Iterator[tuple[str, Edit]]:
     for location in sums:
         call = call_at(location)
         if call is not None and keyword_of(call, "dst") is None:
-            yield Argument(location, "op", "dist.ReduceOp.AVG", 1)
+            yield f"op=dist.ReduceOp.AVG in line {location.line}", Argument(location, "op", "dist.ReduceOp.AVG", 1)
 
 
-def _summed(sums: Sequence[SourceLocation]) -> Iterator[Edit]:
+def _summed(sums: Sequence[SourceLocation]) -> Iterator[tuple[str, Edit]]:
     for location in sums:
         call = call_at(location)
         given = None if call is None else keyword_of(call, "op") or (call.args[1] if len(call.args) > 1 else None)
         if given is not None and text_of(location, given).endswith("AVG"):
-            yield Argument(location, "op", "dist.ReduceOp.SUM", 1)
+            yield f"op=dist.ReduceOp.SUM in line {location.line}", Argument(location, "op", "dist.ReduceOp.SUM", 1)
 
 
-def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
+def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[tuple[str, Edit]]:
     """The loss that backward starts from, divided by the number of ranks."""
     call, group = call_at(backward), group_argument(axis)
     if backward is None or call is None or not isinstance(call.func, ast.Attribute) or group is None:
         return
     if call.func.attr == "backward":
-        ranks = ranks_of(group)
-        yield Rewrite(location_in(backward, call.func.value), f"({{}} / {ranks})")
+        divided = f"({{}} / {ranks_of(group)})"
+        loss = divided.replace("{}", text_of(backward, call.func.value))
+        help = f"{loss}.backward() in line {backward.line}"
+        yield help, Rewrite(location_in(backward, call.func.value), divided)
 
 
-def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None, axis: MeshAxis) -> Iterator[Edit]:
+def _undivided(
+    sums: Sequence[SourceLocation], backward: SourceLocation | None, axis: MeshAxis
+) -> Iterator[tuple[str, Edit]]:
     """Divisions by a number of ranks, first those in the functions that sum and start backward, left out.
 
     One by the number of all ranks stays a division by those of the other axes.
@@ -80,9 +82,9 @@ def _undivided(sums: Sequence[SourceLocation], backward: SourceLocation | None, 
             if key in seen:
                 continue
             seen.add(key)
-            edit = _without_division(place, node, axis)
-            if edit is not None:
-                yield edit
+            way = _without_division(place, node, axis)
+            if way is not None:
+                yield way
 
 
 def _near(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
@@ -90,22 +92,29 @@ def _near(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
     return sorted(nodes, key=lambda node: abs(node.lineno - place.line))
 
 
-def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> Edit | None:
+def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> tuple[str, Edit] | None:
     whole = _by_all_ranks(place, node, axis)
     if whole is not None:
         return whole
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and is_size(place, node.right):
-        return Rewrite(location_in(place, node), f"({text_of(place, node.left)})")
+        return _rewritten(place, node, f"({text_of(place, node.left)})")
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and is_size(place, node.value):
-        return Remove(location_in(place, node))
+        return f"leave out {text_of(place, node)} in line {node.lineno}", Remove(location_in(place, node))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
         return None
     if node.func.attr in _DIVIDES and is_size(place, node.args[0]):
-        return Rewrite(location_in(place, node), text_of(place, node.func.value))
+        return _rewritten(place, node, text_of(place, node.func.value))
     return None
 
 
-def _by_all_ranks(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> Edit | None:
+def _rewritten(place: SourceLocation, node: ast.expr, text: str) -> tuple[str, Edit]:
+    """``node`` as ``text``, in which ``{}`` is what it is."""
+    before = text_of(place, node)
+    after = text.replace("{}", before)
+    return f"{after} in place of {before} in line {node.lineno}", Rewrite(location_in(place, node), text)
+
+
+def _by_all_ranks(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> tuple[str, Edit] | None:
     """A division by ``dist.get_world_size()`` as one by the ranks of the other axes, where there are some."""
     if not dist.is_initialized() or axis.size() == dist.get_world_size():
         return None
@@ -118,4 +127,4 @@ def _by_all_ranks(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: M
     if callee(place, divisor) != "get_world_size":
         return None
     others = f"{{}} // {ranks_of(group)}"
-    return Rewrite(location_in(place, divisor), others if isinstance(node, ast.Call) else f"({others})")
+    return _rewritten(place, divisor, others if isinstance(node, ast.Call) else f"({others})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import CodeType
 
 import torch
@@ -13,9 +14,10 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.tensor_type import Exponent
 
 from ..autograd.gradient_origin import gradient_origin
-from ..calls.located_call import provenance
+from ..calls.located_call import group_text, provenance
 from ..tensors.dtensors import is_dtensor
 from ..tensors.tagging import tag_of
 from .expressions import (
@@ -36,17 +38,45 @@ from .expressions import (
 _MOST_NAMED = 8
 
 
+@dataclass(frozen=True)
+class ByHand:
+    """A sum of gradients over ranks that the program makes itself, in the words of a help.
+
+    ``divided``  by the number of ranks, afterwards; ``choice``: whether it is right to do so is not known.
+    """
+
+    help: str
+    divided: bool = False
+    choice: bool = False
+
+
+def sums_by_hand(gradient: str, axis: MeshAxis, scale: Exponent, when: str, loop: str = "") -> tuple[ByHand, ...]:
+    """The sums of a gradient with this exponent of the size of the axis; both that may be meant if it is not known.
+
+    ``when``  ``before norm``; ``loop``: ``for p in parameters: `` where it is that of each.
+    """
+    group = group_argument(axis)
+    total = f"{loop}dist.all_reduce({gradient}, group={group_text(axis)})"
+    mean = f"and {gradient} /= {axis.size() if group is None else ranks_of(group)}"
+    if scale == 1:
+        return (ByHand(f"{total} {mean} {when}", divided=True),)
+    if scale is not None:
+        return (ByHand(f"{total} {when}"),)
+    doubt = f"{mean} after that, if the loss is the mean of each rank's own samples"
+    return ByHand(f"{total} {when}", choice=True), ByHand(doubt, divided=True, choice=True)
+
+
 def sum_before_step(
     location: SourceLocation | None,
     optimizer: torch.optim.Optimizer,
     parameters: Sequence[torch.Tensor],
     axis: MeshAxis,
-    help: str,
+    ways: Sequence[ByHand],
     *,
     every: bool,
     owed: bool,
 ) -> tuple[Fix, ...]:
-    """The sum of these gradients before the step of the optimizer.
+    """The sum of these gradients before the step of the optimizer, in each of these ways.
 
     ``every``  it has no others; ``owed``: their wrapper was called, and kept from its sum.
     """
@@ -59,9 +89,9 @@ def sum_before_step(
             return _through_wrapper(location, *wrapper)
         return averaged_before(location, parameters, axis, "it")
     if not every or any(map(is_dtensor, parameters)):
-        return sum_before(location, parameters, axis, help)
+        return tuple(fix for way in ways for fix in _sum_before(location, parameters, group, way))
     every_one = f'(one for group in {name}.param_groups for one in group["params"])'
-    return (Fix(help, (Insert(location, _sum_of_each(every_one, group)),)),)
+    return tuple(_inserted(location, _sum_of_each(every_one, group, divided=way.divided), way) for way in ways)
 
 
 def averaged_before(
@@ -87,12 +117,11 @@ def _sum_of_each(parameters: str, group: str, *, divided: bool = False) -> tuple
 
     ``divided``  by the number of ranks, afterwards.
     """
-    mean = f"        parameter.grad /= {ranks_of(group)}"
+    lines = _sum_of("parameter.grad", group, divided=divided)
     return (
         f"for parameter in {parameters}:",
         "    if parameter.grad is not None:",
-        f"        dist.all_reduce(parameter.grad{group})",
-        *([mean] if divided else []),
+        *(f"        {line}" for line in lines),
     )
 
 
@@ -126,19 +155,30 @@ def sum_before(
     location: SourceLocation | None, parameters: Sequence[torch.Tensor], axis: MeshAxis, help: str
 ) -> tuple[Fix, ...]:
     """The sum of the gradients of these parameters, each of them by name, before the statement at ``location``."""
-    texts = parameter_expressions(parameters)
-    if location is None or not texts:
-        return ()
+    group = group_argument(axis)
+    return () if location is None or group is None else _sum_before(location, parameters, group, ByHand(help))
+
+
+def _sum_before(
+    location: SourceLocation, parameters: Sequence[torch.Tensor], group: str, way: ByHand
+) -> tuple[Fix, ...]:
     # A collective takes the local part of a DTensor, and writes into it.
-    group, kinds = group_argument(axis), {is_dtensor(parameter) for parameter in parameters}
+    texts, kinds = parameter_expressions(parameters), {is_dtensor(parameter) for parameter in parameters}
     gradient = "grad.to_local()" if kinds == {True} else "grad"
-    if group is None or len(kinds) != 1 or len(texts) > _MOST_NAMED:
+    if not texts or len(kinds) != 1 or len(texts) > _MOST_NAMED:
         return ()
-    loop = f"for parameter in ({', '.join(texts)}):"
-    lines: tuple[str, ...] = (loop, f"    dist.all_reduce(parameter.{gradient}{group})")
     if len(texts) == 1:
-        lines = (f"dist.all_reduce({texts[0]}.{gradient}{group})",)
-    return (Fix(help, (Insert(location, lines),)),)
+        return (_inserted(location, _sum_of(f"{texts[0]}.{gradient}", group, divided=way.divided), way),)
+    lines = _sum_of(f"parameter.{gradient}", group, divided=way.divided)
+    return (_inserted(location, (f"for parameter in ({', '.join(texts)}):", *(f"    {line}" for line in lines)), way),)
+
+
+def _inserted(location: SourceLocation, lines: Sequence[str], way: ByHand) -> Fix:
+    return Fix(way.help, (Insert(location, tuple(lines)),), way.choice)
+
+
+def _sum_of(gradient: str, group: str, *, divided: bool) -> tuple[str, ...]:
+    return (f"dist.all_reduce({gradient}{group})", *([f"{gradient} /= {ranks_of(group)}"] if divided else []))
 
 
 def sum_of_operand(
@@ -146,31 +186,34 @@ def sum_of_operand(
     gradient: str,
     parameter: torch.Tensor | None,
     axis: MeshAxis,
-    help: str,
-    *,
-    divided: bool,
+    ways: Sequence[ByHand],
 ) -> tuple[Fix, ...]:
-    """The sum of a gradient that an operator is about to use.
+    """The sum of a gradient that an operator is about to use, in each of these ways.
 
     In a comprehension it stands before it: for the one parameter, or for all that it goes through.
-    ``divided``  by the number of ranks, afterwards.
     """
     group = group_argument(axis)
     if location is None or group is None:
         return ()
+    return tuple(fix for way in ways for fix in _operand_summed(location, gradient, parameter, group, way))
+
+
+def _operand_summed(
+    location: SourceLocation, gradient: str, parameter: torch.Tensor | None, group: str, way: ByHand
+) -> tuple[Fix, ...]:
     clipped = _clipped(location)
     if clipped is not None:
-        return (Fix(help, (Insert(location, _sum_of_each(clipped, group, divided=divided)),)),)
+        return (_inserted(location, _sum_of_each(clipped, group, divided=way.divided), way),)
     if not is_path(gradient):
         return ()
-    lines = (f"dist.all_reduce({gradient}{group})", *([f"{gradient} /= {ranks_of(group)}"] if divided else []))
+    lines = _sum_of(gradient, group, divided=way.divided)
     through = _comprehension(location, gradient.partition(".")[0])
     if through is None:
-        return (Fix(help, (Insert(location, lines),)),)
+        return (_inserted(location, lines, way),)
     whole, iterated = through
-    one = () if parameter is None or divided else sum_before(whole, [parameter], axis, help)
+    one = () if parameter is None else _sum_before(whole, [parameter], group, way)
     loop = (f"for {gradient.partition('.')[0]} in {iterated}:", *(f"    {line}" for line in lines))
-    return (*one, Fix(help, (Insert(whole, loop),)))
+    return (*one, _inserted(whole, loop, way))
 
 
 def pending_part(location: SourceLocation, axis: object) -> str | None:

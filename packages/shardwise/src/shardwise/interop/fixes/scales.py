@@ -24,7 +24,7 @@ def rescaled(located: LocatedCall, position: int, axis: MeshAxis, exponent: int,
     """
     (_, span), value, group = located.names[position], located.values[position], group_argument(axis)
     if isinstance(value, torch.Tensor) and gradient_origin(tag_of(value)) is not None:
-        return scaled([value], axis, 1 if exponent > 0 else -1, help)
+        return scaled([value], axis, 1 if exponent > 0 else -1)
     if span is None or group is None:
         return ()
     ranks = ranks_of(group)

@@ -16,7 +16,7 @@ import torch
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import IN_EVALUATION, Draw, Key, Record
 from shardwise.oracle.observed_layout import ObservedLayout, layout_said, observed_layouts
-from shardwise.oracle.reassemble import Grid, Unequal, Unreadable, fold
+from shardwise.oracle.reassemble import Grid, Unequal, Unreadable
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..distance.difference import difference, is_same
@@ -24,6 +24,7 @@ from ..distance.hints import hint_for
 from ..distance.numbers import Against, NotCompared, Numbers, ValueDisagreement
 from ..distance.spread import Spread
 from ..distance.tolerance import GRADIENTS, Tolerance
+from ..distance.value_comparison import together
 from ..layouts.copied_parts import with_copies_named
 from ..layouts.declared import KnownLayouts, loose_axes
 from ..layouts.local_training import REMEDY
@@ -220,7 +221,7 @@ class _Comparison:
         expected, reason = self._expected(key)
         layout = self.layouts.of(key, type)
         try:
-            values = fold(pieces, type)
+            values = together(pieces, type, rescaled=key.kind not in OF_PARAMETERS)
             if layout is not None:
                 values = {0: layout.combined(pieces)}
         except Unequal as error:

@@ -8,6 +8,8 @@ import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record
 from shardwise.mesh.axis import MeshAxis
+from shardwise.oracle.reassemble import fold
+from shardwise.types.tensor_type import TensorType
 
 from .difference import Difference, difference
 from .hints import hint_for
@@ -58,3 +60,16 @@ class ValueComparison:
         return ValueDisagreement(
             key, first.claim, Against.ALONE, rank, (rank,), found.index, found.index, found, said, hint
         )
+
+
+def together(pieces: Mapping[int, torch.Tensor], type: TensorType, *, rescaled: bool) -> dict[int, torch.Tensor]:
+    """The values that the ranks' tensors make by their type, by the first rank of each.
+
+    ``rescaled``  a pending average is a sum that is larger than what one rank has by the size of an axis: that is
+                  divided out. Parameters and their gradients have to be on the scale of one rank.
+    """
+    factor = 1.0
+    for axis in type.axes if rescaled else ():
+        factor *= float(axis.size()) ** (type.exponent(axis) or 0)
+    values = fold(pieces, type)
+    return values if factor == 1 else {rank: (value / factor).to(value.dtype) for rank, value in values.items()}
