@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -115,6 +117,23 @@ def test_tags_tell_ranks_apart(tmp_path):
 def test_a_path_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere: no such file or folder; give a log"):
         open_sources([tmp_path / "nowhere"])
+
+
+def test_what_a_shell_hands_over_as_a_pipe_is_read_to_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(PACKINGS["gz"],))
+    writer.start()
+    with open_sources([tmp_path / "pipe"]) as sources:
+        writer.join()
+        assert [r.kind for r in LogReader(sources.files[0].path, Health())] == WHOLE_KINDS
+
+
+@pytest.mark.parametrize(("target", "said"), [("loop", "a link that leads nowhere"), ("/dev/null", "neither a file")])
+def test_a_path_that_leads_to_no_file_is_named(target, said, tmp_path):
+    (tmp_path / "loop").symlink_to(target)
+    with pytest.raises(InputError, match=f"loop: is {said}"):
+        open_sources([tmp_path / "loop"])
+    (tmp_path / "loop").unlink()
 
 
 def test_a_report_inside_of_a_folder_of_traces_is_no_trace(tmp_path):

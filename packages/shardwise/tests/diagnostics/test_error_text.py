@@ -45,3 +45,11 @@ def test_a_message_of_a_million_characters_says_how_it_begins_and_ends_and_how_m
             assert text.endswith("ends")
             assert "characters left out" in text
             assert len(text) < 2 * LONGEST
+
+
+def test_no_escape_sequence_of_a_message_reaches_the_terminal() -> None:
+    error = raised(ValueError("\x1b[31mred\x07 and \x1b]0;title\x07\nsecond\r line"))
+    text, _ = own_traceback(error)
+    assert not set(text) & {"\x1b", "\x07", "\r"}
+    assert "[31mred" in text
+    assert text.endswith("line\n")

@@ -40,3 +40,10 @@ def test_the_word_at_a_position(character, word):
 def test_edits_are_the_lines_that_change():
     (edit,) = text_edits("a\nb\nc\n", "a\nB\nc\n")
     assert (edit.range.start.line, edit.range.end.line, edit.new_text) == (1, 2, "B\n")
+
+
+def test_a_form_feed_or_an_odd_space_ends_no_line_of_an_editor():
+    before = "a\n\x0c\nb = '\u2028'\nc\n"
+    (edit,) = text_edits(before, before.replace("c\n", "C\n"))
+    assert (edit.range.start.line, edit.range.end.line) == (3, 4)
+    assert word_at(before, types.Position(3, 0)) == "c"

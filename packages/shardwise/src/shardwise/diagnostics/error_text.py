@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
+from .printing.printable import clean
 from .source import Site, is_internal
 from .source_location import SourceLocation
 
@@ -65,7 +66,12 @@ def own_traceback(error: BaseException) -> tuple[str, int]:
         hidden += len(link.stack) - len(kept)
         link.stack = traceback.StackSummary.from_list(kept)
         link = link.__cause__ or link.__context__
-    return "\n".join(map(shortened, "".join(told.format()).split("\n"))), hidden
+    return harmless("".join(told.format())), hidden
+
+
+def harmless(text: str) -> str:
+    """A traceback for a terminal: an exception's message may hold escape sequences, and lines of any length."""
+    return "\n".join(clean(shortened(line)) for line in text.split("\n"))
 
 
 def shortened(line: str) -> str:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+
+
+def lines_of(text: str, *, ends: bool = True) -> list[str]:
+    """The lines of a source as Python and editors count them: no form feed, and nothing else of Unicode, ends one.
+
+    ``ends``  with what ends them.
+    """
+    lines = io.StringIO(text, newline="").readlines()
+    return lines if ends else [line.rstrip("\r\n") for line in lines]
 
 
 @dataclass(frozen=True, slots=True)

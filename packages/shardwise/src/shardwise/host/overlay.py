@@ -18,6 +18,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
+from shardwise.diagnostics.source_location import lines_of
+from shardwise.rewriting.file_edit import encoded
+
 from .attribute_patch import patched
 from .number_calls import carrying_numbers, has_number_calls
 from .reached_comments import active
@@ -37,7 +40,7 @@ def read_bytes(file: str) -> bytes:
             return source.read()
     _show(file, text)
     _ran.add(file)
-    return text.encode()
+    return encoded(text)
 
 
 def compiled(source: bytes, file: str) -> CodeType:
@@ -60,7 +63,7 @@ def imports_overlaid() -> Iterator[None]:
         if text is not None:
             _show(file, text)
             _ran.add(file)
-            return compiled(text.encode(), file)
+            return compiled(encoded(text), file)
         if file.startswith(_LIBRARIES):
             return original(self, fullname)
         source = self.get_data(file)
@@ -110,4 +113,4 @@ def _texts() -> Mapping[str, str]:
 
 def _show(file: str, text: str) -> None:
     """Let excerpts show the text that runs; without a time of change it is not read again."""
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    linecache.cache[file] = (len(text), None, lines_of(text), file)

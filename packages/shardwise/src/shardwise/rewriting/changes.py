@@ -11,7 +11,7 @@ from typing import Any
 import libcst as cst
 
 from shardwise.diagnostics.fix import Argument, Edit, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
-from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation, lines_of
 
 from .spelling import Spelling, module_name
 from .statements import Source, Span
@@ -179,7 +179,7 @@ def _moved_behind(context: Context, edit: Leave, number: int) -> Iterator[Change
     if found is None:
         raise NoProgramError
     (first, last), end, depth = found
-    lines = context.file.text[first:last].decode().splitlines(keepends=True)
+    lines = lines_of(context.file.text[first:last].decode())
     if any(line.strip() and not line.startswith(" " * depth) for line in lines):
         raise NoProgramError
     moved = "".join(line[depth:] if line.strip() else line for line in lines)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import os
 import shutil
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
+
+from shardwise.diagnostics.source_location import lines_of
 
 
 @dataclass(frozen=True)
@@ -25,16 +29,17 @@ class FileEdit:
             name = self.path.relative_to(Path.cwd())
         except ValueError:
             name = self.path.relative_to(self.path.anchor)
-        lines = (self.before.splitlines(keepends=True), self.after.splitlines(keepends=True))
+        lines = (lines_of(self.before), lines_of(self.after))
         return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
 
     def write(self) -> None:
         """Put the new text into the file, or leave it as it is. Errors: OSError."""
         target = self.path.resolve()  # of a link, what it leads to
+        text = self.after.encode(_encoding(target.read_bytes()))
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with part.open("x", encoding="utf-8", newline="") as file:
-                file.write(self.after)
+            with part.open("xb") as file:
+                file.write(text)
             shutil.copymode(target, part)
             part.replace(target)
         except OSError:
@@ -44,6 +49,23 @@ class FileEdit:
 
 
 def read_source(path: Path) -> str:
-    """The text of a file with the line ends that it has. Errors: OSError, UnicodeDecodeError."""
-    with path.open(encoding="utf-8", newline="") as text:
-        return text.read()
+    """The text of a file, in the encoding that it declares, with the line ends that it has.
+
+    Errors: OSError, UnicodeDecodeError.
+    """
+    source = path.read_bytes()
+    return source.decode(_encoding(source))
+
+
+def encoded(text: str) -> bytes:
+    """What a file has whose text this is."""
+    source = text.encode()
+    return text.encode(_encoding(source), "replace")
+
+
+def _encoding(source: bytes) -> str:
+    """What a line like ``# -*- coding: latin-1 -*-`` says, or a byte-order mark; else UTF-8."""
+    try:
+        return tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+    except SyntaxError:  # neither what it declares nor UTF-8; who decodes it says so
+        return "utf-8"

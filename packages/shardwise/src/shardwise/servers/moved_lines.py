@@ -8,6 +8,8 @@ from functools import lru_cache
 
 from lsprotocol import types
 
+from shardwise.diagnostics.source_location import lines_of
+
 
 @dataclass(frozen=True)
 class MovedLines:
@@ -32,7 +34,7 @@ class MovedLines:
 @lru_cache(maxsize=16)
 def moved_lines(before: str, after: str) -> MovedLines:
     """The lines that ``after`` still has of ``before``."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = lines_of(before, ends=False), lines_of(after, ends=False)
     if old == new:
         same = {line: line for line in range(len(old))}
         return MovedLines(same, same)

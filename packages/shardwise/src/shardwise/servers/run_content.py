@@ -16,7 +16,8 @@ from shardwise.diagnostics.codes import Severity
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
-from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.source_location import SourceLocation, lines_of
+from shardwise.rewriting.file_edit import read_source
 
 from .moved_lines import moved_lines
 from .positions import covers, overlaps, range_of, utf8_column
@@ -59,15 +60,14 @@ class RunContent:
         key = str(path)
         if key not in self._texts:
             try:
-                with path.open(encoding="utf-8", newline="") as file:
-                    self._texts[key] = file.read()
+                self._texts[key] = read_source(path)
             except (OSError, UnicodeDecodeError):
                 self._texts[key] = ""
         return self._texts[key]
 
     def range(self, location: SourceLocation) -> types.Range:
         """The span of ``location`` as an editor counts."""
-        return range_of(location, self.text(self.path(location)).splitlines())
+        return range_of(location, lines_of(self.text(self.path(location)), ends=False))
 
     def link(self, location: SourceLocation) -> types.Location:
         """Where ``location`` is, for a client."""
@@ -250,7 +250,7 @@ class RunContent:
 
 def text_edits(before: str, after: str) -> list[types.TextEdit]:
     """The lines that change, as edits."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = lines_of(before), lines_of(after)
     edits = []
     for kind, first, last, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
@@ -261,7 +261,7 @@ def text_edits(before: str, after: str) -> list[types.TextEdit]:
 
 def word_at(text: str, position: types.Position) -> str:
     """The name that stands at ``position``, with its dots before it: ``self.weight``."""
-    lines = text.splitlines()
+    lines = lines_of(text, ends=False)
     if not 0 <= position.line < len(lines):
         return ""
     line = lines[position.line]

@@ -106,9 +106,16 @@ def _expanded(given: str, sources: Sources) -> Iterator[tuple[Path, str]]:
         yield from ((p, str(p)) for p in found)
     elif path.is_file():
         yield path, given
-    elif matches := sorted(glob.glob(given, recursive=True)):
+    elif path.is_fifo():  # as a shell makes for <(zcat trace.log.gz)
+        with path.open("rb") as stream:
+            yield spool(stream, sources.scratch / f"pipe-{len(list(sources.scratch.iterdir()))}"), given
+    elif matches := sorted(match for match in glob.glob(given, recursive=True) if match != given):
         for match in matches:
             yield from _expanded(match, sources)
+    elif path.exists():
+        raise InputError(f"{given}: is neither a file nor a folder; give a log, a folder of logs, or an archive")
+    elif path.is_symlink():
+        raise InputError(f"{given}: is a link that leads nowhere; give a log, a folder of logs, or an archive")
     else:
         raise InputError(
             f"{given}: no such file or folder; give a log, a folder of logs, an archive, or - for standard input"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import click
 
 from shardwise.diagnostics.error_text import (
+    harmless,
     in_one_line,
     location_of,
     own_traceback,
@@ -72,7 +73,7 @@ def _is_success(code: object) -> bool:
 def _traceback(error: BaseException, whole: bool) -> str:
     """The traceback with the frames of the program, or with all."""
     if whole:
-        return "".join(traceback.TracebackException.from_exception(error, compact=True).format())
+        return harmless("".join(traceback.TracebackException.from_exception(error, compact=True).format()))
     text, hidden = own_traceback(error)
     return text + (
         f"({hidden} frames of torch and shardwise are left out; shardwise check --all shows them)\n" if hidden else ""

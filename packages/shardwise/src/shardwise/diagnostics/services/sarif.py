@@ -21,7 +21,7 @@ from ..finding import Finding, shown_path
 from ..fix import Fix
 from ..printing.printable import safe_str
 from ..result import HeldBack, HeldBackBy, RunResult
-from ..source_location import Operand, SourceLocation
+from ..source_location import Operand, SourceLocation, lines_of
 
 FINGERPRINT = "shardwiseFinding/v1"
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -142,7 +142,7 @@ def _fixes(finding: Finding, base: str, edits: Edits) -> dict[str, object]:
 
 def _replacements(before: str, after: str) -> list[dict[str, object]]:
     """Whole lines: from the start of the first that changes to the start of the first that does not."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = lines_of(before), lines_of(after)
     return [
         {
             "deletedRegion": {"startLine": i1 + 1, "startColumn": 1, "endLine": i2 + 1, "endColumn": 1},
