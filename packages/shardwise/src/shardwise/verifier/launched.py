@@ -35,6 +35,7 @@ from shardwise.worlds.waiting import listed
 from shardwise.worlds.waiting import told as told_standings
 
 from .comparison.compare import compare
+from .comparison.notes import with_notes
 from .comparison.traces import Told, TracingRecorder, rebuilt, whole_of
 from .records.failure import Failure
 from .records.options import VerifyOptions
@@ -237,7 +238,7 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
     if launched.failure is not None:
         return Verdict(str(subject), shown, failure=launched.failure)
     *ranks, alone = launched.runs
-    numbers = compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh)
+    numbers = with_notes(compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh), ranks, alone)
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     return Verdict(str(subject), shown, types, numbers)
 

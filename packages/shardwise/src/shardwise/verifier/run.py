@@ -18,9 +18,7 @@ from shardwise.interop.running.session import Partials
 from shardwise.worlds.failures import RankFailure, RankTimeout
 
 from .comparison.compare import compare
-from .comparison.notes import untrained_note, with_feed
-from .comparison.own_counts import own_counts_note
-from .comparison.step_settings import settings_note
+from .comparison.notes import with_feed, with_notes
 from .distance.numbers import Numbers
 from .distance.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
 from .distance.steadiness import forget_unsteady
@@ -136,10 +134,7 @@ def verify_subject(
             numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=spread)
         if options.narrow and against is None:
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
-    numbers = replace(numbers, notes=(*numbers.notes, *ranks[0].narrow_sums, *untrained_note(ranks, alone)))
-    if numbers.disagreements:
-        more = (*settings_note(ranks, alone), *own_counts_note(numbers, ranks, alone))
-        numbers = replace(numbers, notes=(*numbers.notes, *more))
+    numbers = with_notes(numbers, ranks, alone)
     if options.feed:
         numbers = with_feed(numbers, ranks)
     if against is not None and own is not None:

@@ -21,13 +21,23 @@ from ..distance.numbers import Against, Numbers, ValueDisagreement
 from ..distance.tolerance import GRADIENTS
 from ..records.batches import is_shared
 from ..records.record import RankRun, initial_parameters
+from .own_counts import own_counts_note
+from .step_settings import settings_note
 
 _SHOWN = 3
 _SAME_UPDATE = 0.05
 """Updates of a parameter that differ by less than this part of them are the same update."""
 
 
-def untrained_note(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
+def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+    """``numbers`` with what two runs say beside them, and where something is wrong, with what may be why."""
+    notes = [*numbers.notes, *ranks[0].narrow_sums, *_untrained(ranks, alone)]
+    if numbers.disagreements:
+        notes += [*settings_note(ranks, alone), *own_counts_note(numbers, ranks, alone)]
+    return replace(numbers, notes=tuple(notes))
+
+
+def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
     """Of parameters that an optimizer has, that require a gradient, and that get none in either run."""
     names = [name for name in alone.untrained if any(name in run.untrained for run in ranks)]
     if not names:
