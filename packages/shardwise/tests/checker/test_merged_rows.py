@@ -147,3 +147,16 @@ def test_local_types_ask_nothing(tp_mesh: Any) -> None:
     with typecheck():
         x = spmd.assert_type(torch.randn(3, 4), {"tp": S(1)})
         assert place(x.view(-1) + spmd.assert_type(torch.randn(12), {"tp": S(0)})) == "V"
+
+
+def test_merged_rows_are_not_the_shard_that_they_are_said_to_be(tp_mesh: Any) -> None:
+    """Joined in the order of the ranks they are another tensor than the one that is merged on one device."""
+    full = torch.arange(24.0).view(3, 8)
+    assert not torch.equal(torch.cat([piece.reshape(-1) for piece in full.chunk(4, 1)]), full.reshape(-1))
+    with typecheck(local=False):
+        x = spmd.assert_type(full.chunk(4, 1)[0].clone(), {"tp": S(1)})
+        for merged in (x.reshape(-1), x.flatten(), x.flatten() * 2):
+            with refused("SW131"):
+                spmd.assert_type(merged, {"tp": S(0)})
+        spmd.assert_type(x.flatten(), {"tp": spmd.V})
+        spmd.assert_type(x.t().flatten(), {"tp": S(0)})

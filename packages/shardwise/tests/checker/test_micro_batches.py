@@ -73,6 +73,8 @@ RIGHT = {
     "chunk": loop(lambda x: list(x.chunk(4, 0))),
     "tensor_split": loop(lambda x: list(x.tensor_split(2))),
     "slices": loop(lambda x: [x[at * 2 : (at + 1) * 2] for at in range(4)]),
+    "every fourth row": loop(lambda x: [x[at::4] for at in range(4)]),
+    "every other row, in halves": loop(lambda x: [x[at:stop:2] for at, stop in ((0, 4), (1, 4), (4, 8), (5, 8))]),
     "slices of all dims": loop(lambda x: [x[at : at + 2, :] for at in (0, 2, 4, 6)]),
     "narrow": loop(lambda x: [x.narrow(0, at, 4) for at in (0, 4)]),
     "the last on another line": last_apart,
@@ -90,6 +92,19 @@ def one_left_out() -> Tensor:
     w, x, t = whole(W.clone().requires_grad_()), shard(X).split(2), shard(T).split(2)
     for at in range(3):
         (loss_of(w, x[at], t[at]) / 3).backward()
+    return summed(w)
+
+
+def every_other_row() -> Tensor:
+    w = whole(W.clone().requires_grad_())
+    loss_of(w, shard(X)[::2], shard(T)[::2]).backward()
+    return summed(w)
+
+
+def with_rows_cut_otherwise() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    for at in range(2):
+        (loss_of(w, x[at::2], t[at * 4 : (at + 1) * 4]) / 2).backward()
     return summed(w)
 
 
@@ -148,6 +163,8 @@ def not_summed() -> Tensor:
 WRONG = {
     "the first alone": (first_only, "SW405"),
     "one left out": (one_left_out, "SW405"),
+    "every other row": (every_other_row, "SW405"),
+    "with rows cut otherwise": (with_rows_cut_otherwise, "SW405"),
     "with the labels of another": (with_the_labels_of_another, "SW405"),
     "real and fake": (real_and_fake, "SW405"),
     "pairs": (pairs, "SW405"),

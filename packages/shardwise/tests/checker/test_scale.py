@@ -286,3 +286,89 @@ def test_what_the_program_calls_a_term_of_a_sum_is_summed_without_a_condition(tp
     summed = [way for way in found.help if "all_reduce" in way]
     assert summed
     assert not any("which is not known" in way for way in summed)
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    return torch.stack([gradient.norm() for gradient in gradients]).norm()
+
+
+def _multiplied(gradients: list[Tensor], factor: Tensor) -> None:
+    for gradient in gradients:
+        gradient.mul_(factor)
+
+
+def _adaptively(parameters: list[nn.Parameter]) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None
+        largest = parameter.detach().norm().clamp(min=1e-3) * 100.0
+        parameter.grad.mul_((largest / parameter.grad.norm().clamp(min=1e-6)).clamp(max=1.0))
+
+
+def _gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+CLIPPINGS: list[tuple[str, Callable[[list[nn.Parameter]], object], bool]] = [
+    ("of torch", lambda ps: nn.utils.clip_grad_norm_(ps, 1000.0), True),
+    ("of torch, one by one", lambda ps: nn.utils.clip_grad_norm_(ps, 999.5, foreach=False), True),
+    ("of torch, the largest", lambda ps: nn.utils.clip_grad_norm_(ps, 999.5, norm_type=float("inf")), True),
+    ("norm apart", lambda ps: nn.utils.clip_grads_with_norm_(ps, 1e3, nn.utils.get_total_norm(_gradients(ps))), True),
+    ("by value", lambda ps: nn.utils.clip_grad_value_(ps, 1000.0), True),
+    ("by value, one by one", lambda ps: nn.utils.clip_grad_value_(ps, 999.5, foreach=False), True),
+    ("by hand", lambda ps: _multiplied(_gradients(ps), (999.5 / (_norm(_gradients(ps)) + 1e-6)).clamp(max=1.0)), True),
+    ("held at 1", lambda ps: _multiplied(_gradients(ps), torch.clip(2e3 / _norm(_gradients(ps)), 0, 1)), True),
+    (
+        "chosen",
+        lambda ps: _multiplied(_gradients(ps), torch.where((norm := _norm(_gradients(ps))) > 999.5, 999.5 / norm, 1.0)),
+        True,
+    ),
+    ("each for itself", _adaptively, True),
+    ("normalised", lambda ps: _multiplied(_gradients(ps), 1.0 / _norm(_gradients(ps))), False),
+]
+
+
+@pytest.mark.parametrize(("clip", "keeps"), [pytest.param(*case[1:], id=case[0]) for case in CLIPPINGS])
+def test_a_gradient_off_the_scale_stops_at_the_optimizer_behind_clipping(
+    tp_mesh: Any, clip: Callable[[list[nn.Parameter]], object], keeps: bool
+) -> None:
+    """``keeps``: a fourth of a gradient is a fourth of it behind the clipping, as the numbers say."""
+
+    def parameters() -> list[nn.Parameter]:
+        torch.manual_seed(1)
+        return [nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(()))]
+
+    numbers = []
+    for factor in (1.0, 0.25):
+        plain = parameters()
+        for parameter in plain:
+            parameter.grad = parameter.detach() * 3 * factor
+        clip(plain)
+        numbers.append(torch.cat([gradient.flatten() for gradient in _gradients(plain)]))
+    torch.testing.assert_close(numbers[1], numbers[0] * 0.25 if keeps else numbers[0])
+    for divided in (False, True):
+        typed_ones = [spmd.assert_type(parameter, {"tp": R}) for parameter in parameters()]
+        with typecheck(local=False):
+            weight, bias = typed_ones
+            (typed(torch.randn(4, 3), S(0)) @ weight + bias).sum().backward()
+            for parameter in typed_ones:
+                dist.all_reduce(parameter.grad)
+                if divided:
+                    parameter.grad /= dist.get_world_size()
+            clip(typed_ones)
+            optimizer = torch.optim.SGD(typed_ones, lr=0.1)
+            if divided and keeps:
+                with pytest.raises(SpmdTypeError, match=r"SW616.*4 times too small"):
+                    optimizer.step()
+            else:
+                optimizer.step()
+
+
+def test_what_is_declared_has_its_scale_though_nobody_knew_it_before(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        rows = (torch.arange(8) % 3 > 0).double().chunk(4)[dist.get_rank()].clone()
+        assert exponent(spmd.assert_type(rows, {"tp": S(0)})) == 0
+        unknown = typed(torch.randn(4), R) / 12
+        assert exponent(unknown) is None
+        assert exponent(spmd.assert_type(unknown, {"tp": R})) == 0
+        pending = typed(torch.randn(4), P) / 12
+        assert exponent(spmd.assert_type(pending, {"tp": P})) is None, "a P says nothing of its scale"

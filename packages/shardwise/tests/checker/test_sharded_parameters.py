@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,3 +95,65 @@ def test_a_dtensor_that_is_gathered_is_replicate_over_the_axis_of_fsdp_when_it_i
         out = model(spmd.assert_type(torch.randn(2, 4), {"dp": V, "tp": R}))
     assert model.seen == {spmd.normalize_axis("dp"): R, spmd.normalize_axis("tp"): V}
     assert spmd.get_axis_local_type(out, "dp") is V
+
+
+Change = Callable[[Any, int], object]
+
+
+def _each(model: nn.Module, change: Callable[[Any], object]) -> None:
+    for parameter in model.parameters():
+        change(parameter.grad)
+
+
+FSDP_STEPS: list[tuple[str, Callable[[torch.Tensor], torch.Tensor], Change, Change, int | None]] = [
+    ("mean", lambda y: y.mean(), lambda m, n: None, lambda m, n: None, 0),
+    ("sum", lambda y: y.sum(), lambda m, n: None, lambda m, n: None, -1),
+    (
+        "sum, clipped",
+        lambda y: y.sum(),
+        lambda m, n: None,
+        lambda m, n: nn.utils.clip_grad_norm_(m.parameters(), 2.0),
+        -1,
+    ),
+    ("sum, not divided", lambda y: y.sum(), lambda m, n: m.set_gradient_divide_factor(1.0), lambda m, n: None, 0),
+    ("mean, not divided", lambda y: y.mean(), lambda m, n: m.set_gradient_divide_factor(1.0), lambda m, n: None, 1),
+    ("by a hook", lambda y: y.sum(), lambda m, n: m.set_all_reduce_hook(lambda grad: None), lambda m, n: None, None),
+    ("sum, multiplied", lambda y: y.sum(), lambda m, n: None, lambda m, n: _each(m, lambda g: g.mul_(n)), 0),
+    ("mean, divided", lambda y: y.mean(), lambda m, n: None, lambda m, n: _each(m, lambda g: g.div_(n)), -1),
+    (
+        "mean, locally",
+        lambda y: y.mean(),
+        lambda m, n: None,
+        lambda m, n: _each(m, lambda g: g.to_local().div_(n)),
+        -1,
+    ),
+    ("by who knows what", lambda y: y.mean(), lambda m, n: None, lambda m, n: _each(m, lambda g: g.div_(8)), None),
+    ("halved", lambda y: y.sum(), lambda m, n: None, lambda m, n: _each(m, lambda g: g.mul_(0.5)), -1),
+    (
+        "replaced",
+        lambda y: y.sum(),
+        lambda m, n: None,
+        lambda m, n: _each(m, lambda g: g.copy_(torch.ones_like(g))),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("loss", "before", "after", "exponent"), [pytest.param(*s[1:], id=s[0]) for s in FSDP_STEPS])
+def test_the_scale_of_what_fully_shard_hands_out_is_followed_to_the_step(
+    mesh: Any, loss: Any, before: Change, after: Change, exponent: int | None
+) -> None:
+    """No parameter has been declared: the wrapper says enough."""
+    model = nn.Linear(4, 4)
+    with spmd.set_current_mesh(mesh["dp"]), typecheck(local=False):
+        fsdp.fully_shard(model, mesh=mesh["dp"])
+        ranks = torch.distributed.get_world_size(mesh.get_group("dp"))
+        before(model, ranks)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        loss(model(spmd.assert_type(torch.randn(2, 4), {"dp": S(0)}))).backward()
+        after(model, ranks)
+        if exponent:
+            with refused("SW616", "dp"):
+                optimizer.step()
+        else:
+            optimizer.step()

@@ -128,6 +128,10 @@ def test_kernels_on_lists_and_version_counters():
     y = x.exp()
     with torch_compat.keeping_version(y), torch.no_grad():
         y.mul_(1.0)
+        assert torch_compat.writes_of(y) == 1
+    assert torch_compat.writes_of(y) == 0
+    with torch.inference_mode():
+        assert torch_compat.writes_of(torch.ones(2)) is None
     y.sum().backward()
     assert x.grad is not None
 

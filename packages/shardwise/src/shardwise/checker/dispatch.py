@@ -33,6 +33,7 @@ from .gradients.gradient_buckets import FLATTEN, IN_A_ROW, JOINING, UNFLATTEN, f
 from .gradients.gradient_reads import SEARCHES, searching
 from .operators.factories import factory
 from .operators.foreach import foreach
+from .operators.ignored_targets import IGNORING, ignoring
 from .operators.ordinary import Handler, ordinary
 from .operators.parts_written import assign_data, assigning_parts, resizing, storage_given
 from .operators.random_ops import random_op
@@ -146,6 +147,8 @@ def handler_of_rule(name: OpName, rule: OpRule) -> Handler:
     handler = _BY_KIND.get(rule.kind, ordinary)(op)
     if rule.kind is Kind.RANDOM:
         handler = keeping_order(op.name, handler)
+    if rule.op in IGNORING:
+        return ignoring(op, handler)
     return deciding(op, handler) if decides_lengths(op) else handler
 
 

@@ -5,5 +5,6 @@ raw, as a call goes        raw, raw_operands, raw_pieces, raw_results, raw_arriv
 what starts and returns    handles
 backward                   differentiable, raw_backward
 what comes in pieces       gathered_lists, rearranged_dims, rows_exchanged
+what one rank has          one_rank
 around the call            divergence, next_statement
 """

@@ -47,6 +47,7 @@ from .differentiable import check_operand, check_passed_on
 from .divergence import check_arrival
 from .gathered_lists import check_scattered, note_gathered
 from .handles import started
+from .one_rank import check_sender, note_reduced
 from .raw_arrivals import Receipt, receipt
 from .raw_backward import leave_node, passages
 from .raw_buffers import check_buffers
@@ -125,10 +126,14 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             check_buffers(session, exchange, tensors_in(given.get(row.received)), types)
         check_raw_shapes(session, row, usual, axis, sent, given)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
+        if usual == "broadcast" and not row.functional and sent:
+            check_sender(session, axis, sent[0], given)
         left_out = passages(usual, axis, sent, types, reducer) if row.sent == row.received else []
         result = func(*args, **kwargs)
         for tensor, passage in zip(sent, left_out, strict=False):
             leave_node(tensor, passage)
+        if usual == "reduce" and sent:
+            note_reduced(axis, sent[0], given)
         order = () if session.local else order_after(session, exchange, sent, types, given)
         if any(type.axes for type in types):
             session.checked += 1

@@ -35,6 +35,18 @@ def wrong_source(
     return Diagnosis("SW201", message, facts, help)
 
 
+def sent_by_another_rank(
+    name: str, axis: object, sender: int, holder: int, reduced: SourceLocation | None
+) -> Diagnosis:
+    place = "" if reduced is None else f" in line {reduced.line}"
+    return Diagnosis(
+        "SW201",
+        f"broadcast sends what rank {sender} of {axis_text(axis)} has of {name}, but the sum is on rank {holder}",
+        (f"reduce{place} has left the sum on rank {holder} only; the others keep an addend or nothing of use",),
+        (f"broadcast from rank {holder}", f"all_reduce({name}) in place of both"),
+    )
+
+
 def gradient_through_extremum(op: str, name: str, axis: MeshAxis, place: Placement) -> Diagnosis:
     return Diagnosis(
         "SW118",

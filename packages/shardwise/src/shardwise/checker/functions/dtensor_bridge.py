@@ -22,7 +22,7 @@ from shardwise.interop.tensors.tagging import Origin, Tag, alias, set_tag, tag_o
 from shardwise.interop.torch_compat import is_strided_shard
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
-from shardwise.mesh.normalize import axis_argument
+from shardwise.mesh.normalize import axis_argument, sharding_axes
 from shardwise.op_rules.transition_types import landed
 from shardwise.types.placement import (
     UNKNOWN,
@@ -74,7 +74,12 @@ def leave(session: CheckSession, args: Sequence[Any], result: object) -> None:
     held = tag_of(local_part(dtensor))
     if held is not None and gradient_origin(held) is not None:
         # Its placements say nothing of the other axes, its history does.
-        alias(result, local_part(dtensor), held.current(), held.origin)
+        type = held.current()
+        if not session.local and type.spec is None and type.varying_axes:
+            spec = _spec(dtensor, result.ndim)
+            if spec is not None and set(sharding_axes(spec)) == set(type.varying_axes):
+                type = type.with_spec(spec).with_uneven(_uneven(dtensor, spec))
+        alias(result, local_part(dtensor), type, held.origin)
         return
     placements = dtensor.placements
     places: dict[MeshAxis, Placement] = {

@@ -63,11 +63,12 @@ def type_sharded(reached: Container[int], root: Mapping[object, Exponent] = NOWH
     for fsdp_param in list(_known):
         tag: Tag | None = getattr(fsdp_param, DECLARED, None)
         gathered, (kept, mesh) = gathered_parameter(fsdp_param), sharded_parameter(fsdp_param)
-        if tag is None or id(gathered) not in reached or not is_dtensor(kept) or kept.grad is None:
+        if id(gathered) not in reached or not is_dtensor(kept) or kept.grad is None:
             continue
         local = local_part(kept.grad)
         before = tag_of(local)
-        type = _scattered(tag.current(), mesh, root, getattr(fsdp_param, DIVIDES, None))
+        declared = UNTYPED if tag is None else tag.current()
+        type = _scattered(declared, mesh, root, getattr(fsdp_param, DIVIDES, None))
         if type is not UNTYPED:
             after = accumulated(None if before is None else before.current(), type)
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
@@ -89,7 +90,10 @@ def kept_back(parameters: Iterable[torch.Tensor]) -> dict[MeshAxis, list[torch.T
 
 
 def divided_by(parameters: Iterable[object], factor: float) -> None:
-    """FSDP divides the gradients of these sharded parameters by ``factor``, and not by the number of ranks."""
+    """FSDP divides the gradients of these sharded parameters by ``factor``, and not by the number of ranks.
+
+    NaN: by what nobody knows, as where the program brings its own way to reduce.
+    """
     ids = {id(parameter) for parameter in parameters}
     for fsdp_param in list(_known):
         if id(sharded_parameter(fsdp_param)[0]) in ids:
@@ -101,7 +105,7 @@ def _scattered(
 ) -> TensorType:
     """The gradient's type once FSDP has reduced and scattered it over ``mesh``, and divided it by ``factor``."""
     own = {axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1}
-    others = dual(declared, root)
+    others = dual(declared, root) if declared.axes else UNTYPED
     if others.ground is not Ground.ABSENT:
         return UNTYPED
     # A factor is for all axes at once: whose share of it is whose is known where it is none or all.

@@ -27,6 +27,7 @@ from ..call.cache_key import gradient_bits, key_of
 from ..diagnosis.reporter import refuse
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from ..writes.dtensor_scales import elements_rescaled
 from ..writes.gradient_writes import is_part
 from ..writes.write_destination import settle, write
 from .judging import judge
@@ -76,9 +77,12 @@ def foreach(name: str) -> Handler | None:
         kwargs: Keywords,
         key: tuple[object, ...] | None,
     ) -> object:
-        if is_dtensor_call(args, kwargs):
-            return func(*args, **kwargs)
         calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
+        if is_dtensor_call(args, kwargs):
+            result = func(*args, **kwargs)
+            if op.in_place:
+                elements_rescaled(op, calls)
+            return result
         if one_by_one is not None and any(_in_pieces(op, *call) for call in calls):
             made = [one_by_one(session, plain, *call) for call in calls]
             return args[0] if op.in_place else tuple(made)

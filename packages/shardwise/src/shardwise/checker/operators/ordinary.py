@@ -32,6 +32,7 @@ from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
+from ..writes.dtensor_scales import rescaled_in_place
 from ..writes.write_destination import settle, write
 from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
@@ -143,7 +144,10 @@ def ordinary(op: Op) -> Handler:
         writing: bool = False,
     ) -> object:
         if is_dtensor_call(args, kwargs):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if op.in_place:
+                rescaled_in_place(op, args, kwargs)
+            return result
         if session.numbers_left and key is None and has_foreign((*args, *kwargs.values())):
             return run_of_foreign(session, func, args, kwargs, writes=op.in_place)
         operands, values = op.bind(args, kwargs)

@@ -1,9 +1,9 @@
 """A sharded batch that is cut into micro-batches: each is a shard of some of the rows, and all together are the batch.
 
-``x[i * m : (i + 1) * m]`` and ``x.split(m)`` take rows of every rank's shard, which on one device are other rows than
-those that one micro-batch has there. A program that treats all of them alike and adds up computes the same all the
-same. So such a cut is refused as any other, and the finding is withdrawn at the end of the run if every expression that
-was given one micro-batch was given each of them, once around, and none ever met another.
+``x[i * m : (i + 1) * m]``, ``x[i::k]`` and ``x.split(m)`` take rows of every rank's shard, which on one device are
+other rows than those that one micro-batch has there. A program that treats all of them alike and adds up computes the
+same all the same. So such a cut is refused as any other, and the finding is withdrawn at the end of the run if every
+expression that was given one micro-batch was given each of them, once around, and none ever met another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _TAKING = ("getitem", "narrow")
 CUTTING = frozenset((*_LISTING, *_TAKING))
 """The operators that cut a batch, by the names of their rules."""
 _TRUSTED = "a cut into micro-batches, of which all are treated alike"
-Span = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +50,7 @@ class BatchCuts:
     size: int
     location: SourceLocation | None
     findings: list[Finding] = field(default_factory=list)
-    uses: dict[object, set[Span]] = field(default_factory=dict)
+    uses: dict[object, set[range]] = field(default_factory=dict)
     met: bool = False
 
     def are_whole(self) -> bool:
@@ -65,7 +64,7 @@ class MicroBatch:
 
     axis: MeshAxis
     size: int
-    span: Span
+    span: range
     cuts: tuple[BatchCuts, ...] = field(compare=False)
 
 
@@ -76,6 +75,7 @@ class CuttingCall:
     outcome: Outcome
     dim: int
     start: int
+    step: int
     cuts: BatchCuts
     told: int
 
@@ -86,8 +86,9 @@ class CuttingCall:
         start = self.start
         for made in tensors_in(result):
             with no_torch_function():
-                stop = start + made.shape[self.dim]
-                _batches[made] = MicroBatch(self.cuts.axis, self.cuts.size, (start, stop), (self.cuts,))
+                stop = start + made.shape[self.dim] * self.step
+                rows = range(start, stop, self.step)
+                _batches[made] = MicroBatch(self.cuts.axis, self.cuts.size, rows, (self.cuts,))
             start = stop
 
 
@@ -117,20 +118,21 @@ def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, out
         return None
     with no_torch_function():
         size, ndim = x.shape[shard.dim], x.ndim
-    start = 0 if op.rule.op in _LISTING else _start(dict(op.arguments(args, kwargs)), shard.dim, size, ndim)
-    if start is None:
+    taken = (0, 1) if op.rule.op in _LISTING else _taken(dict(op.arguments(args, kwargs)), shard.dim, size, ndim)
+    if taken is None:
         return None
     location = user_location()
     cuts = session.cuts.setdefault((location, axis, size), BatchCuts(axis, size, location))
     session.rows_moved = True  # what follows is looked at by ``following``
     whole = replace(outcome, type=type, results=(), refusals=(), sources=(0,) * len(type.axes))
-    return CuttingCall(whole, shard.dim, start, cuts, session.collector.count)
+    return CuttingCall(whole, shard.dim, *taken, cuts, session.collector.count)
 
 
-def _start(given: Mapping[str, object], dim: int, size: int, ndim: int) -> int | None:
-    """The first row that ``narrow``, or a slice of no other dim, takes along ``dim``; None for another cut."""
+def _taken(given: Mapping[str, object], dim: int, size: int, ndim: int) -> tuple[int, int] | None:
+    """The first row that ``narrow``, or a slice of no other dim, takes along ``dim``, and the step; None for others."""
     if "start" in given:
-        return _wrapped(given["start"], size) if given.get("dim") in (dim, dim - ndim) else None
+        start = _wrapped(given["start"], size) if given.get("dim") in (dim, dim - ndim) else None
+        return None if start is None else (start, 1)
     index = next((value for name, value in given.items() if name != "input"), None)
     slices = index if isinstance(index, tuple) else (index,)
     if Ellipsis in slices:
@@ -138,9 +140,11 @@ def _start(given: Mapping[str, object], dim: int, size: int, ndim: int) -> int |
         slices = (*slices[:at], *(slice(None),) * (ndim - len(slices) + 1), *slices[at + 1 :])
     if not all(isinstance(one, slice) for one in slices) or len(slices) <= dim:
         return None
-    if any(one != slice(None) for at, one in enumerate(slices) if at != dim) or slices[dim].step not in (None, 1):
+    step = 1 if slices[dim].step is None else slices[dim].step
+    if any(one != slice(None) for at, one in enumerate(slices) if at != dim) or not isinstance(step, int):
         return None
-    return _wrapped(slices[dim].start or 0, size)
+    start = _wrapped(slices[dim].start or 0, size)
+    return None if start is None else (start, int(step))
 
 
 def _wrapped(start: object, size: int) -> int | None:
@@ -203,18 +207,14 @@ def _is_piece(x: torch.Tensor, axis: MeshAxis) -> bool:
 
 
 def _in_order(batches: Sequence[MicroBatch]) -> bool:
-    spans = [batch.span for batch in batches]
-    return spans == sorted(spans) and _tile(spans, batches[0].size) and len({batch.size for batch in batches}) == 1
+    size = batches[0].size
+    rows = [row for batch in batches for row in batch.span]
+    return rows == list(range(size)) and len({batch.size for batch in batches}) == 1
 
 
-def _tile(spans: Iterable[Span], size: int) -> bool:
-    """The spans are all of ``range(size)``, none of it twice: 0..2 and 2..4 of 4."""
-    at = 0
-    for start, stop in sorted(spans):
-        if start != at:
-            return False
-        at = stop
-    return at == size
+def _tile(spans: Iterable[range], size: int) -> bool:
+    """The spans are all of ``range(size)``, none of it twice: 0..2 and 2..4 of 4, or every other row and the others."""
+    return sorted(row for span in spans for row in span) == list(range(size))
 
 
 def _expression(location: SourceLocation | None) -> object:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -41,14 +42,19 @@ from .patches import Patches, Plugin, checking_session
 def _install_fully_shard(patches: Patches) -> None:
     patches.replace(MAKE_PARAMETER, _wrap_sharding)
     patches.replace(GATHER_PARAMETER, _wrap_gathering)
-    patches.replace_attribute(
-        sys.modules["torch.distributed.fsdp"].FSDPModule, "set_gradient_divide_factor", _wrap_dividing
-    )
+    module = sys.modules["torch.distributed.fsdp"].FSDPModule
+    patches.replace_attribute(module, "set_gradient_divide_factor", _wrap_dividing)
+    for name in _OWN_REDUCTION:
+        if hasattr(module, name):
+            patches.replace_attribute(module, name, _wrap_own_reduction)
 
 
 def _install_fsdp1(patches: Patches) -> None:
     patches.replace(USE_VIEWS, _wrap_views)
 
+
+_OWN_REDUCTION = ("set_custom_reduce_scatter", "set_all_reduce_hook")
+"""By these a program reduces gradients in a way of its own, which may divide by anything."""
 
 FULLY_SHARD = Plugin("parameters of fully_shard", _install_fully_shard, tier=1, is_ready=MAKE_PARAMETER.is_loaded)
 FSDP1 = Plugin("parameters of FSDP1", _install_fsdp1, is_ready=USE_VIEWS.is_loaded)
@@ -87,11 +93,25 @@ def _wrap_dividing(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def set_gradient_divide_factor(self: Any, factor: float) -> None:
         plain(self, factor)
-        inner = [module for module in self.modules() if module is not self and hasattr(module, "unshard")]
-        others = {id(parameter) for module in inner for parameter in module.parameters()}
-        divided_by((one for one in self.parameters() if id(one) not in others), float(factor))
+        divided_by(_own_parameters(self), float(factor))
 
     return set_gradient_divide_factor
+
+
+def _wrap_own_reduction(plain: Callable[..., object]) -> object:
+    @functools.wraps(plain)
+    def set_own_reduction(self: torch.nn.Module, *args: object, **kwargs: object) -> None:
+        plain(self, *args, **kwargs)
+        divided_by(_own_parameters(self), math.nan)
+
+    return set_own_reduction
+
+
+def _own_parameters(module: torch.nn.Module) -> list[object]:
+    """The parameters that ``module`` gathers itself, and no module inside it."""
+    inner = [one for one in module.modules() if one is not module and hasattr(one, "unshard")]
+    others = {id(parameter) for one in inner for parameter in one.parameters()}
+    return [one for one in module.parameters() if id(one) not in others]
 
 
 def _wrap_views(plain: Callable[..., object]) -> object:

@@ -10,23 +10,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.utils.clip_grad
 
 from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.norms import clipped_by_ours
 from shardwise.interop.running.session import Session
-from shardwise.interop.running.silence import codes_of, is_running
+from shardwise.interop.running.silence import is_running
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.types.placement import UNKNOWN, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..diagnosis.step_findings import local_gradient_norm
+from .dtensor_scales import CLIPPING
 
 SCALING = ("mul_", "div_", "true_divide_")
-_CLIPPING = codes_of(torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grads_with_norm_)
-"""The code of torch's functions that clip gradients by a norm."""
 
 
 def scaled_by_local_norm(
@@ -40,7 +38,7 @@ def scaled_by_local_norm(
         if not isinstance(factor, torch.Tensor) or factor.numel() != 1 or gradient_origin(tag_of(factor)) is None:
             continue
         type = type_of(factor)
-        clipping = V in type.placements and is_running(_CLIPPING)
+        clipping = V in type.placements and is_running(CLIPPING)
         axes = [
             axis
             for axis in type.axes

@@ -26,6 +26,7 @@ from ..running.session import current
 from ..running.typing_rule_run import see
 from ..tensors.dtensors import is_dtensor
 from ..tensors.own_lengths import forget_lengths
+from ..tensors.reordered import reordered_along
 from ..tensors.tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
 from ..torch_compat import no_torch_function
 from .annotating import asserted_type, is_spec
@@ -94,6 +95,7 @@ def _decide(x: object, types: tuple[object, ...], op: str, even: bool | None) ->
     asserted = asserted_type(types, ndim_of(x))
     tag = tag_of(x)
     before = None if tag is None else tag.current()
+    _check_order(x, asserted, op)
     after = asserted if before is None or before is asserted else _refined(x, before, asserted, op)
     return x, tag, after if even is None else with_lengths(after, asserted, even)
 
@@ -106,6 +108,22 @@ def _refined(x: object, before: TensorType, asserted: TensorType, op: str) -> Te
         pass
     # Once more for the words: what the tensor is called is only looked up when something is wrong.
     return refine(before, asserted, gradient_free=gradient_free, name=_located(x, op).name(0))
+
+
+def _check_order(x: object, asserted: TensorType, op: str) -> None:
+    """Refuse a claim that rows are a shard of a dim, though they are known to be in another order. Errors: SW131."""
+    moved = reordered_along(x)
+    for axis in sorted(moved, key=lambda axis: axis.sort_key):
+        shard = partition_spec_get_shard(asserted.spec, axis)
+        if shard is not None:
+            name = _located(x, op).name(0)
+            raise SpmdTypeError(
+                f"{name} is said to be sharded on dim {shard.dim} over axis {axis!r}, but its rows are those of merged "
+                "dims, of which an inner one is cut: joined in the order of the ranks they are another tensor",
+                code="SW131",
+                help=("keep the dims apart, or gather the inner one before they are merged",),
+                axis=axis,
+            )
 
 
 def commit(x: object, after: TensorType, op: str) -> None:

@@ -54,7 +54,11 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
     check_orthogonal(placements, "the type")
     kept = current.with_placements(asserted.local).spec
     ground = Ground.UNKNOWN if current.ground is Ground.UNKNOWN else Ground.ABSENT
-    told = {axis: exponent for axis, exponent in current.scale.items() if axis in current}
+    told = {
+        axis: exponent
+        for axis, exponent in current.scale.items()
+        if axis in current and not (exponent is None and axis in asserted and _states_scale(asserted, axis))
+    }
     scale = {**asserted.scale, **told}
     return TensorType.of(placements, _refine_spec(kept, asserted.spec, name), ground, current.uneven, scale)
 
@@ -62,7 +66,7 @@ def _refine(current: TensorType, asserted: TensorType, gradient_free: bool, name
 def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, wanted: Placement, name: str) -> None:
     """Refuse a claim of R, I, S or P(avg) for a value that is on another scale; a plain P or V claims none."""
     exponent, claimed = current.exponent(axis), asserted.scale.get(axis, 0)
-    states = wanted.is_equal or claimed != 0 or partition_spec_get_shard(asserted.spec, axis) is not None
+    states = _states_scale(asserted, axis)
     if exponent is None or exponent == claimed or not states or (wanted is P and current.is_varying(axis)):
         return
     shown, factor = format_placement(current, axis), axis.size() ** abs(exponent - (claimed or 0))
@@ -75,6 +79,12 @@ def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, want
         help=(f"{way}, or average where it is summed" if large else f"{way}, or leave out the division by it",),
         axis=axis,
     )
+
+
+def _states_scale(asserted: TensorType, axis: MeshAxis) -> bool:
+    """A claim of R, I, S or P(avg) says on which scale the value is; a plain P or V does not."""
+    sharded = partition_spec_get_shard(asserted.spec, axis) is not None
+    return asserted.get(axis).is_equal or asserted.scale.get(axis, 0) != 0 or sharded
 
 
 def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:

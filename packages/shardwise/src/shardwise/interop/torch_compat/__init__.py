@@ -127,5 +127,6 @@ from .tensors import keeping_version as keeping_version
 from .tensors import same_memory as same_memory
 from .tensors import storage_key as storage_key
 from .tensors import storage_of as storage_of
+from .tensors import writes_of as writes_of
 from .testing import fake_world as fake_world
 from .testing import op_database as op_database

@@ -83,3 +83,9 @@ def foreach_scale_(tensors: list[torch.Tensor], factor: torch.Tensor) -> None:
 def keeping_version(tensor: torch.Tensor) -> contextlib.AbstractContextManager[None]:
     """In the block, changes of ``tensor`` in place are no changes to autograd, which may have saved it."""
     return torch.autograd._unsafe_preserve_version_counter(tensor)  # type: ignore[attr-defined]
+
+
+@private("torch.Tensor._version", lost="which rank has what reduce has summed")
+def writes_of(tensor: torch.Tensor) -> int | None:
+    """How often ``tensor`` has been written in place; None where torch does not count (inference mode)."""
+    return None if tensor.is_inference() else int(tensor._version)

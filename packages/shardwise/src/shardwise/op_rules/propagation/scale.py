@@ -17,7 +17,7 @@ from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Exponent
 
 from ..schema import OpRule, Term
-from ..vocabulary.degrees import AVERAGING, COMPARED, LAWS, NOT_HOMOGENEOUS, POSITIONED
+from ..vocabulary.degrees import AVERAGING, COMPARED, HELD, LAWS, NOT_HOMOGENEOUS, POSITIONED
 from .local import ANY, Given, Refusal, Weak, expand
 
 Powers = dict[str, Any]
@@ -30,6 +30,8 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
     if rule.op in COMPARED:
         found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
         return found if isinstance(found, Refusal) else 0
+    if _is_held_at_one(rule, givens):
+        return 0
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
     outside = [at for at, given in enumerate(givens) if given.param not in named]
@@ -95,6 +97,12 @@ def law_of(rule: OpRule) -> tuple[tuple[Term, ...], Powers]:
     """The rule's polynomial, and the powers of its factors that are not one."""
     law = LAWS.get(rule.op)
     return (rule.terms, {}) if law is None else _parsed(law)
+
+
+def _is_held_at_one(rule: OpRule, givens: Sequence[Given]) -> bool:
+    """True of a coefficient that is at most 1, where it leaves what it multiplies as it is (Law 9.6)."""
+    numbers = {given.param: given.number for given in givens if isinstance(given.number, (int, float))}
+    return any(numbers.get(param) == 1 for param in HELD.get(rule.op, ())) and min(numbers.values()) >= 0
 
 
 def _of_product(factors: Sequence[Given], powers: Powers) -> Any:

@@ -43,8 +43,14 @@ LAWS: Final[dict[str, str]] = {
     "full_like": "fill_value",
     "new_full": "fill_value",
     "scalar_tensor": "s",
+    **dict.fromkeys(["clamp", "clip"], "input + min + max"),
+    "clamp_min": "input + min",
+    "clamp_max": "input + max",
 }
 """By operator, where the linear law does not say it."""
+
+HELD: Final = {"clamp": ("max",), "clip": ("max",), "where": ("input", "other"), "torch.where": ("input", "other")}
+"""Where the number 1 may stand for what a coefficient is held at, as in clipping."""
 
 COMPARED: Final = frozenset(_COMPARED.split())
 """Both operands have one scale, and the result is an answer."""
