@@ -46,6 +46,12 @@ RIGHT = [
 ]
 ANOTHER = [
     ("rounding", lambda x: x.round(), lambda x, g: g),
+    ("rounding to a scale", lambda x: (x * (4 / x.abs().max())).round() * x.abs().max() / 4, lambda x, g: g),
+    (
+        "float8",
+        lambda x: (x * (448 / x.abs().max())).to(torch.float8_e4m3fn).to(x.dtype) / (448 / x.abs().max()),
+        lambda x, g: g,
+    ),
     ("sign, clipped", lambda x: x.sign(), lambda x, g: g * (x.abs() < 1)),
     ("reversal", lambda x: x.view_as(x), lambda x, g: -g),
     ("scaled gradient", lambda x: x.clone(), lambda x, g: 0.5 * g),
@@ -130,3 +136,25 @@ def test_verify_leaves_a_declared_one_alone():
 def test_only_autograd_functions_can_be_declared():
     with pytest.raises(TypeError, match="register_straight_through takes a subclass"):
         spmd.register_straight_through(int)
+
+
+class Box:
+    """What a function leaves something in, for the next one to take."""
+
+
+def test_what_is_left_in_an_argument_stays_there():
+    class Leaves(Function):
+        @staticmethod
+        def forward(ctx: Any, box: Box, x: torch.Tensor) -> torch.Tensor:
+            box.left = x  # type: ignore[attr-defined]
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+            return None, 2 * gradient
+
+    box, x = Box(), torch.ones(3, requires_grad=True)
+    apply: Any = Leaves.apply
+    apply(box, x)
+    assert wrong_derivative_of(FunctionRuns(Leaves, [box, x], apply, 0), [x]) is None
+    assert box.left is x  # type: ignore[attr-defined]

@@ -100,6 +100,25 @@ def test_replicas_that_all_read_the_same_are_no_green(tmp_path):
     assert "all ranks hold the same parameters and drew the same batches" in str(verdict)
 
 
+IMPORT = "from torch.distributed.fsdp import fully_shard\n"
+SHARDED = """fully_shard(model)
+    ddp = model"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("same", [True, False], ids=["same", "own"])
+def test_shards_that_are_all_trained_on_the_same_are_no_green(tmp_path, same):
+    text = textwrap.dedent(TRAIN.replace("{wrapped}", SHARDED))
+    text = text.replace("import torch.nn as nn\n", "import torch.nn as nn\n" + IMPORT, 1)
+    if same:
+        text = text.replace("shuffle=True", "shuffle=True, rank=0")
+    (tmp_path / "script.py").write_text(text.replace(" + 0.1 * torch.randn(4)", ""))
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=True)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is (ExitCode.INCONCLUSIVE if same else ExitCode.CLEAN), str(verdict)
+    assert ("the model's wrapper shares out the data, and all ranks drew the same batches" in str(verdict)) == same
+
+
 @pytest.mark.processes
 def test_what_ranks_read_alike_of_one_batch_is_found_and_not_fed(tmp_path):
     (tmp_path / "script.py").write_text(

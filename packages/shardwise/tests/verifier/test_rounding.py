@@ -98,6 +98,46 @@ def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
     assert named.key.name.startswith(f"{LAYERS - 1}"), str(verdict)
 
 
+FLOAT8 = """
+    import torch, torch.distributed as dist, torch.nn as nn
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group("gloo")
+    n, r = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            scale = 448 / x.abs().max()
+            return (x * scale).to(torch.float8_e4m3fn).to(x.dtype) / scale
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Layer(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(Rounded.apply(x), Rounded.apply(self.weight), self.bias)
+
+    model = DistributedDataParallel(nn.Sequential(Layer(16, 32), nn.GELU(), Layer(32, 16)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    data = torch.randn(2, 16, 16, generator=torch.Generator().manual_seed(1))
+    for x in data:
+        loss = model(x.chunk(n)[r]).square().mean()
+        ({returned}).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("returned", "code"), [("loss", ExitCode.CLEAN), ("loss / n", ExitCode.FINDINGS)])
+def test_scales_of_each_rank_are_rounding_in_float8(tmp_path, returned, code):
+    (tmp_path / "script.py").write_text(textwrap.dedent(FLOAT8).replace("{returned}", returned))
+    options = VerifyOptions(strict=False, timeout_s=100.0)
+    assert verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options).exit_code is code
+
+
 def test_every_result_moves_by_its_rounding_and_so_does_what_comes_back():
     moving = Perturbation.of(Intervention(torch.bfloat16, 1))
     assert moving is not None

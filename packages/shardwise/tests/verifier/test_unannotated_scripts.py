@@ -230,3 +230,101 @@ def test_batch_norm_over_each_ranks_own_rows_is_named_as_such(tmp_path):
     assert verdict.exit_code is ExitCode.FINDINGS
     assert "first module: output of 1 (BatchNorm1d)" in str(verdict)
     assert "help: in training BatchNorm1d takes the mean and variance of each rank's own rows" in str(verdict)
+
+
+HANDED_ON = """
+    import torch
+    import torch.distributed as dist
+
+    class Request:
+        pass
+
+    class Start(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, request, x):
+            ctx.request, request.sum = request, x.clone()
+            request.work = dist.all_reduce(request.sum, async_op=True)
+            return x.new_empty(0, requires_grad=True)
+
+        @staticmethod
+        def backward(ctx, *unused):
+            ctx.request.back.wait()
+            return None, ctx.request.gradient
+
+    class Finish(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, request, dummy):
+            ctx.request = request
+            request.work.wait()
+            return request.sum * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            ctx.request.gradient = gradient.clone()
+            ctx.request.back = dist.all_reduce(ctx.request.gradient, async_op=True)
+            return None, gradient.new_empty(0)
+
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 6)
+    data = torch.randn(8, 6).chunk(size)[rank]
+    request = Request()
+    total = Finish.apply(request, Start.apply(request, model(data).sum(0)))
+    (total.square().sum() / size).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+"""
+
+
+@pytest.mark.processes
+def test_a_handle_that_one_function_leaves_for_the_next_is_that_of_the_program(tmp_path):
+    verdict = verdict_on(tmp_path, HANDED_ON)
+    assert verdict.failure is None, str(verdict)
+    assert verdict.numbers.equal >= 2
+    assert not verdict.numbers.disagreements
+
+
+CLIPPED = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(6, 3))
+    optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.01)
+    data = torch.randn(2, 8, 6)
+    for x in data:
+        loss = 50 * model(x.chunk(size)[rank]).square().mean()
+        ({loss}).backward()
+        {clip}
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+BY_TORCH = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+BY_HAND = """norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for p in model.parameters():
+            p.grad.mul_((1.0 / norm).clamp(max=1.0))"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("clip", [BY_TORCH, BY_HAND], ids=["torch", "hand"])
+def test_a_scale_that_clipping_hides_is_seen_in_the_factor(tmp_path, clip):
+    right = verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=clip))
+    assert right.exit_code is ExitCode.CLEAN
+    wrong = verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss / size", clip=clip))
+    assert wrong.exit_code is ExitCode.FINDINGS
+    assert {one.key.kind for one in wrong.numbers.disagreements} == {"clip"}
+    first = wrong.numbers.disagreements[0]
+    assert first.said == "differs from the run on one rank: gradients are 0.5 times as large before it"
+    assert first.hint.startswith("1/2 of it, 2 being the size of dp")
+
+
+@pytest.mark.processes
+def test_a_factor_that_does_not_clip_and_one_of_each_rank_are_no_difference(tmp_path):
+    mild = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1e6)"
+    assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=mild)).exit_code is ExitCode.CLEAN
+    apart = "weight = (0.1 * (1 + rank) * torch.ones(())).clamp(max=1.0)"
+    assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=apart)).exit_code is ExitCode.CLEAN

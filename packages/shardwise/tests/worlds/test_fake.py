@@ -282,6 +282,14 @@ def test_data_loader_workers_are_not_started(world):
     assert len(list(loader)) == 4
 
 
+def test_what_stands_in_for_a_constructor_shows_its_options():
+    constructors = (torch.utils.data.DataLoader, torch.nn.parallel.DistributedDataParallel, torch.autocast, DeviceMesh)
+    before = [inspect.signature(made.__init__) for made in constructors]
+    with fake_world(0, 2):
+        assert [inspect.signature(made.__init__) for made in constructors] == before
+        assert "map_location" in inspect.signature(torch.load).parameters
+
+
 def test_a_default_device_outlives_nothing():
     for kind in ({}, {"device": "meta"}):
         with fake_world(0, 2, **kind):

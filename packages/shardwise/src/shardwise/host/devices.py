@@ -173,6 +173,7 @@ def _without_accelerator(
 ) -> object:
     """``original`` with an accelerator at ``position`` or under ``keyword`` replaced by the target device."""
 
+    @functools.wraps(original)
     def redirected(*args: object, **options: object) -> object:
         if is_accelerator(options.get(keyword)):
             options[keyword] = target.device
@@ -201,6 +202,7 @@ def _on_device(original: Callable[..., object], target: Target) -> Callable[...,
 def _loading(original: Callable[..., object], target: Target) -> Callable[..., object]:
     """``torch.load`` to the target device, also of what was saved on another one."""
 
+    @functools.wraps(original)
     def load(file: object, map_location: object = None, *rest: object, **options: object) -> object:
         here = map_location is None or is_accelerator(map_location)
         return original(file, target.device if here else map_location, *rest, **options)
@@ -209,8 +211,12 @@ def _loading(original: Callable[..., object], target: Target) -> Callable[..., o
 
 
 def _without_options(original: Callable[..., object], **fixed: object) -> object:
-    """``original``, an ``__init__``, with these options set wherever the caller sets them."""
+    """``original``, an ``__init__``, with these options set wherever the caller sets them.
 
+    It has the signature of the original: Lightning makes a loader anew of the options that it finds there.
+    """
+
+    @functools.wraps(original)
     def init(self: object, *args: object, **options: object) -> None:
         original(self, *args, **{**options, **{name: value for name, value in fixed.items() if name in options}})
 

@@ -1,15 +1,19 @@
 """Is the backward of an autograd function the derivative of its forward? Small steps in double precision, on one rank.
 
 Nothing is said where forward has no derivative (the slopes to both sides, or of steps of two lengths, differ), where it
-is the identity, and where it does not change at all: there a backward that gives something means another gradient.
+is the identity, where it rounds, and where it does not change at all: there a backward that gives something means
+another gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+
+from shardwise.interop.torch_call import TorchFunction
+from shardwise.interop.torch_compat import DispatchMode
 
 from .function_runs import FunctionObservation, FunctionRuns, NotRun
 
@@ -19,6 +23,7 @@ _SMOOTH = 1e-4
 _APART = 1e-3
 _TINY = 1e-10
 _TRIES = 2
+_ROUNDING = ("round", "floor", "ceil", "trunc", "quantize_per_tensor", "quantize_per_channel")
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,10 @@ def _compared(
     runs: FunctionRuns, values: Sequence[torch.Tensor], noise: torch.Generator
 ) -> tuple[WrongDerivative | None, bool]:
     """What is wrong at ``values``, and whether all could be compared."""
-    base = _observed(runs, values)
+    with _Roundings() as roundings:
+        base = _observed(runs, values)
+    if roundings.met:
+        return None, True  # its steps have no slope, and the scale that they are taken at has a small one
     if not all(map(torch.equal, _observed(runs, values).points[0].results, base.points[0].results)):
         return None, True  # it draws numbers of its own, or remembers
     seeds = [_normal(one, noise).to(one.dtype) for one in base.points[0].results]
@@ -80,6 +88,29 @@ def _compared(
         if abs(slope - said) > _APART * max(size, abs(said)):
             return WrongDerivative(i, slope, said), True
     return None, clear
+
+
+class _Roundings(DispatchMode):  # type: ignore[no-untyped-call]
+    """Sees whether anything is rounded, by a cast to integers or float8 as well; other casts are fine steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def __torch_dispatch__(
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        name, _, _ = func.__name__.partition(".")
+        if name == "_to_copy" and isinstance(result, torch.Tensor):
+            from_float = isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
+            self.met |= from_float and (result.element_size() == 1 or not result.is_floating_point())
+        self.met |= name.removesuffix("_") in _ROUNDING
+        return result
 
 
 def _along(

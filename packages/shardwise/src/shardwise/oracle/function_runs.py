@@ -7,6 +7,7 @@ backward is called as autograd would call it, without the rest of a graph.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import random
@@ -188,7 +189,20 @@ class FunctionRuns:
         return self.dtype or operand.dtype
 
     def _fresh(self, value: object) -> object:
-        return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+        return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else _own(leaf), value)
+
+
+def _own(leaf: object) -> object:
+    """A copy of an object of the program's classes, in which a function may leave what the next one waits for.
+
+    Errors: NotRun where there can be none.
+    """
+    if not hasattr(leaf, "__dict__") or type(leaf).__module__.partition(".")[0] in ("torch", "builtins"):
+        return leaf
+    try:
+        return copy.copy(leaf)
+    except Exception as error:
+        raise NotRun(f"an argument cannot be copied: {error}") from None
 
 
 def _cotangent(leaf: object, wanted: Mapping[int, torch.Tensor]) -> torch.Tensor | None:

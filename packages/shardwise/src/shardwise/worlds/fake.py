@@ -8,6 +8,7 @@ right, values that should have come from other ranks are not. Everything is undo
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,6 +119,7 @@ def _reducing_nothing(original: Callable[..., object], tell: Callable[[torch.Ten
         future.set_result(buffer)
         return future
 
+    @functools.wraps(original)
     def init(self: Any, *args: object, **options: object) -> None:
         original(self, *args, **options)
         self.register_comm_hook(self.process_group, lambda group, bucket: kept(group, bucket.buffer()))

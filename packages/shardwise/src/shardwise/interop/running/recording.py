@@ -38,6 +38,7 @@ KIND_OF = {
     "updated": "parameter {name} after step",
     "output": "output{name}",
     "read": "the number read here",
+    "clip": "the factor by which gradients are clipped",
     "input": "input {name}",
     "module": "output of {name}",
     "evaluation": "output of {name}",
@@ -157,6 +158,7 @@ class Recorder:
     ``talking_steps``  an optimizer's step has issued collectives.
     ``settings``  what each optimizer step was taken with.
     ``divisors``  what each loss was divided by on this rank, where its graph tells.
+    ``data_parallel``  a module is wrapped so that several ranks share out the data.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -172,6 +174,7 @@ class Recorder:
         self.talking_steps = False
         self.settings: list[StepSettings] = []
         self.divisors: dict[Key, float] = {}
+        self.data_parallel = False
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 

@@ -8,7 +8,10 @@ activation checkpointing put into the names.
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+from ..tensors.dtensors import is_dtensor
 
 PARTS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_export_root.")
 """Components of names that wrappers add."""
@@ -17,6 +20,8 @@ FORWARDING = frozenset(_HELD[:3])
 """Under which names a wrapper keeps a module whose attributes can be asked of the wrapper itself."""
 _MIXED_IN = ("FSDPModule", "ReplicateModule")
 """Classes that ``fully_shard`` and ``replicate`` put before that of the module."""
+_SHARDING = "FullyShardedDataParallel"
+"""FSDP1's class, which is not imported for this."""
 
 
 def plain_name(name: str) -> str:
@@ -45,3 +50,16 @@ def plain_class(module: torch.nn.Module) -> str:
     if len(bases) == 2 and bases[0].__name__ in _MIXED_IN:
         return bases[1].__name__
     return type(module).__name__
+
+
+def is_data_parallel(module: torch.nn.Module) -> bool:
+    """Is it wrapped so that several ranks share out the data, by DDP, FSDP1, ``fully_shard`` or ``replicate``?"""
+    names = {cls.__name__ for cls in type(module).__mro__}
+    if isinstance(module, DistributedDataParallel) or _SHARDING in names:
+        group = module.process_group
+        return isinstance(group, dist.ProcessGroup) and group.size() > 1
+    # Axes of data parallelism are the first of a parameter's mesh.
+    return not names.isdisjoint(_MIXED_IN) and any(
+        is_dtensor(one) and one.device_mesh.size(0) > 1  # type: ignore[attr-defined]
+        for one in module.parameters()
+    )

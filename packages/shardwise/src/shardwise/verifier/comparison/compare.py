@@ -120,7 +120,7 @@ class _Comparison:
             if isinstance(verdict, ValueDisagreement):
                 (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
-                if key.kind not in ("result", "module", "evaluation", "read"):
+                if key.kind not in ("result", "module", "evaluation", "read", "clip"):
                     not_compared.append(verdict)
             else:
                 equal += verdict == "equal"

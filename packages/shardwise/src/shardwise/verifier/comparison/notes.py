@@ -52,7 +52,8 @@ def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
 def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
     """``numbers`` with what the one rank was given by its DataLoaders.
 
-    Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do.
+    Ranks that draw the same batches and hold replicas, or that share out the data by their wrapper, are no data
+    parallelism: one of them would do.
     """
     batches = [run.batches for run in ranks]
     count = sum(map(len, batches[0].drawn.values()))
@@ -64,7 +65,25 @@ def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
         said += "; all ranks drew the same, which is right where they share a batch and wrong for data parallelism"
         if _are_replicas(ranks):
             questions = (*questions, "all ranks hold the same parameters and drew the same batches")
+        elif ranks[0].data_parallel and _are_called_alike(ranks):
+            questions = (*questions, "the model's wrapper shares out the data, and all ranks drew the same batches")
     return replace(numbers, notes=(*numbers.notes, said), questions=questions)
+
+
+def _are_called_alike(ranks: Sequence[RankRun]) -> bool:
+    """Are modules called with the same data on all ranks? Not if each takes its part of a batch, as of a sequence."""
+    first, *others = (
+        {entry.key: entry.value for entry in run.entries if isinstance(entry, Record) and entry.key.kind == "input"}
+        for run in ranks
+    )
+    return bool(first) and all(
+        first.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in first.items())
+        for other in others
+    )
+
+
+def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))
 
 
 def _are_replicas(ranks: Sequence[RankRun]) -> bool:

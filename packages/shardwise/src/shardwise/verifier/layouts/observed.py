@@ -21,7 +21,7 @@ from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import TensorType
 
 from ..distance.difference import difference, scale_of
-from ..distance.hints import hint_for_module, size_nearest
+from ..distance.hints import hint_for, hint_for_module, size_nearest
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
 from ..distance.tolerance import Tolerance
 from ..distance.value_comparison import Entries, ValueComparison, Verdict
@@ -33,7 +33,7 @@ from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .shared_data import overlapping_pieces, repeated_piece
 
-KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read")
+KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read", "clip")
 """Kinds of records whose layout is observed where nobody has said it."""
 
 NEAR = 0.25
@@ -162,6 +162,8 @@ class ObservedComparison:
         axes = self._axes_of(pieces)
         if key.kind == "read":
             return self._of_read(key, first, pieces, there)
+        if key.kind == "clip":
+            return self._of_clipping(key, first, pieces, there)
         if self._lies(key, pieces, there):
             return "equal"
         if key.kind in ("input", "loss") and self._micro_batches.explain(key):
@@ -210,6 +212,24 @@ class ObservedComparison:
         factor = size_nearest(float(number) / float(whole), self._values.names)
         scaled = number / factor
         return "equal" if self._values.against(key, first, pieces, scaled, there) is None else wrong
+
+    def _of_clipping(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record) -> Verdict:
+        """Do both runs clip by the same factor? If not, their gradients had another scale, which shows nowhere else.
+
+        Ranks that clip by factors of their own, and a run that clips nothing, have gradients that tell.
+        """
+        one, whole = pieces[min(pieces)], there.value
+        assert whole is not None, "what is compared has a value"
+        apart = self._values.apart(key, (whole, *pieces.values()), there.key)
+        clipped = max(float(one), float(whole)) < 1 and min(float(one), float(whole)) > 0
+        if not clipped or any(difference(other, one, apart) is not None for other in pieces.values()):
+            return NotCompared(key, first.claim, "ranks clip by factors of their own, or a run clips nothing")
+        wrong = self._values.against(key, first, pieces, one, there)
+        if wrong is None:
+            return "equal"
+        times = float(whole) / float(one)
+        hint = hint_for(times, 2, self._values.names)
+        return replace(wrong, said=f"{wrong.said}: gradients are {times:.4g} times as large before it", hint=hint)
 
     def _lies(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
         """Are the pieces in some layout what one rank has?"""

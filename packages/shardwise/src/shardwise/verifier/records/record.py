@@ -47,6 +47,7 @@ class RankRun:
     ``settings``  what each optimizer step was taken with.
     ``divisors``  what each loss was divided by on this rank, where its graph tells.
     ``talking_steps``  an optimizer's step has issued collectives: gradients that enter it may be terms of its sums.
+    ``data_parallel``  a module is wrapped so that several ranks share out the data.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -62,6 +63,7 @@ class RankRun:
     talking_steps: bool = False
     settings: list[StepSettings] = field(default_factory=list)
     divisors: dict[Key, float] = field(default_factory=dict)
+    data_parallel: bool = False
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
 

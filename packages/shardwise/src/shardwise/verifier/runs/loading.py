@@ -7,6 +7,7 @@ generator is in the same state in both runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -59,10 +60,18 @@ class Loading:
             stack.enter_context(patched(cls, "__len__", self._measuring(own["__len__"])))
 
     def _iterating(self, plain: Iterate) -> Iterate:
-        return lambda loader: plain(loader) if self._inside else self._iterated(loader, plain)
+        @functools.wraps(plain)
+        def iterate(loader: DataLoader[object]) -> Iterator[object]:
+            return plain(loader) if self._inside else self._iterated(loader, plain)
+
+        return iterate
 
     def _measuring(self, plain: Length) -> Length:
-        return lambda loader: plain(loader) if self._inside else self._length(loader, plain)
+        @functools.wraps(plain)
+        def measure(loader: DataLoader[object]) -> int:
+            return plain(loader) if self._inside else self._length(loader, plain)
+
+        return measure
 
     @contextlib.contextmanager
     def _of_the_loader(self) -> Iterator[None]:

@@ -93,7 +93,7 @@ def record_run(
     came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
     came.untrained, came.scale_free = recorder.untrained, recorder.scale_free
     came.talking_steps, came.settings = recorder.talking_steps, recorder.settings
-    came.divisors = recorder.divisors
+    came.divisors, came.data_parallel = recorder.divisors, recorder.data_parallel
     reductions = narrow_reductions()
     summed = (
         f"{', '.join(reductions)}: the ranks' terms and their sums are rounded to it, the more the more ranks there are"

@@ -24,6 +24,8 @@ class Perturbation:
 
     def __init__(self, dtype: torch.dtype, seed: int) -> None:
         self._eps = torch.finfo(dtype).eps
+        # No parameter is used in float8, nor a gradient sent, without a cast, which is a result of its own.
+        self._eps_of_parameters = min(self._eps, torch.finfo(torch.bfloat16).eps)
         self._generator = torch.Generator().manual_seed(seed)
 
     @classmethod
@@ -37,7 +39,7 @@ class Perturbation:
         """Move what an operation has computed in this dtype, or a coarser one, in memory of its own."""
         for x in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(x, torch.Tensor) and self._is_rounded(x) and _is_computed(args, x):
-                self._move(x)
+                self._move(x, self._eps)
                 if x.requires_grad and x.grad_fn is not None and not is_dtensor(x):
                     x.register_hook(self._moved)  # type: ignore[no-untyped-call]
 
@@ -45,25 +47,27 @@ class Perturbation:
         """Move a parameter, or a gradient that enters an optimizer: in this dtype it is used, or sent."""
         local = local_tensor(x)
         if local.is_floating_point() and local.numel() and local.untyped_storage().nbytes():
-            self._move(local)
+            self._move(local, self._eps_of_parameters)
 
     def _is_rounded(self, x: torch.Tensor) -> bool:
         return x.is_floating_point() and torch.finfo(x.dtype).eps >= self._eps and x.layout is torch.strided
 
-    def _move(self, x: torch.Tensor) -> None:
+    def _move(self, x: torch.Tensor, eps: float) -> None:
         with torch.no_grad():
             local = local_tensor(x).detach()
             if all(stride or size == 1 for size, stride in zip(local.shape, local.stride(), strict=True)):
-                local.copy_(self._off(local))
+                local.copy_(self._off(local, eps))
 
     def _moved(self, gradient: torch.Tensor) -> torch.Tensor:
         with no_torch_function(), torch.no_grad():
-            return self._off(gradient) if not is_dtensor(gradient) and self._is_rounded(gradient) else gradient
+            return (
+                self._off(gradient, self._eps) if not is_dtensor(gradient) and self._is_rounded(gradient) else gradient
+            )
 
-    def _off(self, x: torch.Tensor) -> torch.Tensor:
+    def _off(self, x: torch.Tensor, eps: float) -> torch.Tensor:
         noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64)
         wide = x.to(torch.float64)
-        return (wide + wide * (noise.to(x.device) * 2 - 1) * self._eps).to(x.dtype)
+        return (wide + wide * (noise.to(x.device) * 2 - 1) * eps).to(x.dtype)
 
 
 def _is_computed(args: Iterable[object], x: torch.Tensor) -> bool:

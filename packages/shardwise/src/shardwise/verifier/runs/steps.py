@@ -13,7 +13,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Record, Recorder, StepSettings, Use, has_values
-from shardwise.interop.running.wrappers import plain_name
+from shardwise.interop.running.wrappers import is_data_parallel, plain_name
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
@@ -109,6 +109,7 @@ class OptimizerSteps:
 
     def remember(self, module: torch.nn.Module) -> None:
         """The parameters of an outermost module, as it is called for the first time."""
+        self.recorder.data_parallel |= any(map(is_data_parallel, module.modules()))
         held = self.paths.setdefault(id(module), set())
         # What has a path that another tensor had before is that parameter as FSDP has gathered it.
         found = {path: parameter for path, parameter in module.named_parameters() if path not in held}

@@ -37,6 +37,7 @@ from ..distance.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names
+from .clip_factors import clip_factor
 from .feeding import Feeding
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, is_random
@@ -47,6 +48,8 @@ Made = weakref.WeakValueDictionary[int, torch.Tensor]
 """What modules have made, by id."""
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+"""What products are computed with that have a gradient, though these have none: they are cast inside of functions."""
 
 
 @contextlib.contextmanager
@@ -213,9 +216,12 @@ class _Watch(TorchFunctionMode):
         self.sums.before(func, args)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         self.sums.after(func, args, kwargs, result)
+        factor = clip_factor(func, args, kwargs, result, (one for _, one, *_ in self.steps.remembered.values()))
+        if factor is not None:
+            self.recorder.add("clip", "", factor, UNTYPED, user_location())
         if isinstance(result, torch.Tensor):
             with no_torch_function():
-                if result.requires_grad:
+                if result.requires_grad or result.dtype in FLOAT8:
                     self.recorder.dtypes.add(result.dtype)
         if self.perturbation is not None and not torch.compiler.is_compiling() and not _is_attribute(func):
             with no_torch_function():
